@@ -6,11 +6,12 @@ after a change that may help it.
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
 from rules_engine.scheduling import Filter
@@ -48,6 +49,17 @@ class _Shape(Struct, eq=False):
     allowed: NodeSet | None = None
 
 
+class _Family(Struct, eq=False):
+    """Shapes that need the same amount of their scarcest resource.
+
+    Most releases leave no room for most families, which is found out by one look at `probe`, whatever their number of
+    shapes: a pod that needs that amount alone.
+    """
+
+    probe: SchedulablePod
+    shapes: list[_Shape]
+
+
 class _Group(Struct, Generic[W], eq=False):
     """Equal waiting pods, in the order of their arrival."""
 
@@ -68,6 +80,7 @@ class Queue(Generic[W]):
         self._groups: dict[int, _Group[W]] = {}
         """By the identity of their pod, which the group keeps alive."""
         self._shapes: dict[object, _Shape] = {}
+        self._families: dict[object, _Family] = {}
         self._selective: dict[int, _Group[W]] = {}
         """The groups with topology spread, pod affinity or anti-affinity."""
         self._freed: set[int] = set()
@@ -123,10 +136,11 @@ class Queue(Generic[W]):
         while self.stirred:
             freed, near = self._freed, self._near
             self._freed, self._near = set(), {}
-            round_: _Round[W] = _Round(self._cycle, self._open(freed), near.values())
-            while (group := round_.next()) is not None:
+            failed: set[int] = set()
+            opened = [*self._opened(sorted(freed)), _Near(group for group in near.values() if group.pods)]
+            while (group := _first_of(opened, failed)) is not None:
                 if not attempt(group.pods[0]):
-                    round_.failed.add(id(group.pod))
+                    failed.add(id(group.pod))
                     continue
                 self._take_first(group)
                 if self.stirred:
@@ -141,13 +155,15 @@ class Queue(Generic[W]):
         for group in self._groups.values():
             yield group.pod, group.pods
 
-    def _open(self, freed: Set[int]) -> Iterator["_Open"]:
-        """Yield the shapes that may run on freed nodes, as far as their state decides."""
-        numbers = sorted(freed)
-        nodes = node_set(numbers)
-        for shape in self._shapes.values():
-            if shape.groups and (some := self._allowed(shape) & nodes):
-                yield _Open(shape, [number for number in numbers if some >> number & 1])
+    def _opened(self, freed: list[int]) -> Iterator["_Candidates"]:
+        """Yield the families that there may be room for on freed nodes."""
+        may_fit = self._cycle.may_fit
+        for family in self._families.values():
+            nodes = [number for number in freed if may_fit(family.probe, number)]
+            if nodes:
+                among = node_set(nodes)
+                shapes = [shape for shape in family.shapes if shape.groups and self._allowed(shape) & among]
+                yield _Open(self._cycle, family.probe, shapes, nodes)
 
     def _allowed(self, shape: _Shape) -> NodeSet:
         if shape.allowed is None:
@@ -166,7 +182,18 @@ class Queue(Generic[W]):
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _Shape(pod, [])
+            self._family_of(pod).shapes.append(shape)
         return shape
+
+    def _family_of(self, pod: SchedulablePod) -> _Family:
+        resource, _ = pod.amounts[0]
+        # Nodes differ in cpu and memory, and pods in their requests of them: no such amount stands for many shapes.
+        scarce = pod.amounts[:1] if "/" in resource else pod.amounts[-1:]
+        key = (scarce, pod.priority, pod.preempts)
+        family = self._families.get(key)
+        if family is None:
+            family = self._families[key] = _Family(replace(pod, amounts=scarce), [])
+        return family
 
     def _take_first(self, group: _Group[W]) -> None:
         """Remove the first pod of a group."""
@@ -186,60 +213,84 @@ class Queue(Generic[W]):
                 self._near[id(group.pod)] = group
 
 
-class _Open(Struct, eq=False):
-    """A shape, the freed nodes that may have room for it, and the position of the next of its groups to try."""
+class _Candidates(Protocol):
+    """Groups that a change may help. Until the next change that does, nodes only get fuller."""
 
-    shape: _Shape
-    nodes: list[int]
-    position: int = 0
+    def first(self, failed: Set[int]) -> _Group[Any] | None:
+        """Return the first group in the queue that may be able to run, but for those that have failed."""
 
 
-class _Round(Generic[W]):
-    """The groups that a change may help, in the order of the queue. Meanwhile nodes only get fuller."""
+class _Open:
+    """A family with the freed nodes that may have room for it."""
 
-    def __init__(self, cycle: SchedulingCycle, opened: Iterable[_Open], near: Iterable[_Group[W]]) -> None:
+    def __init__(
+        self, cycle: SchedulingCycle, probe: SchedulablePod, shapes: Sequence[_Shape], nodes: list[int]
+    ) -> None:
         self._cycle = cycle
-        self._near = {group.place: group for group in near if group.pods}
-        self._open = dict(enumerate(opened))
-        self._heap = [(found.shape.groups[0][0], number) for number, found in self._open.items()]
-        self._heap += [(place, _NEAR) for place in self._near]
+        self._probe = probe
+        self._nodes = nodes
+        self._shapes = [(shape, self._allowed_of(shape)) for shape in shapes]
+        self._heap = [(shape.groups[0][0], number) for number, shape in enumerate(shapes)]
+        self._positions = [0] * len(shapes)
+        """Of each shape, the first group that has not failed."""
         heapify(self._heap)
-        self.failed: set[int] = set()
-        """Groups that cannot run, by the identity of their pod."""
 
-    def next(self) -> _Group[W] | None:
-        """Return the next group to try. It is returned again unless it has failed or its pods are all gone."""
+    def _allowed_of(self, shape: _Shape) -> list[int]:
+        allowed = shape.allowed or 0
+        return [number for number in self._nodes if allowed >> number & 1]
+
+    def first(self, failed: Set[int]) -> _Group[Any] | None:
+        """Return the first group in the queue that may be able to run, but for those that have failed."""
+        if not _has_room(self._cycle, self._probe, self._nodes):
+            return None
         heap = self._heap
         while heap:
             place, number = heap[0]
-            group = self._near_at(place) if number == _NEAR else self._open_at(self._open[number])
+            group = self._next_of(number, failed)
             if group is None:
                 heappop(heap)
             elif group.place != place:
-                if number == _NEAR:
-                    self._near[group.place] = group
                 heapreplace(heap, (group.place, number))
             else:
                 return group
         return None
 
-    def _near_at(self, place: _Place) -> _Group[W] | None:
-        group = self._near[place]
-        return group if group.pods and id(group.pod) not in self.failed else None
-
-    def _open_at(self, found: _Open) -> _Group[W] | None:
-        groups = found.shape.groups
-        while found.position < len(groups) and id(groups[found.position][1].pod) in self.failed:
-            found.position += 1
-        if found.position == len(groups):
+    def _next_of(self, number: int, failed: Set[int]) -> _Group[Any] | None:
+        shape, nodes = self._shapes[number]
+        position = self._positions[number]
+        while position < len(shape.groups) and id(shape.groups[position][1].pod) in failed:
+            position += 1
+        self._positions[number] = position
+        if position == len(shape.groups) or not _has_room(self._cycle, shape.pod, nodes):
             return None
-        while found.nodes and not self._cycle.may_fit(found.shape.pod, found.nodes[-1]):
-            found.nodes.pop()
-        return groups[found.position][1] if found.nodes else None
+        return shape.groups[position][1]
 
 
-_NEAR = -1
-"""In place of the number of a shape: a group of its own."""
+class _Near:
+    """Groups that may be able to run on any node."""
+
+    def __init__(self, groups: Iterable[_Group[Any]]) -> None:
+        self._groups = [*groups]
+
+    def first(self, failed: Set[int]) -> _Group[Any] | None:
+        """Return the first group in the queue that may be able to run, but for those that have failed."""
+        self._groups = [group for group in self._groups if group.pods and id(group.pod) not in failed]
+        return min(self._groups, key=_place_of, default=None)
+
+
+def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group[Any] | None:
+    return min(filter(None, [found.first(failed) for found in candidates]), key=_place_of, default=None)
+
+
+def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> bool:
+    """Return True if some node may have room for a pod; those that have none are dropped."""
+    while nodes and not cycle.may_fit(pod, nodes[-1]):
+        nodes.pop()
+    return bool(nodes)
+
+
+def _place_of(group: _Group[Any]) -> _Place:
+    return group.place
 
 
 def _place(entry: tuple[_Place, _Group[Any]]) -> _Place:

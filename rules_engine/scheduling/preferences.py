@@ -68,7 +68,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
             if by_default
             else spread_constraints(spec, requirements.labels, "ScheduleAnyway")
         )
-        pod_affinity = tuple(_weighted(spec, requirements.namespace))
+        pod_affinity = tuple(_weighted(spec, requirements.namespace, requirements.labels))
         count = len(spread) + len(pod_affinity)
         if count > MAX_TERMS:
             what = "constraints of topology spread and terms of pod affinity that are preferred"
@@ -96,11 +96,11 @@ def _system_defaults(selector: LabelSelector | None) -> Iterator[SpreadConstrain
             )
 
 
-def _weighted(spec: Object, namespace: str) -> Iterator[WeightedTerm]:
+def _weighted(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterator[WeightedTerm]:
     affinity = mapping(spec.get("affinity"))
     for member, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         for raw in objects(mapping(affinity.get(member)).get(_PREFERRED)):
-            term = affinity_term(mapping(raw.get("podAffinityTerm")), namespace)
+            term = affinity_term(mapping(raw.get("podAffinityTerm")), namespace, labels)
             yield WeightedTerm(sign * integer(raw, "weight"), term)
 
 

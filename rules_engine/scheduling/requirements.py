@@ -76,13 +76,13 @@ class Footprint(Struct, frozen=True, kw_only=True):
     def read(cls, pod: PodObject) -> "Footprint":
         """Read a bound pod; what is malformed is left out."""
         spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
-        namespace = text(metadata, "namespace") or DEFAULT_NAMESPACE
+        namespace, labels = text(metadata, "namespace") or DEFAULT_NAMESPACE, strings(metadata.get("labels"))
         return Footprint(
             namespace=namespace,
-            labels=strings(metadata.get("labels")),
+            labels=labels,
             requests=counted(requests_of(pod)),
             ports=host_ports(spec),
-            anti_affinity=_terms(spec, "podAntiAffinity", namespace) if "affinity" in spec else (),
+            anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels) if "affinity" in spec else (),
             terminating=bool(metadata.get("deletionTimestamp")),
         )
 
@@ -108,7 +108,9 @@ class Requirements(Footprint, frozen=True, kw_only=True):
         spec = mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
         spread = tuple(spread_constraints(spec, pod.labels, "DoNotSchedule"))
-        affinity, anti_affinity = [_terms(spec, member, namespace) for member in ("podAffinity", "podAntiAffinity")]
+        affinity, anti_affinity = [
+            _terms(spec, member, namespace, pod.labels) for member in ("podAffinity", "podAntiAffinity")
+        ]
         count = len(spread) + len(affinity) + len(anti_affinity)
         if count > MAX_TERMS:
             raise TooLargeError(("spec",), count, "constraints of topology spread and terms of pod affinity", MAX_TERMS)
@@ -173,38 +175,50 @@ def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> 
     for raw in objects(spec.get("topologySpreadConstraints")):
         if raw.get("whenUnsatisfiable") != action:
             continue
-        selector = selector_of(raw.get("labelSelector"))
-        if selector is not None:
-            keys = [key for key in listed(raw.get("matchLabelKeys")) if isinstance(key, str) and key in labels]
-            own = tuple(LabelRequirement(key, ConditionKind.IN, (labels[key],)) for key in keys)
-            selector = LabelSelector((*own, *selector.requirements))
         yield SpreadConstraint(
             topology_key=text(raw, "topologyKey"),
             max_skew=max(integer(raw, "maxSkew", 1), 1),
             min_domains=max(integer(raw, "minDomains", 1), 1),
-            selector=selector,
+            selector=_merged(raw, labels),
             honors_affinity=raw.get("nodeAffinityPolicy") != "Ignore",
             honors_taints=raw.get("nodeTaintsPolicy") == "Honor",
         )
 
 
-def _terms(spec: Object, member: str, namespace: str) -> tuple[AffinityTerm, ...]:
+def _terms(spec: Object, member: str, namespace: str, labels: Mapping[str, str]) -> tuple[AffinityTerm, ...]:
     raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
-    return tuple(affinity_term(term, namespace) for term in objects(raw))
+    return tuple(affinity_term(term, namespace, labels) for term in objects(raw))
 
 
-def affinity_term(raw: Object, namespace: str) -> AffinityTerm:
-    """Read a term of pod affinity or anti-affinity of a pod in a namespace."""
+def affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
+    """Read a term of pod affinity or anti-affinity of a pod with these labels in a namespace."""
     namespaces = frozenset(name for name in listed(raw.get("namespaces")) if isinstance(name, str))
     namespace_selector = selector_of(raw.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset((namespace,))
     return AffinityTerm(
         topology_key=text(raw, "topologyKey"),
-        selector=selector_of(raw.get("labelSelector")),
+        selector=_merged(raw, labels),
         namespaces=namespaces,
         namespace_selector=namespace_selector,
     )
+
+
+def _merged(raw: Object, labels: Mapping[str, str]) -> LabelSelector | None:
+    """Return a labelSelector together with the pod's own labels by matchLabelKeys and mismatchLabelKeys.
+
+    The API server merges them when it stores a pod (pkg/registry/core/pod/strategy.go); a second time changes nothing.
+    """
+    selector = selector_of(raw.get("labelSelector"))
+    if selector is None:
+        return None
+    own = [
+        LabelRequirement(key, kind, (labels[key],))
+        for member, kind in (("matchLabelKeys", ConditionKind.IN), ("mismatchLabelKeys", ConditionKind.NOT_IN))
+        for key in listed(raw.get(member))
+        if isinstance(key, str) and key in labels
+    ]
+    return LabelSelector((*own, *selector.requirements))
 
 
 def _not_modelled(raw: Object, spec: Object) -> Iterator[str]:

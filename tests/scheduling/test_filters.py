@@ -245,6 +245,24 @@ def test_constraints_compare_the_labels_that_they_name() -> None:
     assert scheduled(pod(**spread("missing", whenUnsatisfiable="ScheduleAnyway")), nodes, bound).feasible == 2
 
 
+def test_terms_of_affinity_compare_the_labels_that_they_name() -> None:
+    nodes = [node("a"), node("b")]
+    bound = [pod("x", {"app": "a", "version": "1"}, on="a"), pod("y", {"app": "a", "version": "2"}, on="b")]
+
+    def nodes_of(version: str, **members: Any) -> tuple[str, ...]:
+        terms = affinity("podAntiAffinity", app("a", **members))
+        return scheduled(pod(labels={"version": version}, **terms), nodes, bound).feasible_nodes
+
+    assert nodes_of("1", matchLabelKeys=["version", "missing"]) == ("b",)
+    assert nodes_of("1", mismatchLabelKeys=["version", "missing"]) == ("a",)
+    assert nodes_of("3", matchLabelKeys=["version"]) == ("a", "b")
+    # The terms of bound pods, too.
+    term = affinity("podAntiAffinity", app("b", matchLabelKeys=["version"]))
+    repelling = [pod("x", {"version": "1"}, on="a", **term)]
+    assert scheduled(pod(labels={"app": "b", "version": "1"}), nodes, repelling).feasible_nodes == ("b",)
+    assert scheduled(pod(labels={"app": "b", "version": "2"}), nodes, repelling).feasible == 2
+
+
 def test_affinity_wants_a_domain_with_a_pod_that_all_terms_match() -> None:
     nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
     bound = [pod("x", {"app": "a"}, on="a")]

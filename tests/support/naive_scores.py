@@ -245,7 +245,7 @@ class _World:
             selected = selector is not None and (
                 _matches(selector, self.namespaces[namespace]) or _matches(selector, {})
             )
-            if (namespace in listed or selected) and _matches(term.get("labelSelector"), other["metadata"]["labels"]):
+            if (namespace in listed or selected) and _applies(term, self.pod, other):
                 found.append((weight, term))
         return found
 
@@ -257,10 +257,19 @@ class _World:
             namespace, selector = self.pod["metadata"]["namespace"], term.get("namespaceSelector")
             listed = term.get("namespaces") or ([other["metadata"]["namespace"]] if selector is None else [])
             selected = selector is not None and _matches(selector, self.namespaces[namespace])
-            labels = self.pod["metadata"]["labels"]
-            if (namespace in listed or selected) and _matches(term.get("labelSelector"), labels):
+            if (namespace in listed or selected) and _applies(term, other, self.pod):
                 found.append((weight, term))
         return found
+
+
+def _applies(term: Object, owner: Object, other: Object) -> bool:
+    """The selector of a pod's term matches another pod, with the label keys that the API server merges into it."""
+    mine, labels = owner["metadata"]["labels"], other["metadata"]["labels"]
+    return (
+        _matches(term.get("labelSelector"), labels)
+        and all(labels.get(key) == mine[key] for key in term.get("matchLabelKeys", []) if key in mine)
+        and all(labels.get(key) != mine[key] for key in term.get("mismatchLabelKeys", []) if key in mine)
+    )
 
 
 def _weighted(pod: Object) -> list[tuple[int, Object]]:

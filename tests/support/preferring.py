@@ -62,6 +62,12 @@ class PreferringGenerator(Generator):
             spec["tolerations"] = [*spec.get("tolerations", []), {"key": "slow", "effect": "PreferNoSchedule"}]
         return {**pod, "spec": spec}
 
+    def _pod_term(self) -> Object:
+        term = super()._pod_term()
+        if term.get("labelSelector") == {"matchLabels": {"app": "x"}} and self._chance(0.4):
+            term[self._random.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["tier"]
+        return term
+
     def _preference(self, nodes: list[Object]) -> Object:
         term = self._node_term(nodes)
         for field in term.get("matchFields", []):

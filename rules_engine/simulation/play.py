@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
+from itertools import count
 
 from msgspec import Struct
 
@@ -35,8 +36,8 @@ from rules_engine.simulation.rules_view import RulesView
 Progress = Callable[[int, int], None]
 """Called with the number of pods so far, and of those that will arrive in all."""
 
-PODS_PER_REPORT = 100
-"""Pods that arrive between two reports of progress: some 10 ms."""
+STEPS_PER_REPORT = 100
+"""Events and arrivals between two reports of progress: some 10 ms."""
 
 MAX_UNREAD = 20
 """Pods that could not be read and are named in notices; the others are counted."""
@@ -153,10 +154,11 @@ class _Play:
 
     def run(self) -> None:
         """Play all events to the end."""
-        while True:
+        for step in count(1):
+            if step % STEPS_PER_REPORT == 0:
+                self._report()
             event = self._next_event()
             if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
-                heappop(self._events)
                 self._happen(event)
             elif self._queue.stirred:
                 self._queue.flush(self._attempt)
@@ -164,11 +166,10 @@ class _Play:
                 self._arrive(*self._arriving.popleft())
             elif event is None:
                 return
-            elif event[0] > self._now:
-                self._now = event[0]
             else:
-                heappop(self._events)
-                self._happen(event)
+                self._now = event[0]
+                if event[1] is _Kind.ARRIVAL:
+                    self._happen(event)
 
     def record(self, rules: str, *, interrupted: bool) -> Record:
         """Return the record so far, with the messages of the pods that wait."""
@@ -207,6 +208,8 @@ class _Play:
         return None
 
     def _happen(self, event: _Event) -> None:
+        """Play the next event."""
+        heappop(self._events)
         _, kind, number, _, payload = event
         if isinstance(payload, NodeEvent):
             self._change(payload)
@@ -266,9 +269,6 @@ class _Play:
         found = self._made(run, name, admitted, replaced)
         if found is not None and (self._queue.is_waiting(found.pod) or not self._attempt(found)):
             self._queue.add(found)
-        if len(self._pods) % PODS_PER_REPORT == 0:
-            self._report()
-
     def _made(self, run: Run, name: str, admitted: Admitted, replaced: _Pod | None = None) -> _Pod | None:
         """Record a new pod, and return it unless it was denied."""
         record = PodRecord(

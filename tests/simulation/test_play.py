@@ -173,16 +173,20 @@ def test_nothing_happens_after_the_end() -> None:
 
 
 def test_an_interruption_keeps_what_there_is() -> None:
+    reports: list[tuple[int, int]] = []
+
     def interrupt(done: int, total: int) -> None:
-        if done:
-            assert (done, total) == (100, 1000)
+        reports.append((done, total))
+        if done >= 100:
             raise KeyboardInterrupt
 
-    record = played(
-        [node("a", allocatable={GPU: "1"})], load("p", count=1000, every=1), progress=interrupt, until=10**6
-    )
+    nodes = [node("a", allocatable={GPU: "1"})]
+    record = played(nodes, load("p", count=1000, every=1), progress=interrupt, until=10**6)
     assert record.interrupted
-    assert (len(record.pods), record.ended) == (100, 99)
+    assert reports[0] == (0, 1000)
+    assert len(reports) > 2
+    assert reports[-1] == (len(record.pods), 1000)
+    assert record.ended == record.pods[-1].arrived < 1000
     assert record.pods[-1].message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 

@@ -1,0 +1,100 @@
+"""Pods that are in the cluster when a simulation begins."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.model.simulation import NodeState
+from rules_engine.simulation import play
+from tests.support.scheduling import GPU, node, pod
+from tests.support.simulation import always, at, by_name, load, played, rules, states, template
+
+NODES = [node("a", allocatable={GPU: "2"})]
+
+
+def owned(made: dict[str, Any], kind: str) -> dict[str, Any]:
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "owner", "controller": True}]
+    return made
+
+
+def gpus(name: str, count: int = 1, **spec: Any) -> dict[str, Any]:
+    return pod(name, requests={GPU: str(count)}, **spec)
+
+
+def test_bound_pods_hold_their_resources_and_run_on_for_a_time() -> None:
+    record = played(NODES, load("new"), pods=[gpus("old", 2, on="a")], running_for=always(5000))
+    found = by_name(record)
+    assert (found["old"].arrival, found["old"].arrived, found["old"].bound) == (None, 0, 0)
+    assert (found["old"].state, found["old"].ended) == ("Succeeded", 5000)
+    assert (found["new"].arrival, found["new"].bound) == (0, 5000)
+    assert found["old"].admitted.asked == found["old"].admitted.given == {GPU: 2 * 10**9}
+
+
+def test_without_a_time_they_run_to_the_end() -> None:
+    record = played(NODES, load("new"), pods=[gpus("old", 2, on="a")])
+    assert states(record) == {"old": "Running", "new": "Pending"}
+
+
+def test_pending_pods_are_scheduled_at_once_by_priority_without_another_admission() -> None:
+    # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not asked.
+    waiting = [gpus("low", 2), gpus("high", 2, priority=5)]
+    record = played(NODES, pods=waiting, rule_set=rules("rules/default"), running_for=always(1000))
+    assert [(found.name, found.bound, found.ended) for found in record.pods] == [
+        ("low", 1000, 2000),
+        ("high", 0, 1000),
+    ]
+
+
+def test_finished_pods_and_pods_of_other_nodes_are_left_out() -> None:
+    done = gpus("done", 2, on="a")
+    done["status"]["phase"] = "Succeeded"
+    record = played(NODES, load("new"), pods=[done, gpus("elsewhere", on="b")])
+    assert states(record) == {"new": "Running"}
+
+
+def test_a_lost_pod_of_a_controller_is_created_anew_by_the_rules() -> None:
+    nodes = [*NODES, node("b", allocatable={GPU: "2"})]
+    old = owned(gpus("old", on="a"), "ReplicaSet")
+    record = played(nodes, pods=[old], events=(at(10, "a", NodeState.DRAINED),), rule_set=rules("rules/default"))
+    first, second = record.pods
+    assert (first.state, first.by) == ("Evicted", "Drained")
+    # It has a GPU in requests alone, which the rules deny.
+    assert (second.name, second.replaces, second.state) == ("old-r1", "old", "Denied")
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_pods_of_daemon_sets_and_static_pods_stay_on_a_drained_node(kind: str) -> None:
+    record = played(NODES, pods=[owned(gpus("old", on="a"), kind)], events=(at(10, "a", NodeState.DRAINED),))
+    assert states(record) == {"old": "Running"}
+
+
+def test_pods_of_a_node_that_is_not_ready_at_the_beginning_are_evicted() -> None:
+    nodes = [node("a", allocatable={GPU: "1"})]
+    nodes[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    record = played(nodes, pods=[gpus("old", on="a")])
+    [found] = record.pods
+    assert (found.state, found.ended) == ("Evicted", 300_000)
+
+
+def test_of_equal_victims_the_one_that_started_last_is_preempted() -> None:
+    pods = [gpus("older", on="a"), gpus("newer", on="a"), gpus("unknown", on="b"), gpus("broken", on="b")]
+    pods[0]["status"]["startTime"] = "2025-12-31T00:00:00Z"
+    pods[1]["status"]["startTime"] = "2025-12-31T12:00:00Z"
+    pods[2]["status"]["startTime"] = "soon"
+    record = played([*NODES], load("high", pod=template(1, priority=1)), pods=pods[:2])
+    assert states(record) == {"older": "Running", "newer": "Preempted", "high": "Running"}
+    nodes = [*NODES, node("b", allocatable={GPU: "2"})]
+    record = played(nodes, load("high", pod=template(1, priority=1)), pods=pods)
+    assert sum(found.state == "Preempted" for found in record.pods if found.node == "b") == 1
+
+
+def test_malformed_pods_are_left_out_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "MAX_UNREAD", 2)
+    pods = [pod(f"p{number}", tolerations="all", on="a") for number in range(5)]
+    record = played(NODES, pods=pods)
+    assert record.pods == []
+    assert record.notices == (
+        "pod default/p0 is left out: /spec/tolerations: must be a list, not a string",
+        "pod default/p1 is left out: /spec/tolerations: must be a list, not a string",
+        "3 further pods of the cluster are left out",
+    )

@@ -1,0 +1,164 @@
+"""Waiting pods: they are tried again when, and only when, a change may help them."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.evaluation.nodes import Offered
+from rules_engine.model.simulation import NodeState, SchedulerOptions
+from rules_engine.scheduling.cycle import SchedulingCycle
+from rules_engine.simulation import play
+from tests.support.clusters import MIG
+from tests.support.evaluation import compiled, ladder
+from tests.support.scheduling import GPU, node
+from tests.support.simulation import at, by_name, load, played, states, template
+
+ONE = [node("a", allocatable={GPU: "1"})]
+
+
+def affinity(member: str, **labels: str) -> dict[str, Any]:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {member: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def labelled(made: dict[str, Any], **labels: str) -> dict[str, Any]:
+    made["metadata"] = {"labels": labels}
+    return made
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of pods that were tried."""
+    tried: list[str] = []
+    schedule = SchedulingCycle.schedule
+
+    def counted(self: SchedulingCycle, name: str, *rest: Any) -> Any:
+        tried.append(name)
+        return schedule(self, name, *rest)
+
+    monkeypatch.setattr(SchedulingCycle, "schedule", counted)
+    return tried
+
+
+def test_of_equal_waiting_pods_only_the_first_is_tried_once_per_release(attempts: list[str]) -> None:
+    record = played(ONE, load("p", count=50, every=1, run_for=1000))
+    assert {*states(record).values()} == {"Succeeded"}
+    # Each release runs one pod; then the node is full, so that the next one is not even tried.
+    assert len(attempts) == 50 + 1
+
+
+def test_a_release_on_a_node_that_lacks_resources_tries_nobody(attempts: list[str]) -> None:
+    nodes = [*ONE, node("b", allocatable={GPU: "4"})]
+    played(nodes, load("small", count=5, run_for=1000), load("large", gpus=5, count=3))
+    assert attempts.count("default/large-1") == 1
+    assert len(attempts) == 5 + 1
+
+
+def test_a_release_on_a_node_that_is_not_selected_tries_nobody(attempts: list[str]) -> None:
+    nodes = [node("a", {"pool": "x"}, allocatable={GPU: "1"}), node("b", {"pool": "y"}, allocatable={GPU: "0"})]
+    record = played(nodes, load("p", run_for=1000), load("q", pod=template(1, nodeSelector={"pool": "y"})))
+    assert attempts == ["default/p", "default/q"]
+    assert by_name(record)["q"].message == (
+        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector."
+    )
+
+
+def test_the_order_among_workloads_is_priority_then_arrival() -> None:
+    low, middle = load("low", run_for=10), load("middle", count=2, at=1, run_for=10)
+    other = load("other", pod=template(1, nodeSelector={"kubernetes.io/hostname": "a"}), at=1, run_for=10)
+    high = load("high", pod=template(1, priority=9, preemptionPolicy="Never"), at=2, run_for=10)
+    found = by_name(played(ONE, low, other, middle, high))
+    assert [found[name].bound for name in ("low", "high", "other", "middle-1", "middle-2")] == [0, 10, 20, 30, 40]
+
+
+def test_a_pod_that_wants_to_be_near_another_runs_once_that_one_does() -> None:
+    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
+    near = load("near", pod=template(0, **affinity("podAffinity", app="x")))
+    far = load("far", pod=template(0, **affinity("podAffinity", app="nowhere")))
+    found = by_name(played(nodes, near, far, load("x", pod=labelled(template(0), app="x"), at=1000)))
+    assert (found["near"].bound, found["near"].node) == (1000, found["x"].node)
+    assert found["far"].state == "Pending"
+
+
+@pytest.mark.parametrize("repelled", [True, False])
+def test_a_pod_that_another_keeps_away_runs_when_that_one_ends(repelled: bool) -> None:
+    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}, allocatable={"pods": "5"})]
+    alone = affinity("podAntiAffinity", app="y" if repelled else "x")
+    first = labelled(template(0, **(alone if repelled else {})), app="x")
+    second = labelled(template(0, **({} if repelled else alone)), app="y")
+    found = by_name(played(nodes, load("first", pod=first, run_for=1000), load("second", pod=second)))
+    assert found["second"].bound == 1000
+
+
+def test_a_pod_with_topology_spread_runs_when_a_node_joins() -> None:
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+        "nodeTaintsPolicy": "Honor",
+        "minDomains": 2,
+    }
+    nodes = [node("a"), node("b", unschedulable=True)]
+    arrival = load("p", pod=labelled(template(0, topologySpreadConstraints=[spread]), app="x"), count=2)
+    found = by_name(played(nodes, arrival, events=(at(1000, "b", NodeState.UNCORDONED),)))
+    assert [found[name].bound for name in ("p-1", "p-2")] == [0, 1000]
+
+
+def test_a_victim_of_a_controller_arrives_anew_and_waits() -> None:
+    low = load("low", controlled=True, run_for=1000)
+    high = load("high", pod=template(1, priority=1), at=500, run_for=1000)
+    record = played(ONE, low, high)
+    assert [(found.name, found.state, found.bound, found.ended, found.by, found.replaces) for found in record.pods] == [
+        ("low-1", "Preempted", 0, 500, "default/high", ""),
+        ("high", "Succeeded", 500, 1500, "", ""),
+        ("low-1-r1", "Succeeded", 1500, 2500, "", "low-1"),
+    ]
+
+
+def test_what_a_preemption_leaves_free_is_used_by_those_that_wait() -> None:
+    nodes = [node("a", allocatable={GPU: "4"})]
+    low = load("low", gpus=4)
+    small = load("small", pod=template(1, preemptionPolicy="Never"), at=1)
+    high = load("high", pod=template(3, priority=1), at=2)
+    assert states(played(nodes, low, small, high)) == {"low": "Preempted", "small": "Running", "high": "Running"}
+
+
+def test_without_preemption_nobody_is_preempted() -> None:
+    low, high = load("low"), load("high", pod=template(1, priority=1), at=1)
+    record = played(ONE, low, high, scheduler=SchedulerOptions(preemption=False))
+    assert states(record) == {"low": "Running", "high": "Pending"}
+
+
+def test_rules_see_the_devices_that_are_free_at_each_arrival() -> None:
+    nodes = [node("a", allocatable={MIG: "2", GPU: "2"})]
+    arrival = load("p", pod=template(0, {MIG: "1"}), count=5, every=1000, run_for=2500)
+    record = played(nodes, arrival, rule_set=compiled(ladder(MIG, GPU, offered=Offered.AVAILABLE)))
+    given = [next(iter(found.admitted.given)) for found in record.pods]
+    assert given == [MIG, MIG, GPU, MIG, MIG]
+    assert {*states(record).values()} == {"Succeeded"}
+
+
+def test_the_number_of_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "MAX_PODS", 20)
+    # The pod tolerates a node that is not ready for a second only, and is created anew again and again.
+    tolerations = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 1},
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "operator": "Exists"},
+    ]
+    arrival = load("p", pod=template(1, tolerations=tolerations), controlled=True)
+    record = played(ONE, arrival, events=(at(0, "a", NodeState.NOT_READY),))
+    assert len(record.pods) == 20
+    assert record.pods[-1].name == "p-1-r19"
+    assert record.ended == 20_000
+    assert record.notices == ("a simulation has at most 20 pods: further ones did not arrive",)
+
+
+def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rules_engine.scheduling.cycle.COMPARISONS", 1)
+    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
+    others = load("x", pod=labelled(template(0), app="x"), count=5)
+    near = load("near", pod=labelled(template(0, **affinity("podAffinity", app="x")), app="y"))
+    found = by_name(played(nodes, others, near))["near"]
+    assert found.state == "Pending"
+    assert "cost limit" in found.message

@@ -4,8 +4,10 @@ import os
 import re
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -118,20 +120,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
+    "make",
     [
-        ec.generate_private_key(ec.SECP256R1()),
-        ec.generate_private_key(ec.SECP384R1()),
-        ec.generate_private_key(ec.SECP521R1()),
-        ed25519.Ed25519PrivateKey.generate(),
-        rsa.generate_private_key(65537, 2048),
-        rsa.generate_private_key(65537, 2560),
-        rsa.generate_private_key(65537, 3072),
+        partial(ec.generate_private_key, ec.SECP256R1()),
+        partial(ec.generate_private_key, ec.SECP384R1()),
+        partial(ec.generate_private_key, ec.SECP521R1()),
+        ed25519.Ed25519PrivateKey.generate,
+        partial(rsa.generate_private_key, 65537, 2048),
+        partial(rsa.generate_private_key, 65537, 2560),
+        partial(rsa.generate_private_key, 65537, 3072),
     ],
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-2560", "rsa-3072"],
 )
-def test_a_matching_certificate_and_key_are_accepted(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
+def test_a_matching_certificate_and_key_are_accepted(tmp_path: Path, make: Callable[[], Key]) -> None:
+    certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=make())
     files = check(certificate, path, now=NOW)
     assert (files.certificate, files.key, files.ca) == (certificate, path, None)
     assert files.not_after == NOW + timedelta(days=1)
@@ -221,20 +223,20 @@ def open_files() -> int:
 
 
 @pytest.mark.parametrize(
-    "key",
+    "make",
     [
-        ec.generate_private_key(ec.SECP256R1()),
-        ec.generate_private_key(ec.SECP384R1()),
-        ec.generate_private_key(ec.SECP521R1()),
-        ed25519.Ed25519PrivateKey.generate(),
-        rsa.generate_private_key(65537, 2048),
-        rsa.generate_private_key(65537, 3072),
+        partial(ec.generate_private_key, ec.SECP256R1()),
+        partial(ec.generate_private_key, ec.SECP384R1()),
+        partial(ec.generate_private_key, ec.SECP521R1()),
+        ed25519.Ed25519PrivateKey.generate,
+        partial(rsa.generate_private_key, 65537, 2048),
+        partial(rsa.generate_private_key, 65537, 3072),
     ],
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-3072"],
 )
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_every_accepted_kind_of_key_is_served(tmp_path: Path, key: Key, version: ssl.TLSVersion) -> None:
-    files = certified("leaf", ROOT, key=key).write(tmp_path)
+def test_every_accepted_kind_of_key_is_served(tmp_path: Path, make: Callable[[], Key], version: ssl.TLSVersion) -> None:
+    files = certified("leaf", ROOT, key=make()).write(tmp_path)
     with reachable(tmp_path, Recorder()) as server:
         server.listener.serve(context(read(*files, now=datetime.now(UTC))))
         client = trusting(ROOT)

@@ -29,8 +29,9 @@ rules: $(STAMP)
 	$(BIN)/gpu-rules test rules examples/rules --quiet --coverage-min 100
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.
+# tests/conftest.py orders the files and has the number of processes.
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
 # Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.

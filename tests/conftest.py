@@ -1,7 +1,12 @@
 """Settings of all tests."""
 
+import os
 import signal
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The time of an example depends on the load of the machine, not on the product.
@@ -11,3 +16,55 @@ settings.load_profile("untimed")
 # Background jobs of a shell, such as CI, ignore SIGINT, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONGEST = (
+    "server/test_bounds.py",
+    "server/doctor/test_watch.py",
+    "authoring/test_pre_commit.py",
+    "models/test_models.py",
+    "docs/test_documents.py",
+    "evaluation/test_laws.py",
+    "server/telemetry/test_observers.py",
+    "authoring/test_cli.py",
+    "server/tls/test_renewal.py",
+    "cel/test_costs.py",
+    "server/demo/test_demo.py",
+    "evaluation/test_index.py",
+    "evaluation/test_costs.py",
+    "server/cluster/test_serving.py",
+    "server/doctor/test_preparation.py",
+    "server/rules/test_reload.py",
+    "server/test_expensive_pods.py",
+    "diagnosis/test_pending_model.py",
+    "server/cluster/test_bench.py",
+)
+"""Files that take longest for their number of tests. They run first, so that none is left alone at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order files: first those of `LONGEST`, then by their number of tests."""
+    folder = Path(__file__).parent
+    ranks = {folder / name: rank for rank, name in enumerate(LONGEST)}
+    if missing := [path for path in ranks if not path.exists()]:
+        raise pytest.UsageError(f"files of LONGEST in tests/conftest.py not found: {missing}")
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -counts[item.path]))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return half as many workers again as there are processors: many tests wait for processes and servers."""
+    processors = len(os.sched_getaffinity(0))
+    return processors + (processors + 1) // 2
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure no coverage in the processes of tests with the marker no_cover either."""
+    name = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures processes
+    config = os.environ.pop(name, None) if item.get_closest_marker("no_cover") else None
+    try:
+        return (yield)
+    finally:
+        if config is not None:
+            os.environ[name] = config

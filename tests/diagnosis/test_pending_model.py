@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import event as noted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,6 +228,7 @@ def ports(of: Object) -> set[int]:
     return {port["hostPort"] for port in of["spec"]["containers"][0].get("ports", [])}
 
 
+@pytest.mark.no_cover
 @settings(max_examples=200)
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:

@@ -59,6 +59,7 @@ def answers(body: bytes, served: Served, on: Cluster, *, partial: bool) -> list[
     return found
 
 
+@pytest.mark.no_cover
 @law
 @given(st.data(), rule_sets(), requests(), clusters())
 def test_no_answer_depends_on_how_a_review_is_decoded(

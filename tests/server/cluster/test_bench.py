@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -16,6 +18,7 @@ def run_bench(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.no_cover
 def test_the_bench_runs_and_prints_every_number() -> None:
     lines = run_bench("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
     heads = ["20 nodes", "time to synced", "RSS settled", "RSS peak", "first decision", "decisions", "Allocatable"]
@@ -23,6 +26,7 @@ def test_the_bench_runs_and_prints_every_number() -> None:
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
 
 
+@pytest.mark.no_cover
 def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     lines = run_bench("bench.listener", "files")
     heads = ["files: time for a caller during 400 connections", "files: time for a caller after them"]
@@ -30,6 +34,7 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     assert all("(at most 1 s)" in text for text in lines)
 
 
+@pytest.mark.no_cover
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     # A busy machine may exceed bounds of milliseconds.
     lines = run_bench("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
@@ -40,6 +45,7 @@ def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     assert [text.startswith(head) for text, head in zip(figures, expected, strict=True)] == [True] * len(expected)
 
 
+@pytest.mark.no_cover
 def test_the_bench_of_expensive_pods_runs() -> None:
     _, decided, reserved = run_bench("bench.pods", "--nodes", "20", "--only", "98,000 tolerations")
     assert (decided.split()[-1], reserved.split()[-2:]) == ("evaluation-error", ["0", "promised"])

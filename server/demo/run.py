@@ -1,4 +1,7 @@
-"""`gpu-rules demo`: send the pods of each scenario to a real server over HTTPS, and show the results in tables."""
+"""`gpu-rules demo`: send the pods of each scenario to a real server over HTTPS, and show the results in tables.
+
+What becomes of the pods of a scenario with a load is simulated.
+"""
 
 import http.client
 import json
@@ -28,7 +31,8 @@ from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from rules_engine.model.admission import pod_request
 from rules_engine.model.json.patch import Json
-from server.demo.scenarios import SCENARIOS, Admission, Amounts, Scenario
+from server.demo.scenarios import SCENARIOS, Admission, Amounts, Load, Scenario
+from server.demo.simulated import played
 from server.http.review import API_VERSION, KIND
 
 TIMEOUT_SECONDS = 30
@@ -84,8 +88,10 @@ def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
                 outcomes.append(admit(servers[admission.inventory], admission))
             show(console, scenario, outcomes)
             failures += sum(outcome.wrong is not None for outcome in outcomes)
+            if scenario.load is not None:
+                failures += show_load(console, scenario, scenario.load)
     if failures:
-        console.print(f"\nPods with an unexpected result: {failures}.", style="bold red")
+        console.print(f"\nUnexpected results: {failures}.", style="bold red")
     else:
         console.print("\nEvery pod has the expected result.", style="bold green")
     return failures
@@ -309,3 +315,17 @@ def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.wrong:
             console.print(Text(f"WRONG: {outcome.admission.pod}: {outcome.wrong}", style="bold red"), soft_wrap=True)
+
+
+def show_load(console: Console, scenario: Scenario, load: Load) -> int:
+    """Print what becomes of the pods by a simulation; return the number of unexpected results. Raises DemoError."""
+    try:
+        result = played(scenario, load)
+    except ValueError as error:
+        raise DemoError(str(error)) from None
+    console.print(Text(f"Simulated, as by gpu-rules simulate -f {load.simulation}.yaml:"), soft_wrap=True)
+    for sentence in result.sentences():
+        console.print(Text(f"  {sentence}"), soft_wrap=True)
+    for wrong in result.wrong:
+        console.print(Text(f"WRONG: {load.simulation}: {wrong}", style="bold red"), soft_wrap=True)
+    return len(result.wrong)

@@ -50,12 +50,27 @@ class Admission:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The pods of a scenario as the packaged Simulation of this name, and the expected result at its end.
+
+    `running` has the number of running pods by node; `waiting` names the pods that wait, each with the scheduler's
+    `message`. When others have ended, these run too.
+    """
+
+    simulation: str
+    running: Mapping[str, int]
+    waiting: tuple[str, ...]
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A heading and the pods under it."""
+    """A heading and the pods under it; `load`: what becomes of them, by a simulation."""
 
     title: str
     admissions: tuple[Admission, ...]
+    load: Load | None = None
 
 
 WHOLE = "nvidia.com/gpu"
@@ -96,8 +111,14 @@ SCENARIOS = (
         (_falls("gpu-test", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu"),),
     ),
     Scenario(
-        "2  Ten such pods: all are admitted with a whole GPU; eight will run, two wait",
+        "2  Ten such pods: all are admitted with a whole GPU; eight run, two wait until others end",
         tuple(_falls(f"gpu-test-{n}", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu") for n in range(1, 11)),
+        Load(
+            simulation="ten-pods",
+            running={"gpu-sim-cluster-worker": 4, "gpu-sim-cluster-worker2": 4},
+            waiting=("gpu-test-9", "gpu-test-10"),
+            message="0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu.",
+        ),
     ),
     Scenario(
         "3  No 2g.20gb but 1g.10gb: one rung down",

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from server.demo.run import DemoError, Server, admit, patched, run, running
-from server.demo.scenarios import SCENARIOS, Scenario
+from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
+from server.demo.run import DemoError, Server, admit, patched, run, running, show_load
+from server.demo.scenarios import SCENARIOS, Load, Scenario
+from server.demo.simulated import PACKAGED, played
 from tests.support.patching import apply_json, diff
 from tests.support.server import PATIENCE_SECONDS, command, environment
 
@@ -64,6 +67,17 @@ def test_every_scenario_has_its_result_and_all_servers_stop(tmp_path: Path) -> N
     ]
     for amount in ("cpu: 8", "memory: 16Gi", "cpu: 7", "memory: 14Gi", "cpu: 12", "memory: 24Gi"):
         assert amount in done.stdout
+    why = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
+    begin = lines.index("Simulated, as by gpu-rules simulate -f ten-pods.yaml:")
+    assert lines[begin + 1 : begin + 8] == [
+        "gpu-sim-cluster-worker runs 4 of the pods",
+        "gpu-sim-cluster-worker2 runs 4 of the pods",
+        f"gpu-test-9 waits: {why}",
+        f"gpu-test-10 waits: {why}",
+        "gpu-test-9 runs on gpu-sim-cluster-worker2 after 52m, when another pod has ended",
+        "gpu-test-10 runs on gpu-sim-cluster-worker2 after 52m, when another pod has ended",
+        "",
+    ]
     assert lines[-1] == "Every pod has the expected result."
     assert processes_that_name(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
@@ -152,7 +166,7 @@ def test_an_unexpected_result_is_printed_with_exit_code_1(capsys: pytest.Capture
     assert run([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
     output = capsys.readouterr().out
     assert "WRONG: gpu-test: requests and limits must both be\ngpu: 2\n" in output
-    assert "Pods with an unexpected result: 1." in output
+    assert "Unexpected results: 1." in output
 
 
 def test_each_kind_of_unexpected_result_has_its_message(server: Server) -> None:
@@ -169,6 +183,56 @@ def test_each_kind_of_unexpected_result_has_its_message(server: Server) -> None:
     half = wrong(requested={"cuda": {"nvidia.com/gpu": "500m"}})
     assert half is not None
     assert half.startswith("denied after the patch: Validation/")
+
+
+TEN = SCENARIOS[1]
+
+
+def load() -> Load:
+    assert TEN.load is not None
+    return TEN.load
+
+
+def test_the_load_of_a_scenario_has_the_expected_result() -> None:
+    result = played(TEN, load())
+    assert result.wrong == ()
+    assert result.running == {"gpu-sim-cluster-worker": 4, "gpu-sim-cluster-worker2": 4}
+    assert [pod.name for pod in result.waiting] == ["gpu-test-9", "gpu-test-10"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changed", "wrong"),
+    [
+        (replace(TEN, admissions=TEN.admissions[:9]), {}, "the pods of the Simulation must be those of the scenario"),
+        (TEN, {"running": {"a": 8}}, "the running pods by node must be {'a': 8}, not {'gpu-sim-cluster-worker': 4, "),
+        (TEN, {"waiting": ("gpu-test-1",)}, "gpu-test-1 must wait: 0/3 nodes are available"),
+        (TEN, {"message": "why"}, "gpu-test-9, gpu-test-10 must wait: why; not {'gpu-test-9': '0/3 nodes"),
+    ],
+)
+def test_each_unexpected_result_of_a_load_has_its_message(
+    scenario: Scenario, changed: dict[str, Any], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = replace(load(), **changed)
+    (found,) = played(scenario, expected).wrong
+    assert found.startswith(wrong)
+    assert show_load(Console(width=400), scenario, expected) == 1
+    assert f"WRONG: ten-pods: {wrong}" in capsys.readouterr().out
+
+
+def test_pods_that_never_run_are_unexpected(tmp_path: Path) -> None:
+    text = (PACKAGED / "ten-pods.yaml").read_text().replace("      runFor: 1h\n", "")
+    (tmp_path / "ten-pods.yaml").write_text(text.replace("../inventories", str(DEFAULT_CLUSTER.parent)))
+    result = played(TEN, load(), tmp_path)
+    assert len(result.wrong) == 1
+    assert result.wrong[0].startswith("all pods must run in the end, but ")
+    assert "gpu-test-9 never runs" in result.sentences()
+
+
+def test_a_load_that_cannot_be_read_ends_the_demo(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"absent\.yaml cannot be simulated: "):
+        played(TEN, replace(load(), simulation="absent"), tmp_path)
+    with pytest.raises(DemoError, match=r"absent\.yaml cannot be simulated: "):
+        show_load(Console(), TEN, replace(load(), simulation="absent"))
 
 
 def test_a_server_that_fails_to_start_is_reported_with_output() -> None:

@@ -1,6 +1,6 @@
 """Choice of one node among equally good ones, by names alone: the order in which nodes are written does not matter."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -50,9 +50,18 @@ class Choice:
             nodes = nodes & (having if wanted & bit else lacking) or nodes
         return nodes.bit_length() - 1
 
-    def first(self, pod: str, nodes: NodeSet, count: int) -> Iterator[int]:
-        """Yield the numbers of the best nodes for a pod, at most `count`."""
-        for _ in range(min(count, nodes.bit_count())):
-            number = self.lowest(pod, nodes)
-            nodes ^= 1 << number
-            yield number
+    def first(self, pod: str, nodes: NodeSet, count: int) -> NodeSet:
+        """Return the nodes with the lowest values for a pod, at most `count`."""
+        if nodes.bit_count() <= count:
+            return nodes
+        wanted = h64(self._seed, pod)
+        found = 0
+        for bit, having, lacking in self._by_bit:
+            equal = nodes & (having if wanted & bit else lacking)
+            if (some := equal.bit_count()) > count:
+                nodes = equal
+            else:
+                found |= equal
+                nodes ^= equal
+                count -= some
+        return found

@@ -1,14 +1,13 @@
 """Preemption: the pods of lower priority that are released so that a pod can run.
 
 Source: pkg/scheduler/framework/preemption/preemption.go, plugins/defaultpreemption/default_preemption.go.
-PodDisruptionBudgets are not modelled. Two differences: victims end at once, and the candidates are not a random sample
-of the nodes.
+PodDisruptionBudgets are not modelled. Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the
+candidates are not a random sample.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.scheduling.amounts import PODS, FreeAmounts
@@ -19,24 +18,19 @@ from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scheduling import Filter, Scheduling
 
 MAX_DRY_RUNS = 100
-"""Nodes on which preemption is tried, of those where more than resources depends on the victims: each takes some runs
-of all filters. There is no such bound where resources alone decide. The scheduler looks for 100 candidates, or a tenth
-of the nodes."""
+"""Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
+there it takes some runs of all filters. The scheduler looks for 100 candidates, or a tenth of the nodes. The nodes are
+chosen among those with the lowest priority of victims."""
 
-CACHED_RANKINGS = 32
-"""Rankings of nodes that are cached, by priority and amounts: a megabyte each with 5,000 nodes."""
-
-CACHED_PRIORITIES = 8
-"""Priorities for which the nodes with enough resources are cached: some 200 kilobytes each for a resource, with 5,000
-nodes."""
+CACHED_PRIORITIES = 16
+"""Priorities for which is cached what nodes have free without such pods and those below: 0.4 MB each for a resource,
+with 5,000 nodes. Clusters have a few PriorityClasses."""
 
 _LEAST_PRIORITY = -(2**31)
 
 Key = tuple[int, int, int, int]
 """Order of candidates: highest priority of a victim, sum of their priorities, their number, and minus the earliest
 start of those with the highest priority. The lowest is the best one."""
-
-Amounts = tuple[tuple[str, int], ...]
 
 
 class Preemption:
@@ -51,8 +45,7 @@ class Preemption:
         self._having: dict[int, NodeSet] = {}
         """The nodes with pods of a priority."""
         self._free: dict[int, dict[str, FreeAmounts]] = {}
-        """What nodes have free without their pods below a priority, by resource."""
-        self._rankings: dict[tuple[int, Amounts], _Ranking] = {}
+        """What nodes have free without their pods up to a priority, by resource; the last used one at the end."""
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node."""
@@ -75,7 +68,6 @@ class Preemption:
     def forget(self) -> None:
         """Drop what is cached, since the allocatable amounts of a node have changed."""
         self._free.clear()
-        self._rankings.clear()
 
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod, if it `preempts` without the pods of lower priority."""
@@ -97,40 +89,63 @@ class Preemption:
 
         Raises CostExceeded.
         """
-        candidates = self._lower(pod.priority)
-        for resource, amount in pod.amounts:
-            if not candidates:
-                return None
-            candidates &= ~self._free_of(pod.priority, resource).below(amount)
+        lower = sorted(priority for priority in self._having if priority < pod.priority)
+        candidates = self._sufficient(pod, lower[-1]) if lower else 0
+        if candidates:
+            candidates &= self._with_pods(lower)
         if not candidates:
             return None
         scheduling = self._scheduler.schedule(pod.requirements)
         candidates &= scheduling.resolvable
         other_filters = _needing_all_filters(pod.requirements, scheduling)
-        found: list[tuple[Key, NodeSet]] = []
-        if by_resources := candidates & ~other_filters:
-            found.append(self._ranking(pod).best(by_resources))
-        tried = {}
-        for number in self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS):
-            victims = self._dry_run(pod, number)
-            if victims:
-                tried[number] = victims
-                found.append((_key(victims), 1 << number))
+        found = {}
+        if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
+            for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
+                found[number] = self._victims(pod, number)
+        for number in numbers_of(self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS)):
+            if victims := self._dry_run(pod, number):
+                found[number] = victims
         if not found:
             return None
-        best = min(key for key, _ in found)
-        nodes = 0
-        for key, equal in found:
-            if key == best:
-                nodes |= equal
-        chosen = self._choice.lowest(name, nodes)
-        return Bound(chosen, tried.get(chosen) or self._victims(pod, chosen))
+        keys = {number: _key(victims) for number, victims in found.items()}
+        best = min(keys.values())
+        chosen = self._choice.lowest(name, node_set([number for number, key in keys.items() if key == best]))
+        return Bound(chosen, found[chosen])
 
-    def _lower(self, priority: int) -> NodeSet:
+    def _with_pods(self, priorities: Iterable[int]) -> NodeSet:
+        """Return the nodes that have a pod of one of these priorities."""
         found = 0
-        for other, nodes in self._having.items():
-            if other < priority:
-                found |= nodes
+        for priority in priorities:
+            found |= self._having[priority]
+        return found
+
+    def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
+        """Return those of some nodes where the highest priority of a victim is the lowest.
+
+        Resources alone decide there: a pod of higher priority than needed never is a victim.
+        """
+        if not among:
+            return 0
+        position = bisect_left(lower, True, key=lambda priority: bool(among & self._sufficient(pod, priority)))
+        return among & self._sufficient(pod, lower[position])
+
+    def _sufficient(self, pod: SchedulablePod, priority: int) -> NodeSet:
+        """Return the nodes that have the resources for a pod without those up to a priority."""
+        by_resource = self._free.pop(priority, None)
+        if by_resource is None:
+            if len(self._free) >= CACHED_PRIORITIES:
+                del self._free[next(iter(self._free))]
+            by_resource = {}
+        self._free[priority] = by_resource
+        found = self._every
+        for resource, amount in pod.amounts:
+            if not found:
+                break
+            free = by_resource.get(resource)
+            if free is None:
+                left = [self._free_below(number, priority + 1, resource) for number in range(len(self._nodes))]
+                free = by_resource[resource] = FreeAmounts(dict(enumerate(left)), self._every)
+            found &= ~free.below(amount)
         return found
 
     def _free_below(self, number: int, priority: int, resource: str) -> int:
@@ -139,28 +154,6 @@ class Preemption:
         for other, used in self._nodes[number].used.items():
             if other < priority:
                 found += used.get(resource, 0)
-        return found
-
-    def _free_of(self, priority: int, resource: str) -> FreeAmounts:
-        by_resource = self._free.get(priority)
-        if by_resource is None:
-            if len(self._free) >= CACHED_PRIORITIES:
-                self._free.clear()
-            by_resource = self._free[priority] = {}
-        found = by_resource.get(resource)
-        if found is None:
-            free = {number: self._free_below(number, priority, resource) for number in range(len(self._nodes))}
-            found = by_resource[resource] = FreeAmounts(free, self._every)
-        return found
-
-    def _ranking(self, pod: SchedulablePod) -> "_Ranking":
-        key = pod.priority, pod.amounts
-        found = self._rankings.pop(key, None)
-        if found is None:
-            if len(self._rankings) >= CACHED_RANKINGS:
-                del self._rankings[next(iter(self._rankings))]
-            found = _Ranking(partial(self._victims, pod), len(self._nodes))
-        self._rankings[key] = found
         return found
 
     def _victims(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
@@ -204,12 +197,10 @@ class Preemption:
 
     def _changed(self, pod: BoundPod, sign: int) -> None:
         for priority, by_resource in self._free.items():
-            if pod.pod.priority >= priority:
+            if pod.pod.priority > priority:
                 for resource, amount in pod.pod.amounts:
                     if resource in by_resource:
                         by_resource[resource].change(pod.node, sign * amount)
-        for ranking in self._rankings.values():
-            ranking.stale.add(pod.node)
 
 
 class _NodeUse:
@@ -244,42 +235,6 @@ class _NodeUse:
     def lower(self, priority: int) -> Sequence[BoundPod]:
         """Return the pods below a priority, the most important ones first."""
         return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance)
-
-
-class _Ranking:
-    """The nodes by the victims of pods with one priority and equal amounts; nodes in `stale` have changed since."""
-
-    __slots__ = ("_keys", "_nodes", "_of", "_victims", "stale")
-
-    def __init__(self, victims: Callable[[int], Sequence[BoundPod]], count: int) -> None:
-        """Take the number of nodes, and a function that returns the victims on a node."""
-        self._victims = victims
-        self._keys: list[Key] = []
-        self._nodes: dict[Key, NodeSet] = {}
-        self._of: dict[int, Key] = {}
-        self.stale = set(range(count))
-
-    def best(self, among: NodeSet) -> tuple[Key, NodeSet]:
-        """Return the lowest key of some nodes, which all have victims, and those of them that have it."""
-        for number in numbers_of(node_set([*self.stale]) & among):
-            self._update(number)
-        key = next(key for key in self._keys if self._nodes[key] & among)
-        return key, self._nodes[key] & among
-
-    def _update(self, number: int) -> None:
-        self.stale.remove(number)
-        before = self._of.pop(number, None)
-        if before is not None:
-            left = self._nodes[before] ^ 1 << number
-            if left:
-                self._nodes[before] = left
-            else:
-                del self._nodes[before]
-                del self._keys[bisect_left(self._keys, before)]
-        key = self._of[number] = _key(self._victims(number))
-        if key not in self._nodes:
-            insort(self._keys, key)
-        self._nodes[key] = self._nodes.get(key, 0) | 1 << number
 
 
 def _importance(pod: BoundPod) -> tuple[int, int, str]:

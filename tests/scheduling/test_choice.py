@@ -19,6 +19,12 @@ def test_choice_is_the_lowest_hash_xor_the_pods(nodes: Sequence[str], seed: int,
     assert choice.lowest(pod, node_set(among)) == expected
 
 
+@given(NAMES, st.integers(), st.text(), st.integers(0, 30))
+def test_the_first_nodes_have_the_lowest_values(nodes: Sequence[str], seed: int, pod: str, count: int) -> None:
+    ordered = sorted(range(len(nodes)), key=lambda number: h64(seed, nodes[number]) ^ h64(seed, pod))
+    assert Choice(seed, nodes).first(pod, (1 << len(nodes)) - 1, count) == node_set(ordered[:count])
+
+
 @given(NAMES, st.integers(), st.text())
 def test_the_order_of_nodes_changes_no_choice(nodes: Sequence[str], seed: int, pod: str) -> None:
     every = (1 << len(nodes)) - 1

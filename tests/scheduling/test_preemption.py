@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.preemption import CACHED_PRIORITIES, CACHED_RANKINGS
+from rules_engine.scheduling.preemption import CACHED_PRIORITIES, MAX_DRY_RUNS
 from tests.support.clusters import Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
@@ -204,17 +204,25 @@ def test_victims_may_be_pods_with_the_host_port() -> None:
     assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
 
 
-def test_more_priorities_and_rankings_than_are_cached_change_no_answer() -> None:
-    subject = cycle([node("a", allocatable={GPU: "1", "cpu": "1"}), node("b", allocatable={GPU: "1", "cpu": "2"})])
-    low = SchedulablePod.of(pod(requests={"cpu": "1", GPU: "1"}))
-    for number in range(2):
-        subject.bind(BoundPod(f"default/low-{number}", low, number, number))
-    for number in range(1, 2 * (CACHED_PRIORITIES + CACHED_RANKINGS)):
-        made = pod(requests={"cpu": f"{1000 + number}m"}, priority=1 + number % (CACHED_PRIORITIES + 1))
-        found = subject.schedule("default/p", SchedulablePod.of(made), 9)
-        assert found == Bound(1, (BoundPod("default/low-1", low, 1, 1),))
-        subject.release(BoundPod("default/p", SchedulablePod.of(made), 1, 9))
-        subject.bind(found.victims[0])
+def test_more_priorities_than_are_cached_change_no_answer() -> None:
+    priorities = range(2 * CACHED_PRIORITIES)
+    subject, bound = _full(*priorities)
+    for priority in (*priorities[1:], *priorities[1:]):
+        high = SchedulablePod.of(_gpus("p", 1, priority=priority))
+        assert subject.schedule("default/p", high, 9) == Bound(0, (bound[0],))
+        subject.release(BoundPod("default/p", high, 0, 9))
+        subject.bind(bound[0])
+
+
+def test_the_lowest_priority_of_all_nodes_is_found() -> None:
+    priorities = [1] * (3 * MAX_DRY_RUNS)
+    priorities[MAX_DRY_RUNS] = 0
+    subject, bound = _full(*priorities)
+    high = SchedulablePod.of(_gpus("p", 1, priority=5))
+    assert subject.schedule("default/p", high, 999) == Bound(MAX_DRY_RUNS, (bound[MAX_DRY_RUNS],))
+    found = subject.schedule("default/q", high, 999)
+    assert found is not None
+    assert found.victims == (bound[found.node],)
 
 
 def test_a_node_with_other_amounts_is_considered_as_it_is() -> None:

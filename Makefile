@@ -50,6 +50,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.hostile
 	$(BIN)/python -m bench.rule_tests --check
 	$(BIN)/python -m bench.doctor --check
+	$(BIN)/python -m bench.simulate --check
 
 # Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)

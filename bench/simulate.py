@@ -1,9 +1,9 @@
 """Simulation of a large load (python -m bench.simulate [--nodes N] [--pods N] [--check]).
 
-100,000 pods arrive at 5,000 nodes with the default rules: bare pods and Jobs of 40 teams, most with one whole GPU or MIG
-device, some with several, a tenth with a priority that preempts others. There are more of them than devices, so that
-thousands wait; some nodes fail and some are drained. Pods with topology spread, pod affinity or host ports, and those
-of ReplicaSets, which spread as well, are left out: with them each choice of a node reads more than resources.
+100,000 pods arrive at 5,000 nodes with the default rules: bare pods and Jobs of 40 teams, most with one whole GPU or
+one MIG device, some with several. A sixth falls to another device, a tenth may preempt others, thousands wait, and some
+nodes fail or are drained. Left out are pods with topology spread, pod affinity or host ports, and those of ReplicaSets,
+which the scheduler spreads as well: for them it reads more than the resources of nodes.
 
 The command runs in a new process, whose CPU time and peak of memory count. With --check, the exit code is 1 if a
 target is missed.
@@ -31,14 +31,17 @@ OFFERED: tuple[dict[str, int], ...] = ({GPU: 8}, {LARGE: 8, SMALL: 8}, {MIDDLE: 
 
 WORKLOADS = 500
 PODS_OF_JOB = 4
-REQUESTED = (GPU, GPU, SMALL, MIDDLE, LARGE, "nvidia.com/mig-4g.40gb")
-"""What workloads request in turn; no node offers the last one, which falls to another profile."""
+HOURS = 6
+"""The time in which all pods arrive, on average: more GPUs are requested in it than there are."""
+
+REQUESTED = (GPU, GPU, SMALL, MIDDLE, LARGE, "nvidia.com/mig-3g.30gb")
+"""What workloads request in turn; no node offers the last one."""
 
 
 def pod(workload: int) -> dict[str, Any]:
     """Return the pod of a workload, as far as it decides where the pod runs."""
     requested = REQUESTED[workload % len(REQUESTED)]
-    count = (1, 1, 1, 2, 1, 4)[workload % 6 if requested == GPU else 0]
+    count = (1, 1, 1, 2, 1, 4)[workload // 6 % 6] if requested == GPU else 1
     amounts = {"cpu": f"{1 + workload % 7}", "memory": f"{4 + workload % 5}Gi", requested: str(count)}
     return {
         "metadata": {"labels": {"app": f"workload-{workload}", "team": f"team-{workload % 40}"}},
@@ -62,14 +65,15 @@ def arrival(workload: int, pods: int) -> dict[str, Any]:
     }
     if workload % 2:
         made["metadata"]["name"] = name
-        return {"pod": made, "count": count, "every": {"mean": "160s"}, **rest}
+        return {"pod": made, "count": count, "every": {"mean": f"{HOURS * 3600 // count}s"}, **rest}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
         "spec": {"parallelism": PODS_OF_JOB, "completions": PODS_OF_JOB, "template": made},
     }
-    return {"workload": job, "count": count // PODS_OF_JOB, "every": {"mean": "640s"}, **rest}
+    jobs = count // PODS_OF_JOB
+    return {"workload": job, "count": jobs, "every": {"mean": f"{HOURS * 3600 // jobs}s"}, **rest}
 
 
 def nodes(count: int) -> Iterator[dict[str, Any]]:
@@ -122,8 +126,9 @@ def main() -> int:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             return process.returncode
-        counts = json.loads(answer.read_text())["results"][0]["totals"]["pods"]
-    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+        totals = json.loads(answer.read_text())["results"][0]["totals"]
+    waiting = f"half of the pods that ran had waited {totals['waiting']['p50Seconds'] / 60:.0f} minutes"
+    print(", ".join(f"{count} {state}" for state, count in totals["states"].items()), waiting, sep="; ")
     seconds, memory_mib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
     what = f"gpu-rules simulate of {given.pods} pods on {given.nodes} nodes"
     promises = [

@@ -269,6 +269,7 @@ class _Play:
         found = self._made(run, name, admitted, replaced)
         if found is not None and (self._queue.is_waiting(found.pod) or not self._attempt(found)):
             self._queue.add(found)
+
     def _made(self, run: Run, name: str, admitted: Admitted, replaced: _Pod | None = None) -> _Pod | None:
         """Record a new pod, and return it unless it was denied."""
         record = PodRecord(

@@ -70,14 +70,13 @@ def intervals(
     pods: Sequence[PodRecord], record: Record
 ) -> Iterator[tuple[Milliseconds, Milliseconds, Mapping[str, int]]]:
     """Yield start and end of each interval in which the use of a node stays the same, with the amounts."""
-    end = span(record)
-    before: tuple[Milliseconds, dict[str, int]] | None = None
+    start: Milliseconds = 0
+    amounts: Mapping[str, int] = {}
     for at, used in steps(pods, record):
-        if before is not None:
-            yield before[0], at, before[1]
-        before = at, dict(used)
-    if before is not None and before[0] < end:
-        yield before[0], end, before[1]
+        if at:
+            yield start, at, amounts
+        start, amounts = at, dict(used)
+    yield start, span(record), amounts
 
 
 def curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:

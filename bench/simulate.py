@@ -31,6 +31,9 @@ OFFERED: tuple[dict[str, int], ...] = ({GPU: 8}, {LARGE: 8, SMALL: 8}, {MIDDLE: 
 
 WORKLOADS = 500
 PODS_OF_JOB = 4
+STEP = 250
+"""One node in so many fails or is drained."""
+
 HOURS = 6
 """The time in which all pods arrive, on average: more GPUs are requested in it than there are."""
 
@@ -89,10 +92,10 @@ def nodes(count: int) -> Iterator[dict[str, Any]]:
 
 
 def events(count: int) -> Iterator[dict[str, Any]]:
-    """Yield failures of nodes, which are ready again after an hour, and drains."""
-    for number in range(0, count, 50):
-        minute = 30 + number // 50
-        becomes, ends = ("NotReady", "Ready") if number % 100 else ("Drained", "Uncordoned")
+    """Yield failures and drains of some nodes, which take pods again after an hour."""
+    for number in range(0, count, STEP):
+        minute = 30 + 10 * (number // STEP)
+        becomes, ends = ("NotReady", "Ready") if number // STEP % 2 else ("Drained", "Uncordoned")
         yield {"at": f"{minute}m", "node": f"node-{number:05}", "becomes": becomes}
         yield {"at": f"{minute + 60}m", "node": f"node-{number:05}", "becomes": ends}
 

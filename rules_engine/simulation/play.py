@@ -148,8 +148,7 @@ class _Play:
         for number, event in enumerate(self._simulation.events):
             self._plan(event.at, _Kind.NODE, number, event)
         for number, workload in enumerate(self._workloads):
-            if workload.arrival.count > 0:
-                self._plan(workload.arrival.at, _Kind.ARRIVAL, number, workload)
+            self._plan(workload.arrival.at, _Kind.ARRIVAL, number, workload)
         self._report()
 
     def run(self) -> None:

@@ -12,11 +12,10 @@ from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.model.admission import Endpoint, pod_request
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
-from rules_engine.model.decision import Step
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError
+from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.rules import LabelSelector, RuleId
@@ -87,9 +86,10 @@ class Admissions:
         return found
 
     def existing(self, template: Template, deleted: Json) -> Admitted:
-        """Return a pod that was admitted before the simulation. Raises PodError if it is malformed.
+        """Return a pod that was admitted before the simulation.
 
-        `deleted`: its deletionTimestamp, which a pod that replaces it does not have.
+        `deleted`: its deletionTimestamp, which a pod that replaces it does not have. Raises PodError if it is malformed
+        and TooLargeError if it is beyond a bound.
         """
         key = (template, deleted is not None)
         found = self._admitted.get(key)
@@ -115,7 +115,7 @@ class Admissions:
         if found is None:
             try:
                 found = self._made(template, mapping(mutation.result), falls, admission.warnings)
-            except PodError as error:
+            except (PodError, TooLargeError) as error:
                 # The API server refuses it, or it is beyond a bound of the model.
                 found = self._denied(template, str(error), admission.warnings, None)
             self._admitted[key] = found
@@ -160,19 +160,12 @@ class Admissions:
     def _falls(self, template: Template, admission: Admission) -> Sequence[Fall]:
         asked = self._asked_by(template)
         return [
-            Fall(step.rule, decision.resource, decision.to, _devices(decision.resource, asked, step))
+            Fall(step.rule, decision.resource, decision.to, asked.get(decision.resource, 0) // NANOS)
             for step in admission.trace
             if not step.audit
             for decision in step.resources
             if decision.to is not None
         ]
-
-
-def _devices(resource: str, asked: Amounts, step: Step) -> int:
-    """Return the devices that a pod asked for; of a resource that an earlier rule gave, those that containers have."""
-    if resource in asked:
-        return asked[resource] // NANOS
-    return sum(request.count for request in step.requests if request.resource == resource)
 
 
 PLAIN_MARSHAL = 2

@@ -19,7 +19,7 @@ from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requir
 from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import PodObject
 from rules_engine.model.json.lenient import strings, text
-from rules_engine.model.json.strict import PodError
+from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
 from rules_engine.model.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.scheduling.choice import fraction
@@ -228,7 +228,7 @@ class _Play:
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
         try:
             admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
-        except PodError as error:
+        except (PodError, TooLargeError) as error:
             self._unread += 1
             if self._unread <= MAX_UNREAD:
                 self._notices.append(f"pod {namespace}/{pod.name} is left out: {error}")

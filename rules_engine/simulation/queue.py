@@ -13,8 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import NodeSet, node_set
-from rules_engine.scheduling import Filter
+from rules_engine.scheduling import Filter, Scheduling
 from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
 
 _STATIC = (Filter.NODE_UNSCHEDULABLE, Filter.NODE_NAME, Filter.TAINT_TOLERATION, Filter.NODE_AFFINITY)
@@ -167,12 +168,10 @@ class Queue(Generic[W]):
 
     def _allowed(self, shape: _Shape) -> NodeSet:
         if shape.allowed is None:
-            found = self._cycle.explain(shape.pod)
-            allowed = found.every if found.by_name is None else found.by_name
-            for name in _STATIC:
-                for nodes in found.excluded.get(name, {}).values():
-                    allowed &= ~nodes
-            shape.allowed = allowed
+            try:
+                shape.allowed = _statically_allowed(self._cycle.explain(shape.pod))
+            except CostExceeded:
+                shape.allowed = _ALL
         return shape.allowed
 
     def _shape_of(self, pod: SchedulablePod) -> _Shape:
@@ -211,6 +210,18 @@ class Queue(Generic[W]):
         for group in groups:
             if _concerns(group.pod, pod, left=left):
                 self._near[id(group.pod)] = group
+
+
+_ALL: NodeSet = -1
+"""The set of all nodes, whatever their number."""
+
+
+def _statically_allowed(found: Scheduling) -> NodeSet:
+    allowed = found.every if found.by_name is None else found.by_name
+    for name in _STATIC:
+        for nodes in found.excluded.get(name, {}).values():
+            allowed &= ~nodes
+    return allowed
 
 
 class _Candidates(Protocol):

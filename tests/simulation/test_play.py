@@ -7,7 +7,6 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.simulation import Draw, NodeState
-from tests.support.evaluation import compiled, ladder
 from tests.support.scheduling import GPU, node
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
@@ -72,14 +71,6 @@ def test_a_pod_beyond_the_bounds_of_the_model_is_denied() -> None:
     [found] = played([node("n")], load("p", pod=template(0, affinity=affinity))).pods
     assert (found.state, found.admitted.denied_by) == ("Denied", None)
     assert "terms of pod affinity" in found.admitted.message
-
-
-def test_a_fall_from_a_resource_that_another_rule_gave_counts_its_devices() -> None:
-    one, two = ladder(MIG, "nvidia.com/mig-1g.10gb", name="one"), ladder("nvidia.com/mig-1g.10gb", GPU, name="two")
-    nodes = [node("n", allocatable={GPU: "4"})]
-    rule_set = compiled(one, two)
-    found = played(nodes, load("p", pod=template(0, {MIG: "2"})), rule_set=rule_set).pods[0]
-    assert all(fall.count == 2 for fall in found.admitted.falls)
 
 
 def test_pods_of_a_higher_priority_run_first() -> None:

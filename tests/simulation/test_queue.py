@@ -159,6 +159,7 @@ def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPa
     nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
     others = load("x", pod=labelled(template(0), app="x"), count=5)
     near = load("near", pod=labelled(template(0, **affinity("podAffinity", app="x")), app="y"))
-    found = by_name(played(nodes, others, near))["near"]
+    ends = load("ends", pod=template(0), run_for=1000)
+    found = by_name(played(nodes, ends, others, near))["near"]
     assert found.state == "Pending"
     assert "cost limit" in found.message

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +170,6 @@ def evaluated_steps(decision: Decision) -> list[Step]:
     return [step for step in decision.trace if step.action is not Action.SKIP]
 
 
-@pytest.mark.no_cover
 @settings(law, max_examples=150)
 @given(rule_sets(), requests(), clusters(), st.booleans())
 def test_the_index_removes_only_steps_of_skipped_rules(

@@ -4,9 +4,8 @@ Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The
 claims, nominated pods, extenders and other profiles than the default one are not modelled.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from heapq import nlargest
 from typing import Final
 
@@ -15,7 +14,7 @@ from rules_engine.evaluation.nodes import NodeSet, placed_index_of, selected_nod
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import Object, mapping, strings, text
-from rules_engine.model.placement import NodeTerm, Placement
+from rules_engine.model.placement import Placement
 from rules_engine.model.pod import is_finished
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.filters.bound_pods import BoundPods
@@ -57,9 +56,6 @@ MAX_COMPARISONS = 20_000_000
 
 _COMPARED: Final = "topology spread and pod affinity"
 
-_UNBOUNDED: Final = sys.maxsize
-"""Cost of the search for the nodes of one placement, which is bounded itself."""
-
 
 class Scheduler:
     """The filters on the state of a cluster: its nodes, and the pods that are bound to them."""
@@ -97,7 +93,7 @@ class Scheduler:
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
-        self._selected = lru_cache(CACHED_SELECTIONS)(self._selected_by)
+        self._selected = lru_cache(CACHED_SELECTIONS)(partial(selected_nodes, self._index))
         self._allowed = lru_cache(CACHED_SELECTIONS)(self._allowed_by)
 
     @property
@@ -226,10 +222,6 @@ class Scheduler:
             waiting_for=_waiting_for(fit, every & ~_others(excluded)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name)),
         )
-
-    def _selected_by(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeTerm, ...] | None) -> NodeSet:
-        placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
-        return selected_nodes(self._index, placement, Budget(_UNBOUNDED))
 
     def _named(self, names: Iterable[str]) -> NodeSet:
         found = 0

@@ -4,17 +4,13 @@ Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins, apis
 plugins ImageLocality, VolumeBinding and DynamicResources are not modelled.
 """
 
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Final
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, numbers_of, placed_index_of, selected_nodes
 from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.placement import Placement
 from rules_engine.model.simulation import SchedulerOptions
 from rules_engine.scheduling.filters.pod_affinity import Namespaces
 from rules_engine.scheduling.filters.taints import Taints
@@ -47,9 +43,6 @@ kilobytes."""
 MAX_RANKINGS = 256
 """Rankings of nodes for pods of equal requests; the one that was used longest ago is dropped. One takes 140 kB with
 5,000 nodes."""
-
-_UNBOUNDED: Final = sys.maxsize
-"""Cost of the search for the nodes of one placement, which is bounded itself."""
 
 
 class Plugin(StrEnum):
@@ -262,10 +255,7 @@ class Scores:
             for other in pod.spread:
                 found &= self._topologies.having(other.topology_key)
         if constraint.honors_affinity:
-            chosen = Placement(
-                node_name="", node_selector=placement.node_selector, terms=placement.terms, tolerations=()
-            )
-            found &= selected_nodes(self._index, chosen, Budget(_UNBOUNDED))
+            found &= selected_nodes(self._index, placement.node_selector, placement.terms)
         if constraint.honors_taints:
             if self._taints is None:
                 self._taints = Taints(self._nodes)

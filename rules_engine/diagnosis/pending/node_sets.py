@@ -1,14 +1,9 @@
 """Sets of nodes: those that offer a resource, and those that repel or exclude a pod. Equal queries share a set."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
-from msgspec.structs import replace as replaced
-
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import (
     NO_LABEL,
     NodeQuery,
@@ -31,9 +26,6 @@ MAX_CACHED = 4_096
 
 CACHED_NAMES = 64
 """Sets of nodes whose names are cached: 40 KiB each with 5,000 nodes."""
-
-_UNBOUNDED: Final = sys.maxsize
-"""Cost of the search for the nodes of one placement, which is bounded itself."""
 
 
 class NodeSets:
@@ -114,11 +106,11 @@ class NodeSets:
 
     def matching(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's node selector and required node affinity match, whatever their taints."""
-        return selected_nodes(self._index, placement, Budget(_UNBOUNDED))
+        return selected_nodes(self._index, placement.node_selector, placement.terms)
 
     def affine(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's required node affinity matches."""
-        return selected_nodes(self._index, replaced(placement, node_selector=()), Budget(_UNBOUNDED))
+        return selected_nodes(self._index, (), placement.terms)
 
     def labelled(self, key: str, value: str | None = None) -> NodeSet:
         """Return the nodes with a label, of any value if none is given."""

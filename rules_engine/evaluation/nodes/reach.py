@@ -3,6 +3,7 @@
 Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/core/v1 (Toleration.ToleratesTaint).
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -31,12 +32,13 @@ def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> No
     return _Search(index, placement, budget).found()
 
 
-def selected_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> NodeSet:
-    """Return the nodes that the pod's nodeSelector and required node affinity select, whatever their taints.
-
-    Costs like matching_nodes. Raises CostExceeded.
-    """
-    return _Search(index, placement, budget).selected()
+def selected_nodes(
+    index: NodeIndex, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeTerm, ...] | None
+) -> NodeSet:
+    """Return the nodes that a nodeSelector and terms of node affinity select, whatever their taints."""
+    placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
+    # Without a limit: the size of a placement is bounded.
+    return _Search(index, placement, Budget(sys.maxsize)).selected()
 
 
 class _Search:

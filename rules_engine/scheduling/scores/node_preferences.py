@@ -1,19 +1,13 @@
 """The score plugins TaintToleration and NodeAffinity: preferences among nodes by their taints, labels and names."""
 
-import sys
 from collections.abc import Sequence
-from typing import Final
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, NodeSet, Tolerated, node_set, selected_nodes
 from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.placement import Placement, PreferredTerm, Toleration
+from rules_engine.model.placement import PreferredTerm, Toleration
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, shares
 
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
-
-_UNBOUNDED: Final = sys.maxsize
-"""Cost of the search for the nodes of one term, which is bounded itself."""
 
 
 def soft_taints(node: Node) -> tuple[Taint, ...]:
@@ -49,8 +43,7 @@ def affinity_weights(terms: Sequence[PreferredTerm], index: NodeIndex) -> Partit
     """Return the nodes by the sum of the weights of the terms that match them (plugins/nodeaffinity)."""
     found: Partition = {0: index.every}
     for preferred in terms:
-        placement = Placement(node_name="", node_selector=(), terms=(preferred.term,), tolerations=())
-        matched = selected_nodes(index, placement, Budget(_UNBOUNDED))
+        matched = selected_nodes(index, (), (preferred.term,))
         groups = {0: index.every & ~matched}
         groups[preferred.weight] = groups.get(preferred.weight, 0) | matched
         found = added(found, groups)

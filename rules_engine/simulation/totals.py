@@ -19,7 +19,10 @@ HOUR = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUse:
-    """The use of a resource, of one node or of all, in nanos: on average over time, at most, and at the end."""
+    """The use of a resource, of one node or of all, in nanos: on average over time, at most, and at the end.
+
+    Pods that are bound at the last moment count only at the end, and in the peak.
+    """
 
     capacity: int
     mean: Fraction
@@ -195,7 +198,7 @@ class _Use:
                     each: ResourceUse(
                         capacity=allocatable.get(each, 0),
                         mean=Fraction(integral[each], self._span),
-                        peak=peak.get(each, 0),
+                        peak=max(peak.get(each, 0), end[each]),
                         end=end[each],
                     )
                     for each in self._names
@@ -226,7 +229,7 @@ class _Use:
         return ClusterUse(
             capacity=self._capacity[name],
             mean=Fraction(self._integral[name], self._span),
-            peak=max((level for _, level in levels), default=0),
+            peak=max((self._end[name], *(level for _, level in levels))),
             end=self._end[name],
             curve=curve(spans, self._span),
             fragmentation=self._fragmentation((name,)),

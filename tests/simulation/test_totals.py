@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.model.quantity import NANOS
@@ -221,14 +221,63 @@ def test_the_use_equals_that_of_each_millisecond(found: Record) -> None:
     for resource, use in measured.resources.items():
         each = [held(found, None, resource, at) for at in times]
         assert use.mean == Fraction(sum(each), len(times))
-        assert use.peak == max(each)
+        assert use.peak == max(*each, use.end)
         edges = [part * len(times) // len(use.curve) for part in range(len(use.curve) + 1)]
         assert use.curve == [Fraction(sum(each[start:end]), end - start) for start, end in pairwise(edges)]
         for node in measured.nodes:
             if resource in node.resources:
                 alone = [held(found, node.node, resource, at) for at in times]
                 assert node.resources[resource].mean == Fraction(sum(alone), len(times))
-                assert node.resources[resource].peak == max(alone)
+                assert node.resources[resource].peak == max(*alone, node.resources[resource].end)
+
+
+def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
+    pods = [recorded_pod("first", ONE, node="a"), recorded_pod("last", TWO, node="a", arrived=HOUR)]
+
+    found = totals(record([recorded_node("a", gpu=4)], pods, HOUR))
+
+    for use in (found.resources[GPU], found.nodes[0].resources[GPU]):
+        assert (use.mean, use.peak, use.end) == (NANOS, 3 * NANOS, 3 * NANOS)
+
+
+@settings(max_examples=25)
+@given(found=records())
+def test_gpu_hours_and_fragmentation_equal_those_of_each_millisecond(found: Record) -> None:
+    measured = totals(found)
+    times = range(max(found.ended, 1))
+    asked = given_ = lost = short = Fraction()
+    for at in times:
+        for pod in found.pods:
+            if pod.bound is not None and run_time(pod, found)[0] <= at < run_time(pod, found)[1]:
+                wanted, got = (
+                    Fraction(amounts.get(GPU, 0), NANOS) + Fraction(amounts.get(SMALL, 0), 7 * NANOS)
+                    for amounts in (pod.admitted.asked, pod.admitted.given)
+                )
+                asked, given_ = asked + wanted, given_ + got
+                lost, short = lost + max(got - wanted, 0), short + max(wanted - got, 0)
+    hours = measured.gpu_hours
+    assert [hours.asked, hours.given, hours.lost, hours.short] == [
+        total / HOUR for total in (asked, given_, lost, short)
+    ]
+
+    kinds = [pod.admitted.given for pod in found.pods if pod.admitted.given.get(GPU)]
+    free = unusable = Fraction()
+    for at in times:
+        for node in found.nodes:
+            left = {
+                name: max(amount.nanos - held(found, node.name, name, at), 0)
+                for name, amount in node.allocatable.items()
+            }
+            free += left[GPU]
+            for kind in kinds:
+                fitting = 0
+                while all((fitting + 1) * amount <= left[name] for name, amount in kind.items()):
+                    fitting += 1
+                unusable += Fraction(left[GPU] - fitting * kind[GPU], len(kinds))
+    expected = unusable / free if free and kinds else None
+    assert measured.fragmentation == expected
+    if GPU in measured.resources:
+        assert measured.resources[GPU].fragmentation == expected
 
 
 @given(found=records())

@@ -29,7 +29,7 @@ from rules_engine.scheduling.scores.partition import Partition, added, weighted
 from rules_engine.scheduling.scores.pod_affinity import (
     BoundTerm,
     BoundTerms,
-    own_term_includes,
+    covers,
     pod_affinity_score,
     terms_of,
 )
@@ -265,7 +265,7 @@ class Scores:
     def _own_terms(self, pod: Preferences) -> Iterator[tuple[int, Domains]]:
         for weighted_term in pod.pod_affinity:
             term = weighted_term.term
-            counts = self._pods.count(term, term.selector, partial(own_term_includes, term, self._namespaces))
+            counts = self._pods.count(term, term.selector, partial(covers, self._namespaces, term))
             yield weighted_term.weight, counts.domains(term.topology_key, self._topologies.having(term.topology_key))
 
     def _forget(self) -> None:

@@ -1,14 +1,15 @@
 """The filter InterPodAffinity: required affinity and anti-affinity (plugins/interpodaffinity/filtering.go)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.rules import ConditionKind, LabelSelector
+from rules_engine.model.rules import EMPTY
 from rules_engine.scheduling.filters.bound_pods import BoundPods, PodGroup
+from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.tallies import Presence
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
@@ -16,8 +17,6 @@ from rules_engine.scheduling.requirements import AffinityTerm, Requirements
 CACHED_DOMAINS = 256
 """Terms of bound pods whose domains are cached: one has an item for each node at most. When there are more, all are
 dropped."""
-
-_NOTHING: Mapping[str, str] = {}
 
 
 class Namespaces:
@@ -35,7 +34,7 @@ class Namespaces:
         # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term does
         # not last (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
         selector = term.namespace_selector
-        return self.includes(term, namespace) or (selector is not None and selector.matches(_NOTHING))
+        return self.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
 
     def includes(self, term: AffinityTerm, namespace: str) -> bool:
         """Return True if a term of a bound pod is about pods of a namespace."""
@@ -46,7 +45,7 @@ class Namespaces:
 
 
 class RepellingTerms:
-    """Terms of the bound pods' required anti-affinity, with the nodes of those pods, by a label that they require.
+    """Terms of the bound pods' required anti-affinity, with the nodes of those pods.
 
     Terms that are compared, and their nodes on first use, cost a unit each.
     """
@@ -55,8 +54,7 @@ class RepellingTerms:
         self._budget = budget
         self._topologies = topologies
         self._carriers: dict[AffinityTerm, _Carriers] = {}
-        self._by_label: dict[tuple[str, str], dict[AffinityTerm, None]] = {}
-        self._others: dict[AffinityTerm, None] = {}
+        self._index: SelectorIndex[AffinityTerm] = SelectorIndex(budget)
         self._cached: list[_Carriers] = []
 
     def add(self, number: int, terms: Iterable[AffinityTerm]) -> None:
@@ -65,8 +63,7 @@ class RepellingTerms:
             carriers = self._carriers.get(term)
             if carriers is None:
                 carriers = self._carriers[term] = _Carriers()
-                for listed in self._lists(term):
-                    listed[term] = None
+                self._index.add(term.selector, term)
             carriers.change(number, 1)
 
     def remove(self, number: int, terms: Iterable[AffinityTerm]) -> None:
@@ -76,18 +73,11 @@ class RepellingTerms:
             carriers.change(number, -1)
             if not carriers.nodes:
                 del self._carriers[term]
-                for listed in self._lists(term):
-                    del listed[term]
+                self._index.remove(term.selector, term)
 
     def about(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
-        """Yield the terms whose selector matches labels. Raises CostExceeded."""
-        if not self._carriers:
-            return
-        for listed in (self._others, *(self._by_label.get(label, {}) for label in labels.items())):
-            self._budget.spend(len(listed))
-            for term in listed:
-                if term.matches_labels(labels):
-                    yield term
+        """Return the terms whose selector matches labels. Raises CostExceeded."""
+        return self._index.matching(labels) if self._carriers else iter(())
 
     def near(self, term: AffinityTerm) -> NodeSet:
         """Return the nodes of the domains in which pods with this term run."""
@@ -103,11 +93,6 @@ class RepellingTerms:
             for number, count in carriers.nodes.items():
                 carriers.presence.change(number, count)
         return carriers.presence.nodes
-
-    def _lists(self, term: AffinityTerm) -> Sequence[dict[AffinityTerm, None]]:
-        """Return the lists that a term is on."""
-        places = [*_required(term.selector)]
-        return [self._by_label.setdefault(place, {}) for place in places] if places else [self._others]
 
 
 class _Carriers:
@@ -127,14 +112,6 @@ class _Carriers:
             del self.nodes[number]
         if self.presence is not None:
             self.presence.change(number, by)
-
-
-def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
-    """Yield labels of which a selector requires one; none if it requires none."""
-    for requirement in selector.requirements if selector else ():
-        if requirement.operator is ConditionKind.IN:
-            yield from dict.fromkeys((requirement.key, value) for value in requirement.values)
-            return
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.rules import EMPTY
 from rules_engine.scheduling.filters.pod_affinity import Namespaces
+from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import Preferences, WeightedTerm
 from rules_engine.scheduling.requirements import AffinityTerm
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged
 from rules_engine.scheduling.scores.pod_counts import Domains
-from rules_engine.scheduling.scores.selector_index import SelectorIndex
 
 HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
 
 
-def own_term_includes(term: AffinityTerm, namespaces: Namespaces, namespace: str, _terminating: bool) -> bool:
+def covers(namespaces: Namespaces, term: AffinityTerm, namespace: str, _terminating: bool) -> bool:
     """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
-    selector = term.namespace_selector
-    # The scheduler compares the selector with no labels too (see Namespaces.covers).
-    return namespaces.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
+    return namespaces.covers(term, namespace)
 
 
 def terms_of(pod: Preferences) -> Iterator[WeightedTerm]:

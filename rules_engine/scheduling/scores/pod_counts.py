@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.rules import LabelSelector
+from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.topologies import Topologies
-from rules_engine.scheduling.scores.selector_index import SelectorIndex
 
 GroupKey: TypeAlias = tuple[str, bool, frozenset[tuple[str, str]]]
 """The namespace of pods, True if they are being deleted, and their labels."""

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from rules_engine.cel import Budget
 from rules_engine.model.rules import ConditionKind, LabelSelector
 
 V = TypeVar("V", bound=Hashable)
@@ -11,7 +12,9 @@ V = TypeVar("V", bound=Hashable)
 class SelectorIndex(Generic[V]):
     """Values, each with a selector that may be None and then matches nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        """Take a budget, of which each selector that is compared costs a unit; None: comparisons are not limited."""
+        self._budget = budget
         # Values as keys, since a dictionary removes one at once and has an order.
         self._by_label: dict[tuple[str, str], dict[V, LabelSelector]] = {}
         self._others: dict[V, LabelSelector] = {}
@@ -30,9 +33,13 @@ class SelectorIndex(Generic[V]):
                     del self._by_label[label]
 
     def matching(self, labels: Mapping[str, str]) -> Iterator[V]:
-        """Yield the values whose selector matches labels, each once."""
+        """Yield the values whose selector matches labels, each once. Raises CostExceeded."""
         for group in (self._others, *(self._by_label.get(label) for label in labels.items())):
-            for value, selector in group.items() if group else ():
+            if not group:
+                continue
+            if self._budget is not None:
+                self._budget.spend(len(group))
+            for value, selector in group.items():
                 if selector.matches(labels):
                     yield value
 

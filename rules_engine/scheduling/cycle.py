@@ -21,6 +21,9 @@ __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
 COMPARISONS = 20_000_000
 """Labels of bound pods that one answer compares with topology spread and pod affinity: some 20 seconds."""
 
+CACHED_TALLIES = 10_000
+"""Numbers of pods by domain that are cached: those of all pods that arrive, as a rule. One takes a kilobyte or two."""
+
 
 class SchedulingCycle:
     """The nodes and bound pods of a cluster, which change, and the scheduler on them."""
@@ -35,8 +38,8 @@ class SchedulingCycle:
         """Take the nodes without their pods, and the labels of namespaces, if known."""
         self._options = options
         self._choice = Choice(seed, [node.name for node in nodes])
-        self._scheduler = Scheduler(nodes, namespaces, comparisons=COMPARISONS)
-        self._scores = Scores(nodes, namespaces, options)
+        self._scheduler = Scheduler(nodes, namespaces, comparisons=COMPARISONS, tallies=CACHED_TALLIES)
+        self._scores = Scores(self._scheduler, options)
         self._preemption = Preemption(self._scheduler, self._choice)
 
     def bind(self, pod: BoundPod) -> None:
@@ -55,7 +58,7 @@ class SchedulingCycle:
         """Replace a node by one of the same name with another state."""
         old = self._scheduler.nodes[number]
         self._scheduler.change_node(number, node)
-        self._scores.change_node(number, node)
+        self._scores.change_node(number, old, node)
         if node.allocatable != old.allocatable:
             self._preemption.forget()
 

@@ -51,6 +51,9 @@ NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
 CACHED_SELECTIONS = 1_000
 """Selectors with required node affinity whose nodes are cached: a kilobyte each with 5,000 nodes."""
 
+CACHED_TALLIES = 64
+"""Numbers of pods by domain that are cached: each has an item for each node at most."""
+
 MAX_COMPARISONS = 20_000_000
 """Labels of bound pods that are compared with topology spread and pod affinity, for all pods: some 20 seconds."""
 
@@ -68,32 +71,36 @@ class Scheduler:
         nominated: Iterable[PodObject] = (),
         *,
         comparisons: int | None = None,
+        tallies: int = CACHED_TALLIES,
     ) -> None:
         """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
         `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
         scheduler makes room on a node; answers that they may change name them. `comparisons`: what each answer costs at
-        most; None: all answers together cost MAX_COMPARISONS at most.
+        most; None: all answers together cost MAX_COMPARISONS at most. `tallies`: numbers of
+        pods by domain that are cached.
         """
         self._nodes = [*nodes]
         self._names = tuple([node.name for node in nodes])
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        self._index = placed_index_of(Cluster(nodes=tuple(nodes)))
-        self._topologies = Topologies(self._index.places.labels, [node.labels for node in nodes])
-        self._taints = Taints(nodes)
+        self.index = placed_index_of(Cluster(nodes=tuple(nodes)))
+        self.topologies = Topologies(self.index.places.labels, [node.labels for node in nodes])
+        self.taints = Taints(nodes)
         self._usage = Usage(nodes)
         self._ports = Ports()
-        self._namespaces = Namespaces(namespaces)
+        self.namespaces = Namespaces(namespaces)
         self._each = comparisons is not None
         self._budget = Budget(MAX_COMPARISONS if comparisons is None else comparisons, _COMPARED)
-        self._repelling = RepellingTerms(self._topologies, self._budget)
+        self._repelling = RepellingTerms(self.topologies, self._budget)
         self._bound = bound
+        self._tallies = tallies
         for number, pod in bound():
             self._add(number, pod)
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
-        self._selected = lru_cache(CACHED_SELECTIONS)(partial(selected_nodes, self._index))
+        self.selected = lru_cache(CACHED_SELECTIONS)(partial(selected_nodes, self.index))
+        """Return the nodes that a nodeSelector and terms of node affinity select."""
         self._allowed = lru_cache(CACHED_SELECTIONS)(self._allowed_by)
 
     @property
@@ -107,18 +114,19 @@ class Scheduler:
         return self._usage.full
 
     @cached_property
-    def _pods(self) -> BoundPods:
+    def pods(self) -> BoundPods:
+        """The pods that are bound."""
         # On first use, since few pods have constraints that read the others.
-        return BoundPods(self._bound(), self._budget)
+        return BoundPods(self._bound(), self.topologies, self._budget, self._tallies)
 
     def bind(self, number: int, pod: Footprint) -> None:
         """Add a pod to a node. It is not compared with the filters."""
-        self._pods.add(number, pod)
+        self.pods.add(number, pod)
         self._add(number, pod)
 
     def release(self, number: int, pod: Footprint) -> None:
         """Remove a pod from its node: undo a `bind`."""
-        self._pods.remove(number, pod)
+        self.pods.remove(number, pod)
         self._usage.remove(number, pod.requests)
         self._ports.remove(number, pod.ports)
         self._repelling.remove(number, pod.anti_affinity)
@@ -134,7 +142,7 @@ class Scheduler:
         if (node.name, node.labels) != (old.name, old.labels):
             raise ValueError(f"the name and the labels of node {old.name} cannot change")
         self._nodes[number] = node
-        self._taints.change_node(number, old, node)
+        self.taints.change_node(number, old, node)
         self._usage.change_node(number, old, node)
         self._allowed.cache_clear()
 
@@ -177,26 +185,26 @@ class Scheduler:
 
     def _allowed_by(self, placement: Placement) -> NodeSet:
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
-        untolerated = self._taints.untolerated(placement.tolerations)
-        found = self._selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
+        untolerated = self.taints.untolerated(placement.tolerations)
+        found = self.selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
         return found & self._named((placement.node_name,)) if placement.node_name else found
 
     def _unspread(self, pod: Requirements) -> Excluded:
         placement = pod.placement
         return unspread(
             pod,
-            self._pods,
-            self._topologies,
-            self._index.every,
-            selected=self._selected(placement.node_selector, placement.terms),
-            repelled=self._taints.untolerated(placement.tolerations).every,
+            self.pods,
+            self.topologies,
+            self.index.every,
+            selected=self.selected(placement.node_selector, placement.terms),
+            repelled=self.taints.untolerated(placement.tolerations).every,
         )
 
     def _answer(self, pod: Requirements, name: str) -> Scheduling:
         self._grant()
-        every, placement = self._index.every, pod.placement
-        untolerated = self._taints.untolerated(placement.tolerations)
-        selected = self._selected(placement.node_selector, placement.terms)
+        every, placement = self.index.every, pod.placement
+        untolerated = self.taints.untolerated(placement.tolerations)
+        selected = self.selected(placement.node_selector, placement.terms)
         fit = self._insufficient(pod)
         excluded: dict[Filter, Excluded] = {
             Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
@@ -242,10 +250,10 @@ class Scheduler:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
         unmatched = near = 0
         if pod.affinity:
-            unmatched = unaffine(pod, self._pods, self._namespaces, self._topologies, self._index.every)
+            unmatched = unaffine(pod, self.pods, self.namespaces, self.topologies, self.index.every)
         if pod.anti_affinity:
-            near = anti_affine(pod, self._pods, self._namespaces, self._topologies) & ~unmatched
-        existing = repelled_by_pods(pod, self._repelling, self._namespaces) & ~(unmatched | near)
+            near = anti_affine(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
+        existing = repelled_by_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
         return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
 
     def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
@@ -254,7 +262,7 @@ class Scheduler:
             for priority, namespace, other in self._nominated
         ):
             yield NOMINATED
-        if not self._namespaces.known:
+        if not self.namespaces.known:
             own = (*pod.affinity, *pod.anti_affinity)
             if any(term.namespace_selector for term in (*own, *self._repelling.about(pod.labels))):
                 yield NAMESPACE_SELECTORS

@@ -12,7 +12,7 @@ from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.quantity import Quantity
 from rules_engine.scheduling import Footprint, Requirements, Scheduler
-from rules_engine.scheduling.filters import bound_pods, pod_affinity
+from rules_engine.scheduling.filters import pod_affinity
 from tests.support.clusters import Generator
 from tests.support.scheduling import GPU, NOW, Object, node, pod
 
@@ -35,12 +35,11 @@ def read(nodes: list[Object], bound: list[Object]) -> tuple[list[Node], Bound]:
 @given(st.randoms(use_true_random=True), st.sampled_from([1, 2, 64]))
 def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random, cached: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound_pods, "CACHED_TALLIES", cached)
         patch.setattr(pod_affinity, "CACHED_DOMAINS", cached)
-        compare(random)
+        compare(random, cached)
 
 
-def compare(random: Random) -> None:
+def compare(random: Random, cached: int) -> None:
     generator = Generator(random, most_nodes=MOST_NODES)
     raw = generator.nodes()
     nodes, bound = read(raw, generator.bound(raw))
@@ -48,7 +47,7 @@ def compare(random: Random) -> None:
     if random.random() < 0.8:
         namespaces = {one["metadata"]["name"]: one["metadata"]["labels"] for one in generator.namespace_objects()}
     start = tuple(bound)
-    changing = Scheduler(nodes, namespaces, lambda: start)
+    changing = Scheduler(nodes, namespaces, lambda: start, tallies=cached)
     subjects: list[Requirements] = []
     for _ in range(random.randint(1, 4)):
         # Those of earlier rounds are answered again: parts of their answers are cached.

@@ -1,15 +1,14 @@
 """The model of kube-scheduler's scores agrees with a second implementation while pods come and go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeSet, node_set
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.cluster import Node
 from rules_engine.model.node import read_node
 from rules_engine.model.rules import LabelSelector
@@ -17,7 +16,8 @@ from rules_engine.model.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling import scoring
 from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.requirements import Requirements
-from rules_engine.scheduling.scores import allocation, pod_counts
+from rules_engine.scheduling.scheduler import Scheduler
+from rules_engine.scheduling.scores import allocation
 from rules_engine.scheduling.scoring import Plugin, Scores
 from rules_engine.scheduling.selectors import selector_of
 from tests.support.naive_scores import scores
@@ -52,6 +52,37 @@ def drawn(generator: PreferringGenerator, nodes: list[Object]) -> Preferences:
     return preferences(generator.preferring(generator.pending(nodes), nodes))
 
 
+class Model:
+    """Scores, and the scheduler to which each change is made before."""
+
+    tallies = 64
+
+    def __init__(
+        self, nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]], options: SchedulerOptions
+    ) -> None:
+        self.scheduler = Scheduler(nodes, namespaces, tallies=self.tallies)
+        self.scores = Scores(self.scheduler, options)
+        self.top, self.by_plugin = self.scores.top, self.scores.by_plugin
+
+    def bind(self, pod: Preferences, number: int) -> None:
+        self.scheduler.bind(number, pod.requirements)
+        self.scores.bind(pod, number)
+
+    def release(self, pod: Preferences, number: int) -> None:
+        self.scheduler.release(number, pod.requirements)
+        self.scores.release(pod, number)
+
+    def change_node(self, number: int, node: Node) -> None:
+        old = self.scheduler.nodes[number]
+        self.scheduler.change_node(number, node)
+        self.scores.change_node(number, old, node)
+
+    def totals(self, pod: Preferences, feasible: NodeSet) -> Mapping[int, int]:
+        """Return the total score of each feasible node."""
+        plugins = self.by_plugin(pod, feasible).values()
+        return {number: sum(scores[number] for scores in plugins) for number in numbers_of(feasible)}
+
+
 def by_name(found: Mapping[Any, Mapping[int, int]], names: list[str]) -> dict[str, dict[str, int]]:
     return {str(plugin): {names[number]: one for number, one in by.items()} for plugin, by in found.items()}
 
@@ -72,7 +103,7 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
     nodes, namespaces = generator.nodes(), generator.namespace_objects()
     names = [node["metadata"]["name"] for node in nodes]
     options = random.choice(OPTIONS)
-    model = Scores([read(node) for node in nodes], namespace_labels(generator), options)
+    model = Model([read(node) for node in nodes], namespace_labels(generator), options)
     bound: list[tuple[Object, Preferences, int]] = []
     subjects = []
     for _ in range(3):
@@ -108,7 +139,7 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
         )
         among = node_set(feasible)
         assert without_zeros(by_name(model.by_plugin(subject, among), names)) == without_zeros(expected)
-        assert model.top(subject, among) == best(model.of(subject, among))
+        assert model.top(subject, among) == best(model.totals(subject, among))
 
 
 @given(st.randoms(use_true_random=True))
@@ -117,7 +148,7 @@ def test_releasing_is_the_inverse_of_binding(random: Random) -> None:
     nodes, labels = generator.nodes(), namespace_labels(generator)
     every = (1 << len(nodes)) - 1
     read_nodes = [read(node) for node in nodes]
-    model, other = Scores(read_nodes, labels, SchedulerOptions()), Scores(read_nodes, labels, SchedulerOptions())
+    model, other = Model(read_nodes, labels, SchedulerOptions()), Model(read_nodes, labels, SchedulerOptions())
     subject = preferences(generator.preferring(generator.pending(nodes), nodes), selector_of({"matchLabels": {}}))
     stays = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
     goes = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
@@ -141,16 +172,16 @@ def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
     bound = [(drawn(generator, nodes), random.choice(nodes)) for _ in range(6)]
     found = []
     for ordered in (nodes, shuffled):
-        model = Scores([read(node) for node in ordered], labels, SchedulerOptions())
+        model = Model([read(node) for node in ordered], labels, SchedulerOptions())
         for one, place in bound:
             model.bind(one, ordered.index(place))
-        total = model.of(subject, (1 << len(nodes)) - 1)
+        total = model.totals(subject, (1 << len(nodes)) - 1)
         found.append({ordered[number]["metadata"]["name"]: score for number, score in total.items()})
     assert found[0] == found[1]
 
 
 def test_one_feasible_node_is_the_best_one() -> None:
-    model = Scores([read(node("a")), read(node("b"))], {}, SchedulerOptions())
+    model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
     assert model.top(preferences(pod()), 0b10) == 0b10
     assert model.top(preferences(pod()), 0) == 0
 
@@ -159,13 +190,13 @@ def test_more_allocated_nodes_come_first_by_option() -> None:
     subject, other = preferences(pod(requests={GPU: "1"})), preferences(pod(requests={GPU: "2"}))
     nodes = [read(node(name, allocatable={GPU: "4"})) for name in ("a", "b", "c")]
     for strategy, expected in ((Strategy.MOST_ALLOCATED, 0b010), (Strategy.LEAST_ALLOCATED, 0b101)):
-        model = Scores(nodes, {}, SchedulerOptions(strategy=strategy, resources=((GPU, 1),)))
+        model = Model(nodes, {}, SchedulerOptions(strategy=strategy, resources=((GPU, 1),)))
         model.bind(other, 1)
         assert model.top(subject, 0b111) == expected
 
 
 def test_changed_amounts_of_a_node_change_its_score() -> None:
-    model = Scores([read(node("a")), read(node("b"))], {}, SchedulerOptions())
+    model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
     subject = preferences(pod(requests={"cpu": "1"}))
     assert model.top(subject, 0b11) == 0b11
     model.change_node(1, read(node("b", allocatable={"cpu": "8"})))
@@ -176,7 +207,7 @@ def test_changed_amounts_of_a_node_change_its_score() -> None:
 def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> None:
     capacities = [{"cpu": random.choice(("16", "32")), GPU: "8"} for _ in range(random.choice((3, 20, 60)))]
     nodes = [read(node(f"n{number}", allocatable=capacity)) for number, capacity in enumerate(capacities)]
-    model = Scores(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    model = Model(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
     kinds = [preferences(pod(requests={"cpu": str(cpu), GPU: str(count)})) for cpu in (1, 2) for count in (0, 1, 2)]
     bound: list[tuple[Preferences, int]] = []
     for _ in range(8):
@@ -187,12 +218,12 @@ def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> Non
                 bound.append((random.choice(kinds), random.randrange(len(nodes))))
                 model.bind(*bound[-1])
         kind, feasible = random.choice(kinds), random.randrange(1, 1 << len(nodes))
-        assert model.top(kind, feasible) == best(model.of(kind, feasible))
+        assert model.top(kind, feasible) == best(model.totals(kind, feasible))
 
 
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
     nodes = [read(node(name, allocatable={"cpu": None, GPU: "4"})) for name in ("a", "b")]
-    model = Scores(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    model = Model(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
     subject = preferences(pod(requests={"cpu": "1", GPU: "1"}))
     model.bind(subject, 1)
     found = model.by_plugin(subject, 0b11)
@@ -201,21 +232,21 @@ def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "bound"),
+    ("holder", "bound"),
     [
         (scoring, "MAX_KINDS"),
         (scoring, "MAX_RANKINGS"),
-        (pod_counts, "MAX_COUNTS"),
+        (Model, "tallies"),
         (allocation, "MAX_STATES"),
         (allocation, "MAX_CACHED_SCORES"),
     ],
 )
-def test_caches_that_are_full_change_no_score(module: ModuleType, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_that_are_full_change_no_score(holder: object, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(8):
         random = Random(seed)
         monkeypatch.undo()
         expected = scores_of_a_day(random)
-        monkeypatch.setattr(module, bound, 1)
+        monkeypatch.setattr(holder, bound, 1)
         assert scores_of_a_day(Random(seed)) == expected
 
 
@@ -223,7 +254,7 @@ def scores_of_a_day(random: Random) -> list[object]:
     """Return the scores of a few pods while others come and go."""
     generator = PreferringGenerator(random, most_nodes=6)
     nodes = generator.nodes()
-    model = Scores([read(one) for one in nodes], namespace_labels(generator), SchedulerOptions())
+    model = Model([read(one) for one in nodes], namespace_labels(generator), SchedulerOptions())
     every = (1 << len(nodes)) - 1
     kinds = [drawn(generator, nodes) for _ in range(4)]
     bound: list[tuple[Preferences, int]] = []

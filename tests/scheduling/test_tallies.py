@@ -2,23 +2,22 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import placed_index_of
+from rules_engine.evaluation.nodes import node_set, placed_index_of
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling import Requirements
-from rules_engine.scheduling.filters import bound_pods
 from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
-from rules_engine.scheduling.filters.tallies import Levels, Presence
+from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
 from rules_engine.scheduling.filters.topologies import Topologies
 from tests.support.scheduling import pod
 
 ZONES = ("a", "a", "b", "b", "c", None, "d", "d")
 NODES = tuple(Node(name=f"n{number}", labels={"zone": zone} if zone else {}) for number, zone in enumerate(ZONES))
+TOPOLOGIES = Topologies(placed_index_of(Cluster(nodes=NODES)).places.labels, [node.labels for node in NODES])
 
 
 @given(
@@ -27,8 +26,9 @@ NODES = tuple(Node(name=f"n{number}", labels={"zone": zone} if zone else {}) for
     st.integers(0, 60),
 )
 def test_tallies_are_those_of_the_pods_that_are_left(changes: list[int], among: int, until: int) -> None:
-    topologies = Topologies(placed_index_of(Cluster(nodes=NODES)).places.labels, [node.labels for node in NODES])
-    presence, levels = Presence(topologies, "zone"), Levels(topologies, "zone", among)
+    labelled = TOPOLOGIES.having("zone")
+    presence, levels = Domains(TOPOLOGIES, "zone", labelled), Domains(TOPOLOGIES, "zone", among & labelled)
+    by_node = PodsByNode()
     left: set[int] = set()
     counts: Counter[int] = Counter()
     for index, number in enumerate(changes[:until]):
@@ -38,6 +38,7 @@ def test_tallies_are_those_of_the_pods_that_are_left(changes: list[int], among: 
         counts[number] += by
         presence.change(number, by)
         levels.change(number, by)
+        by_node.change(number, by)
         zones: Counter[str] = Counter()
         some: Counter[str] = Counter()
         for one, zone in enumerate(ZONES):
@@ -46,6 +47,9 @@ def test_tallies_are_those_of_the_pods_that_are_left(changes: list[int], among: 
                 if among >> one & 1:
                     some[zone] += counts[one]
         assert presence.nodes == nodes_of({*zones})
+        assert by_node.by_sum == {
+            count: node_set([one for one in counts if counts[one] == count]) for count in {*counts.values()} if count
+        }
         for count in range(4):
             assert levels.above(count) == nodes_of({zone for zone in some if some[zone] > count})
         assert levels.least(4) == (min(some.values()) if len(some) == 4 else 0)
@@ -55,24 +59,27 @@ def nodes_of(zones: set[str]) -> int:
     return sum(1 << number for number, zone in enumerate(ZONES) if zone in zones)
 
 
-class Recorded:
-    """A tally that records its changes."""
+def test_nodes_without_a_label_are_one_domain_with_those_where_it_is_empty() -> None:
+    nodes = tuple(Node(name=name, labels=labels) for name, labels in (("a", {}), ("b", {"zone": ""}), ("c", {})))
+    topologies = Topologies(placed_index_of(Cluster(nodes=nodes)).places.labels, [node.labels for node in nodes])
+    every = Domains(topologies, "zone", 0b111)
+    every.change(0, 2)
+    every.change(1, 1)
+    assert every.by_sum == {3: 0b010}
+    every.change(0, -2)
+    every.change(1, -1)
+    assert not every.by_sum
 
-    def __init__(self) -> None:
-        self.changes: list[tuple[int, int]] = []
 
-    def change(self, number: int, by: int) -> None:
-        self.changes.append((number, by))
-
-
-def test_a_tally_that_was_dropped_is_not_updated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound_pods, "CACHED_TALLIES", 1)
+def test_a_tally_that_was_dropped_is_not_updated() -> None:
     one = Requirements.of(pod(labels={"app": "a"}))
-    pods = BoundPods([(3, one)], Budget())
+    pods = BoundPods([(3, one)], TOPOLOGIES, Budget(), 1)
     selected = Selected("default", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
-    first, second = pods.tally(selected, 1, Recorded), pods.tally(selected, 2, Recorded)
+    first, second = pods.by_node(selected), pods.by_domain(selected, "zone", 0b1111)
     pods.add(4, one)
+    pods.add(0, one)
     pods.remove(3, one)
-    assert first.changes == [(3, 1)]
-    assert second.changes == [(3, 1), (4, 1), (3, -1)]
-    assert pods.tally(selected, 2, Recorded) is second
+    assert first.by_sum == {1: 0b1000}
+    assert second.by_sum == {1: 0b0011}
+    assert pods.by_domain(selected, "zone", 0b1111) is second
+    assert pods.by_node(selected).by_sum == {1: 0b10001}

@@ -2,29 +2,23 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar
 
 from rules_engine.cel import Budget
+from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.rules import ConditionKind, LabelSelector
+from rules_engine.scheduling.filters.selector_index import SelectorIndex
+from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
+from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import Footprint
-
-CACHED_TALLIES = 64
-"""Tallies that are cached: equal pods have equal ones. One has an item for each node at most. When there are more, all
-are dropped."""
 
 _INCLUDING = (ConditionKind.IN, ConditionKind.EXISTS)
 
 Labels = frozenset[tuple[str, str]]
 
 
-class Tally(Protocol):
-    """A number of pods that changes."""
-
-    def change(self, number: int, by: int) -> None:
-        """Count pods on a node."""
-
-
-T = TypeVar("T", bound=Tally)
+Tally: TypeAlias = Domains | PodsByNode
+T = TypeVar("T", Domains, PodsByNode)
 
 
 class Selection(Hashable, Protocol):
@@ -32,6 +26,10 @@ class Selection(Hashable, Protocol):
 
     @property
     def live(self) -> bool: ...
+
+    @property
+    def selector(self) -> LabelSelector | None:
+        """A selector that matches all pods that are counted; None: no pod is counted."""
 
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return True if pods with these labels are counted."""
@@ -89,11 +87,20 @@ class PodGroup:
 class BoundPods:
     """The bound pods of a cluster. Groups that are compared, and their nodes, cost a unit each."""
 
-    def __init__(self, pods: Iterable[tuple[int, Footprint]], budget: Budget) -> None:
-        """Take each pod with the number of its node."""
-        self.budget = budget
+    def __init__(
+        self, pods: Iterable[tuple[int, Footprint]], topologies: Topologies, budget: Budget, most_tallies: int
+    ) -> None:
+        """Take each pod with the number of its node.
+
+        `most_tallies`: tallies that are cached, since equal pods have equal ones; when there are more, all are dropped.
+        """
+        self._topologies = topologies
+        self._budget = budget
+        self._most_tallies = most_tallies
         self._by_namespace: dict[str, _Namespace] = {}
-        self._tallies: dict[tuple[Selection, Hashable], Tally] = {}
+        self._by_domain: dict[tuple[Selection, str, NodeSet], Domains] = {}
+        self._by_node: dict[Selection, PodsByNode] = {}
+        self._index: SelectorIndex[tuple[Selection, Tally]] = SelectorIndex()
         for number, pod in pods:
             self.add(number, pod)
 
@@ -107,7 +114,7 @@ class BoundPods:
         if group is None:
             group = PodGroup(pod.labels)
             namespace.add(key, group)
-            for (selection, _), tally in self._tallies.items():
+            for selection, tally in self._index.matching(pod.labels):
                 if selection.includes(pod.namespace, pod.labels):
                     group.listed(live=selection.live)[0].append(tally)
         group.change(number, 1, live=not pod.terminating)
@@ -133,29 +140,44 @@ class BoundPods:
         if found is None:
             return
         groups = found.candidates(selector)
-        self.budget.spend(len(groups))
+        self._budget.spend(len(groups))
         for group in groups:
             if selector.matches(group.labels):
-                self.budget.spend(len(group.nodes))
+                self._budget.spend(len(group.nodes))
                 yield group
 
-    def tally(self, selection: Selection, kind: Hashable, make: Callable[[], T]) -> T:
-        """Return the tally of a kind of the pods that are selected; `make` makes a new one. Raises CostExceeded."""
-        found = self._tallies.get((selection, kind))
+    def by_domain(self, selection: Selection, key: str, among: NodeSet) -> Domains:
+        """Return the number of selected pods on some nodes by domain of a label. Raises CostExceeded."""
+        found = self._by_domain.get((selection, key, among))
         if found is None:
-            groups = [*selection.groups(self)]
-            if len(self._tallies) >= CACHED_TALLIES:
-                self._forget()
-            found = self._tallies[selection, kind] = make()
-            for group in groups:
-                tallies, nodes = group.listed(live=selection.live)
-                for number, count in nodes.items():
-                    found.change(number, count)
-                tallies.append(found)
-        return cast("T", found)
+            found = self._counted(selection, Domains(self._topologies, key, among))
+            self._by_domain[selection, key, among] = found
+        return found
+
+    def by_node(self, selection: Selection) -> PodsByNode:
+        """Return the nodes by their number of selected pods. Raises CostExceeded."""
+        found = self._by_node.get(selection)
+        if found is None:
+            found = self._by_node[selection] = self._counted(selection, PodsByNode())
+        return found
+
+    def _counted(self, selection: Selection, tally: T) -> T:
+        """Count the selected pods in a new tally, which follows all changes until it is dropped."""
+        groups = [*selection.groups(self)]
+        if len(self._by_domain) + len(self._by_node) >= self._most_tallies:
+            self._forget()
+        self._index.add(selection.selector, (selection, tally))
+        for group in groups:
+            tallies, nodes = group.listed(live=selection.live)
+            for number, count in nodes.items():
+                tally.change(number, count)
+            tallies.append(tally)
+        return tally
 
     def _forget(self) -> None:
-        self._tallies.clear()
+        self._by_domain.clear()
+        self._by_node.clear()
+        self._index = SelectorIndex()
         for namespace in self._by_namespace.values():
             for group in namespace.groups.values():
                 group.tallies.clear()

@@ -7,10 +7,10 @@ from functools import partial
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.rules import EMPTY
+from rules_engine.model.rules import EMPTY, LabelSelector
 from rules_engine.scheduling.filters.bound_pods import BoundPods, PodGroup
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
-from rules_engine.scheduling.filters.tallies import Presence
+from rules_engine.scheduling.filters.tallies import Domains
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
 
@@ -83,13 +83,14 @@ class RepellingTerms:
         """Return the nodes of the domains in which pods with this term run."""
         carriers = self._carriers[term]
         if carriers.presence is None:
+            key = term.topology_key
             self._budget.spend(len(carriers.nodes))
             if len(self._cached) >= CACHED_DOMAINS:
                 for other in self._cached:
                     other.presence = None
                 self._cached.clear()
             self._cached.append(carriers)
-            carriers.presence = Presence(self._topologies, term.topology_key)
+            carriers.presence = Domains(self._topologies, key, self._topologies.having(key))
             for number, count in carriers.nodes.items():
                 carriers.presence.change(number, count)
         return carriers.presence.nodes
@@ -102,7 +103,7 @@ class _Carriers:
 
     def __init__(self) -> None:
         self.nodes: dict[int, int] = {}
-        self.presence: Presence | None = None
+        self.presence: Domains | None = None
 
     def change(self, number: int, by: int) -> None:
         after = self.nodes.get(number, 0) + by
@@ -125,6 +126,10 @@ class Affine:
     def live(self) -> bool:
         return False
 
+    @property
+    def selector(self) -> LabelSelector | None:
+        return self.terms[0].selector
+
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return all(self.namespaces.covers(term, namespace) and term.matches_labels(labels) for term in self.terms)
 
@@ -142,7 +147,7 @@ class Affine:
 
     def nodes(self, pods: BoundPods, topologies: Topologies, key: str) -> NodeSet:
         """Return the nodes of the domains of a label in which these pods run."""
-        return pods.tally(self, key, partial(Presence, topologies, key)).nodes
+        return pods.by_domain(self, key, topologies.having(key)).nodes
 
 
 def unaffine(

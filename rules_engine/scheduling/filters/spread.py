@@ -1,11 +1,9 @@
 """The filter PodTopologySpread, for constraints that must hold (plugins/podtopologyspread/filtering.go)."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
-from rules_engine.scheduling.filters.tallies import Levels
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.reasons import NO_TOPOLOGY, NOT_SPREAD
 from rules_engine.scheduling.requirements import Requirements, SpreadConstraint
@@ -49,10 +47,10 @@ def _skewed(
     if not selector:
         # A selector that is empty counts no pod (countPodsMatchSelector), and yet matches the pod itself.
         return 0
-    levels = pods.tally(Selected(pod.namespace, selector), (key, eligible), partial(Levels, topologies, key, eligible))
+    counts = pods.by_domain(Selected(pod.namespace, selector), key, eligible)
     domains = topologies.count(key, eligible)
     # The minimum is that of the domains with an eligible node, and 0 if there are too few of them.
-    least = levels.least(domains) if domains >= constraint.min_domains else 0
+    least = counts.least(domains) if domains >= constraint.min_domains else 0
     own = 1 if selector.matches(pod.labels) else 0
     # A domain without a matching pod never has too many: the maximum skew is positive.
-    return levels.above(constraint.max_skew + least - own)
+    return counts.above(constraint.max_skew + least - own)

@@ -1,79 +1,91 @@
-"""Numbers of pods in the domains of a label, which change with every pod that is bound or released."""
+"""Numbers of pods by node and by domain, which change with every pod that is bound or released."""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.topologies import Topologies
 
+K = TypeVar("K", bound=Hashable)
 
-class Presence:
-    """The nodes of the domains that have a pod."""
 
-    __slots__ = ("_counts", "_key", "_topologies", "nodes")
+class _Sums(Generic[K]):
+    """Sums by place, and the nodes of the places by their sum, if that is not zero."""
 
-    def __init__(self, topologies: Topologies, key: str) -> None:
-        self._topologies = topologies
-        self._key = key
-        self._counts: dict[str, int] = {}
-        self.nodes: NodeSet = 0
+    __slots__ = ("_sums", "by_sum")
 
-    def change(self, number: int, by: int) -> None:
-        """Count pods on a node."""
-        domain = self._topologies.domain(number, self._key)
-        if domain is None:
-            return
-        before = self._counts.get(domain, 0)
+    def __init__(self) -> None:
+        self._sums: dict[K, int] = {}
+        self.by_sum: dict[int, NodeSet] = {}
+
+    def _add(self, place: K, nodes: NodeSet, by: int) -> None:
+        """Add to the sum of a place with some nodes, which no other place has."""
+        before = self._sums.get(place, 0)
         after = before + by
         if after:
-            self._counts[domain] = after
+            self._sums[place] = after
         else:
-            del self._counts[domain]
-        if not before or not after:
-            # Domains of one label have no node in common.
-            self.nodes ^= self._topologies.nodes(self._key, (domain,))
+            self._sums.pop(place, None)
+        if not nodes:
+            return
+        by_sum = self.by_sum
+        if before:
+            left = by_sum[before] ^ nodes
+            if left:
+                by_sum[before] = left
+            else:
+                del by_sum[before]
+        if after:
+            by_sum[after] = by_sum.get(after, 0) | nodes
 
 
-class Levels:
-    """The domains by their number of pods on some nodes; domains without one are left out."""
+class PodsByNode(_Sums[int]):
+    """The nodes by their number of pods."""
 
-    __slots__ = ("_among", "_counts", "_key", "_nodes", "_sizes", "_topologies")
+    __slots__ = ()
+
+    def change(self, number: int, by: int) -> None:
+        """Add a number of pods on a node."""
+        self._add(number, 1 << number, by)
+
+
+class Domains(_Sums[str]):
+    """The nodes by the sum of their domain, the value of a label; those without it are a domain together, of "".
+
+    Pods on other nodes than some do not count.
+    """
+
+    __slots__ = ("_among", "_key", "_topologies")
 
     def __init__(self, topologies: Topologies, key: str, among: NodeSet) -> None:
+        """Take the label, and the nodes that count."""
+        super().__init__()
         self._topologies = topologies
         self._key = key
         self._among = among
-        self._counts: dict[str, int] = {}
-        self._nodes: dict[int, NodeSet] = {}
-        """The nodes of the domains with a number of pods."""
-        self._sizes: dict[int, int] = {}
-        """The number of these domains."""
 
     def change(self, number: int, by: int) -> None:
-        """Count pods on a node."""
-        domain = self._topologies.domain(number, self._key)
-        if domain is None or not self._among >> number & 1:
-            return
-        before = self._counts.get(domain, 0)
-        after = before + by
-        nodes = self._topologies.nodes(self._key, (domain,))
-        if before:
-            self._sizes[before] -= 1
-            self._nodes[before] ^= nodes
-            if not self._sizes[before]:
-                del self._sizes[before], self._nodes[before]
-        if after:
-            self._counts[domain] = after
-            self._sizes[after] = self._sizes.get(after, 0) + 1
-            self._nodes[after] = self._nodes.get(after, 0) | nodes
-        else:
-            del self._counts[domain]
+        """Add a number of pods on a node, or their weights."""
+        if self._among >> number & 1:
+            value = self._topologies.labels_of(number).get(self._key, "")
+            self._add(value, self._topologies.nodes(self._key, (value,)), by)
+
+    @property
+    def nodes(self) -> NodeSet:
+        """The nodes of the domains whose sum is not zero."""
+        found = 0
+        for nodes in self.by_sum.values():
+            found |= nodes
+        return found
 
     def least(self, domains: int) -> int:
-        """Return the least number of pods of a domain, of so many domains."""
-        return min(self._sizes) if self._sizes and len(self._counts) == domains else 0
+        """Return the least sum, of so many domains that have the label."""
+        return min(self.by_sum) if self.by_sum and len(self._sums) == domains else 0
 
     def above(self, count: int) -> NodeSet:
-        """Return the nodes of the domains with more pods; `count` is not negative."""
+        """Return the nodes of the domains with higher sums; `count` is not negative."""
         found = 0
-        for level, nodes in self._nodes.items():
-            if level > count:
+        for total, nodes in self.by_sum.items():
+            if total > count:
                 found |= nodes
         return found

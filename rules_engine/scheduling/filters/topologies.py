@@ -23,10 +23,6 @@ class Topologies:
         """Return the nodes that are in a domain of this label."""
         return self._labels.get(key, NO_LABEL).present
 
-    def domain(self, number: int, key: str) -> str | None:
-        """Return the domain of a node; None if it is in none."""
-        return self._labels_of[number].get(key)
-
     def labels_of(self, number: int) -> Mapping[str, str]:
         """Return the labels of a node."""
         return self._labels_of[number]

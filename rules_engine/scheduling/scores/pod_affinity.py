@@ -5,19 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.pod_affinity import Namespaces
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
+from rules_engine.scheduling.filters.tallies import Domains
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import Preferences, WeightedTerm
 from rules_engine.scheduling.requirements import AffinityTerm
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged
-from rules_engine.scheduling.scores.pod_counts import Domains
 
 HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
-
-
-def covers(namespaces: Namespaces, term: AffinityTerm, namespace: str, _terminating: bool) -> bool:
-    """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
-    return namespaces.covers(term, namespace)
 
 
 def terms_of(pod: Preferences) -> Iterator[WeightedTerm]:
@@ -54,12 +49,12 @@ class BoundTerms:
             found = self._terms.get(term)
             if found is None:
                 key = term.topology_key
-                domains = Domains(key, self._topologies.having(key), self._topologies)
+                domains = Domains(self._topologies, key, self._topologies.having(key))
                 found = self._terms[term] = BoundTerm(term, domains)
                 self._index.add(term.selector, found)
                 self.version += 1
             found.pods += sign
-            found.domains.add(node, sign * weighted.weight)
+            found.domains.change(node, sign * weighted.weight)
             if not found.pods:
                 del self._terms[term]
                 self._index.remove(term.selector, found)

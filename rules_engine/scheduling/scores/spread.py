@@ -6,23 +6,17 @@ from math import log
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.topologies import Topologies
+from rules_engine.scheduling.preferences import HOSTNAME
 from rules_engine.scheduling.requirements import SpreadConstraint
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged
-from rules_engine.scheduling.scores.pod_counts import Counts, Domains
-
-
-def includes(own: str, namespace: str, terminating: bool) -> bool:
-    """Return True if constraints of a pod in the namespace `own` count pods of a namespace (countPodsMatchSelector)."""
-    return own == namespace and not terminating
 
 
 @dataclass(frozen=True, slots=True)
 class CountedConstraint:
-    """A constraint with the counts that it reads: those by node for the hostname, else those by domain."""
+    """A constraint, and the nodes by their number of pods: that of their domain, or for the hostname their own."""
 
     constraint: SpreadConstraint
-    counts: Counts
-    domains: Domains | None
+    counts: Mapping[int, NodeSet]
 
 
 def spread_score(
@@ -57,16 +51,14 @@ def _weighted_counts(found: CountedConstraint, topologies: Topologies, scored: N
     key, skew = found.constraint.topology_key, found.constraint.max_skew
     labelled = scored & topologies.having(key)
     unlabelled = scored ^ labelled
-    groups: dict[int, NodeSet]
-    if found.domains is None:
+    groups = among(found.counts, labelled)
+    if key == HOSTNAME:
         size = scored.bit_count()
-        groups = among(found.counts.by_count, labelled)
     else:
         size = topologies.count(key, labelled)
         if unlabelled and not topologies.nodes(key, [""]) & labelled:
             # Nodes without the label are a domain together, that of an empty value.
             size += 1
-        groups = among(found.domains.by_sum, labelled)
     rest = labelled
     for members in groups.values():
         rest ^= members

@@ -7,13 +7,16 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
+from rules_engine.model.cluster import Node
 from rules_engine.model.quantity import NANOS
 
 PODS = "pods"
 """The resource of a node that is the number of its pods."""
 
+NATIVE = ("cpu", "memory", "ephemeral-storage")
+"""The resources that every node has."""
+
 _MILLI = NANOS // 1000
-_NATIVE = ("cpu", "memory", "ephemeral-storage")
 _PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
@@ -22,8 +25,13 @@ def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
     return {
         resource: -(-nanos // (_MILLI if resource == "cpu" else NANOS))
         for resource, nanos in amounts.items()
-        if resource in _NATIVE or "/" in resource or resource.startswith(_PREFIXES)
+        if resource in NATIVE or "/" in resource or resource.startswith(_PREFIXES)
     }
+
+
+def allocatable(node: Node) -> Mapping[str, int]:
+    """Return a node's allocatable amounts in the scheduler's units."""
+    return counted({resource: amount.nanos for resource, amount in node.allocatable.items()})
 
 
 MAX_CACHED = 1_024

@@ -8,7 +8,7 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.rules import ConditionKind, LabelSelector
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
-from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
+from rules_engine.scheduling.filters.tallies import Domains, PodsByNode, add_count
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import Footprint
 
@@ -34,7 +34,7 @@ class Selection(Hashable, Protocol):
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return True if pods with these labels are counted."""
 
-    def groups(self, pods: "BoundPods") -> Iterable["PodGroup"]:
+    def groups(self, pods: "BoundPods") -> Iterable["LabelGroup"]:
         """Yield the groups that are counted. Raises CostExceeded."""
 
 
@@ -52,12 +52,12 @@ class Selected:
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace == self.namespace and self.selector.matches(labels)
 
-    def groups(self, pods: "BoundPods") -> Iterable["PodGroup"]:
+    def groups(self, pods: "BoundPods") -> Iterable["LabelGroup"]:
         return pods.matching(self.namespace, self.selector)
 
 
 @dataclass(frozen=True, slots=True)
-class PodGroup:
+class LabelGroup:
     """Pods of one namespace with the same labels: their number by node; `live`: of those that are not being deleted.
 
     `tallies`: the cached ones that count them, and `live_tallies` those that count the live ones.
@@ -71,11 +71,11 @@ class PodGroup:
 
     def change(self, number: int, by: int, *, live: bool) -> None:
         """Count pods on a node."""
-        _change(self.nodes, number, by)
+        add_count(self.nodes, number, by)
         for tally in self.tallies:
             tally.change(number, by)
         if live:
-            _change(self.live, number, by)
+            add_count(self.live, number, by)
             for tally in self.live_tallies:
                 tally.change(number, by)
 
@@ -112,7 +112,7 @@ class BoundPods:
         key = frozenset(pod.labels.items())
         group = namespace.groups.get(key)
         if group is None:
-            group = PodGroup(pod.labels)
+            group = LabelGroup(pod.labels)
             namespace.add(key, group)
             for selection, tally in self._index.matching(pod.labels):
                 if selection.includes(pod.namespace, pod.labels):
@@ -134,7 +134,7 @@ class BoundPods:
         """Return the namespaces of bound pods for which a function is true."""
         return [name for name in self._by_namespace if among(name)]
 
-    def matching(self, namespace: str, selector: LabelSelector) -> Iterator[PodGroup]:
+    def matching(self, namespace: str, selector: LabelSelector) -> Iterator[LabelGroup]:
         """Yield the groups of a namespace that a selector matches. Raises CostExceeded."""
         found = self._by_namespace.get(namespace)
         if found is None:
@@ -184,29 +184,21 @@ class BoundPods:
                 group.live_tallies.clear()
 
 
-def _change(counts: dict[int, int], number: int, by: int) -> None:
-    after = counts.get(number, 0) + by
-    if after:
-        counts[number] = after
-    else:
-        del counts[number]
-
-
 class _Namespace:
     """The groups of one namespace, indexed by label on first use."""
 
     __slots__ = ("_by_label", "groups")
 
     def __init__(self) -> None:
-        self.groups: dict[Labels, PodGroup] = {}
-        self._by_label: dict[str, dict[str, dict[Labels, PodGroup]]] | None = None
+        self.groups: dict[Labels, LabelGroup] = {}
+        self._by_label: dict[str, dict[str, dict[Labels, LabelGroup]]] | None = None
 
-    def add(self, key: Labels, group: PodGroup) -> None:
+    def add(self, key: Labels, group: LabelGroup) -> None:
         self.groups[key] = group
         if self._by_label is not None:
             _list(self._by_label, key, group)
 
-    def remove(self, key: Labels, group: PodGroup) -> None:
+    def remove(self, key: Labels, group: LabelGroup) -> None:
         del self.groups[key]
         if self._by_label is not None:
             for name, value in group.labels.items():
@@ -215,7 +207,7 @@ class _Namespace:
                 if not values[value]:
                     del values[value]
 
-    def candidates(self, selector: LabelSelector) -> Sequence[PodGroup]:
+    def candidates(self, selector: LabelSelector) -> Sequence[LabelGroup]:
         """Return the groups to compare with a selector: those of its first required label."""
         requirement = next((found for found in selector.requirements if found.operator in _INCLUDING), None)
         if requirement is None:
@@ -224,7 +216,7 @@ class _Namespace:
         listed: Sequence[str] = [*values] if requirement.operator is ConditionKind.EXISTS else requirement.values
         return [group for value in dict.fromkeys(listed) for group in values.get(value, {}).values()]
 
-    def _index(self) -> Mapping[str, Mapping[str, Mapping[Labels, PodGroup]]]:
+    def _index(self) -> Mapping[str, Mapping[str, Mapping[Labels, LabelGroup]]]:
         if self._by_label is None:
             self._by_label = {}
             for key, group in self.groups.items():
@@ -232,6 +224,6 @@ class _Namespace:
         return self._by_label
 
 
-def _list(by_label: dict[str, dict[str, dict[Labels, PodGroup]]], key: Labels, group: PodGroup) -> None:
+def _list(by_label: dict[str, dict[str, dict[Labels, LabelGroup]]], key: Labels, group: LabelGroup) -> None:
     for name, value in group.labels.items():
         by_label.setdefault(name, {}).setdefault(value, {})[key] = group

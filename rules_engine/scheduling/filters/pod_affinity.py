@@ -8,9 +8,9 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import EMPTY, LabelSelector
-from rules_engine.scheduling.filters.bound_pods import BoundPods, PodGroup
+from rules_engine.scheduling.filters.bound_pods import BoundPods, LabelGroup
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
-from rules_engine.scheduling.filters.tallies import Domains
+from rules_engine.scheduling.filters.tallies import Domains, add_count
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
 
@@ -106,11 +106,7 @@ class _Carriers:
         self.presence: Domains | None = None
 
     def change(self, number: int, by: int) -> None:
-        after = self.nodes.get(number, 0) + by
-        if after:
-            self.nodes[number] = after
-        else:
-            del self.nodes[number]
+        add_count(self.nodes, number, by)
         if self.presence is not None:
             self.presence.change(number, by)
 
@@ -133,7 +129,7 @@ class Affine:
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return all(self.namespaces.covers(term, namespace) and term.matches_labels(labels) for term in self.terms)
 
-    def groups(self, pods: BoundPods) -> Iterator[PodGroup]:
+    def groups(self, pods: BoundPods) -> Iterator[LabelGroup]:
         first, *others = self.terms
         if first.selector is None:
             return

@@ -9,6 +9,15 @@ from rules_engine.scheduling.filters.topologies import Topologies
 K = TypeVar("K", bound=Hashable)
 
 
+def add_count(counts: dict[int, int], number: int, by: int) -> None:
+    """Add to the count of a node; those of zero are left out."""
+    after = counts.get(number, 0) + by
+    if after:
+        counts[number] = after
+    else:
+        del counts[number]
+
+
 class _Sums(Generic[K]):
     """Sums by place, and the nodes of the places by their sum, if that is not zero."""
 
@@ -37,6 +46,14 @@ class _Sums(Generic[K]):
                 del by_sum[before]
         if after:
             by_sum[after] = by_sum.get(after, 0) | nodes
+
+    @property
+    def nodes(self) -> NodeSet:
+        """The nodes of the places whose sum is not zero."""
+        found = 0
+        for nodes in self.by_sum.values():
+            found |= nodes
+        return found
 
 
 class PodsByNode(_Sums[int]):
@@ -69,14 +86,6 @@ class Domains(_Sums[str]):
         if self._among >> number & 1:
             value = self._topologies.labels_of(number).get(self._key, "")
             self._add(value, self._topologies.nodes(self._key, (value,)), by)
-
-    @property
-    def nodes(self) -> NodeSet:
-        """The nodes of the domains whose sum is not zero."""
-        found = 0
-        for nodes in self.by_sum.values():
-            found |= nodes
-        return found
 
     def least(self, domains: int) -> int:
         """Return the least sum, of so many domains that have the label."""

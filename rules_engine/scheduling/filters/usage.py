@@ -6,7 +6,8 @@ from typing import Final
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
 from rules_engine.model.cluster import Node
-from rules_engine.scheduling.amounts import PODS, FreeAmounts, counted
+from rules_engine.scheduling.amounts import PODS, FreeAmounts, allocatable
+from rules_engine.scheduling.filters.tallies import PodsByNode
 from rules_engine.scheduling.requirements import ALL_ADDRESSES, HostPort
 
 _UNLIMITED: Final = sys.maxsize
@@ -21,11 +22,11 @@ class Usage:
         self._limits = [_limit(node) for node in nodes]
         self.full: NodeSet = node_set([number for number, limit in enumerate(self._limits) if not limit])
         """The nodes that have no room for one more pod, whatever it requests."""
-        allocatable: dict[str, dict[int, int]] = {}
+        free: dict[str, dict[int, int]] = {}
         for number, node in enumerate(nodes):
-            for resource, amount in _allocatable(node).items():
-                allocatable.setdefault(resource, {})[number] = amount
-        self._free = {resource: FreeAmounts(amounts, self._every) for resource, amounts in allocatable.items()}
+            for resource, amount in allocatable(node).items():
+                free.setdefault(resource, {})[number] = amount
+        self._free = {resource: FreeAmounts(amounts, self._every) for resource, amounts in free.items()}
 
     def add(self, number: int, requests: Mapping[str, int]) -> None:
         """Count a pod on a node."""
@@ -49,9 +50,9 @@ class Usage:
         self._limits[number] = limit = _limit(new)
         bit = 1 << number
         self.full = self.full | bit if self._counts[number] >= limit else self.full & ~bit
-        for resource, amount in _allocatable(new).items():
+        for resource, amount in allocatable(new).items():
             self._change(number, resource, amount)
-        for resource, amount in _allocatable(old).items():
+        for resource, amount in allocatable(old).items():
             self._change(number, resource, -amount)
 
     def free(self, number: int, resource: str) -> int:
@@ -74,10 +75,6 @@ class Usage:
             found.change(number, by)
 
 
-def _allocatable(node: Node) -> Mapping[str, int]:
-    return counted({name: found.nanos for name, found in node.allocatable.items()})
-
-
 def _limit(node: Node) -> int:
     """Return the most pods of a node."""
     limit = node.allocatable.get(PODS)
@@ -88,21 +85,21 @@ def _limit(node: Node) -> int:
 
 
 class Ports:
-    """Ports in use, by protocol and number, then by address."""
+    """Ports in use, by protocol and number, then by address: pods that bypass the scheduler may share one."""
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[str, int], dict[str, _Use]] = {}
+        self._uses: dict[tuple[str, int], dict[str, PodsByNode]] = {}
 
     def add(self, number: int, ports: Iterable[HostPort]) -> None:
         """Count the ports of a pod on a node."""
         for port in ports:
             by_address = self._uses.setdefault((port.protocol, port.number), {})
-            by_address.setdefault(port.address, _Use()).add(number)
+            by_address.setdefault(port.address, PodsByNode()).change(number, 1)
 
     def remove(self, number: int, ports: Iterable[HostPort]) -> None:
         """Undo an `add`."""
         for port in ports:
-            self._uses[port.protocol, port.number][port.address].remove(number)
+            self._uses[port.protocol, port.number][port.address].change(number, -1)
 
     def taken(self, ports: Iterable[HostPort]) -> NodeSet:
         """Return the nodes where a port is taken: an address conflicts with itself and with all addresses."""
@@ -115,27 +112,3 @@ class Ports:
             for address in addresses:
                 found |= by_address[address].nodes
         return found
-
-
-class _Use:
-    """The nodes where a port is in use, with the number of its uses: pods that bypass the scheduler may share one."""
-
-    __slots__ = ("_counts", "nodes")
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self.nodes: NodeSet = 0
-
-    def add(self, number: int) -> None:
-        count = self._counts.get(number, 0)
-        self._counts[number] = count + 1
-        if not count:
-            self.nodes |= 1 << number
-
-    def remove(self, number: int) -> None:
-        count = self._counts[number] - 1
-        if count:
-            self._counts[number] = count
-        else:
-            del self._counts[number]
-            self.nodes ^= 1 << number

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster import Node
 from rules_engine.model.simulation import SchedulerOptions, Strategy
-from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.amounts import NATIVE, allocatable
 from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
 
@@ -20,9 +20,6 @@ Amounts: TypeAlias = tuple[int, ...]
 requests of the other resources that are scored."""
 
 CPU, MEMORY, NON_ZERO_CPU, NON_ZERO_MEMORY, OTHERS = range(5)
-
-_PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources that are scored also for pods that do not request them."""
 
 MAX_STATES = 20_000
 """States of nodes that have a number: each takes 300 bytes."""
@@ -43,7 +40,8 @@ class AllocationScores:
         """The scored resources besides cpu and memory."""
         positions = {"cpu": NON_ZERO_CPU, "memory": NON_ZERO_MEMORY}
         positions.update((name, OTHERS + number) for number, name in enumerate(self.others))
-        self._weights = [(positions[name], name not in _PLAIN, weight) for name, weight in options.resources]
+        # Other resources than those of every node are scored for pods that request them.
+        self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources]
 
     def requested(self, pod: Preferences) -> Amounts:
         """Return a pod's amounts."""
@@ -53,7 +51,7 @@ class AllocationScores:
 
     def allocatable(self, node: Node) -> Amounts:
         """Return a node's amounts."""
-        found = counted({name: amount.nanos for name, amount in node.allocatable.items()})
+        found = allocatable(node)
         cpu, memory = found.get("cpu", 0), found.get("memory", 0)
         return (cpu, memory, cpu, memory, *[found.get(name, 0) for name in self.others])
 
@@ -188,13 +186,9 @@ class Ranking:
         """The nodes that have changed since, or were not placed: only those that are read are placed."""
 
     def top(self, nodes: NodeSet) -> NodeSet:
-        """Return those of some nodes that have the highest score."""
+        """Return those of some nodes, at least one, that have the highest score."""
         self._follow(nodes)
-        for members in reversed(self._sets):
-            found = members & nodes
-            if found:
-                return found
-        return 0
+        return next(found for members in reversed(self._sets) if (found := members & nodes))
 
     def top_with(self, others: Partition, nodes: NodeSet) -> NodeSet:
         """Return those of some nodes that have the highest score together with another one."""

@@ -1,4 +1,4 @@
-"""kube-scheduler's filters: the nodes that a pod can run on, and the message for one that can run on none."""
+"""Model of kube-scheduler: filters with the message for a pod that no node can run, scores, and preemption."""
 
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ

@@ -26,7 +26,10 @@ CACHED_TALLIES = 10_000
 
 
 class SchedulingCycle:
-    """The nodes and bound pods of a cluster, which change, and the scheduler on them."""
+    """The nodes and bound pods of a cluster, which change, and the scheduler on them.
+
+    Answers raise CostExceeded if they compare too many labels.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class SchedulingCycle:
 
     def explain(self, pod: SchedulablePod) -> Scheduling:
         """Return the answer of the filters for a pod that is not bound."""
-        return self._scheduler.schedule(pod.requirements)
+        return self._scheduler.answer(pod.requirements)
 
     def feasible(self, pod: SchedulablePod) -> NodeSet:
         """Return the nodes that pass all filters."""

@@ -95,7 +95,7 @@ class Preemption:
             candidates &= self._with_pods(lower)
         if not candidates:
             return None
-        scheduling = self._scheduler.schedule(pod.requirements)
+        scheduling = self._scheduler.answer(pod.requirements)
         candidates &= scheduling.resolvable
         other_filters = _needing_all_filters(pod.requirements, scheduling)
         found = {}

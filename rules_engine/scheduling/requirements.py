@@ -19,6 +19,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
 NODE_NAME = "metadata.name"
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 MAX_TERMS = 100
 """Topology spread constraints, and terms of required pod affinity and anti-affinity, of a pod: people write a few. Each
 is compared with the labels of all bound pods."""
@@ -165,9 +167,6 @@ def _node_names(spec: Object) -> frozenset[str] | None:
             return None
         found = names if found is None else found | names
     return found
-
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:

@@ -157,11 +157,7 @@ class Scheduler:
         if no more labels may be compared.
         """
         metadata = mapping(pod.get("metadata"))
-        return self._answer(Requirements.of(pod), text(metadata, "name"))
-
-    def schedule(self, pod: Requirements) -> Scheduling:
-        """Return the answer for a pod's requirements. Raises CostExceeded."""
-        return self._answer(pod, "")
+        return self.answer(Requirements.of(pod), text(metadata, "name"))
 
     def feasible(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters. Raises CostExceeded."""
@@ -200,7 +196,11 @@ class Scheduler:
             repelled=self.taints.untolerated(placement.tolerations).every,
         )
 
-    def _answer(self, pod: Requirements, name: str) -> Scheduling:
+    def answer(self, pod: Requirements, name: str = "") -> Scheduling:
+        """Return the answer for a pod's requirements; `name`: that of a pod that may be nominated.
+
+        Raises CostExceeded.
+        """
         self._grant()
         every, placement = self.index.every, pod.placement
         untolerated = self.taints.untolerated(placement.tolerations)

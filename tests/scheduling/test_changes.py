@@ -57,8 +57,8 @@ def compare(random: Random, cached: int) -> None:
             change(random, changing, nodes, bound, others)
         fresh = Scheduler(nodes, namespaces, lambda: bound)
         for subject in subjects:
-            answer = fresh.schedule(subject)
-            assert changing.schedule(subject) == answer
+            answer = fresh.answer(subject)
+            assert changing.answer(subject) == answer
             assert changing.feasible(subject) == answer.passing
         assert changing.full == fresh.full
         assert changing.nodes == nodes
@@ -113,7 +113,7 @@ def test_releasing_gives_back_exactly_what_was_bound() -> None:
     assert scheduler.feasible(subject) == 1
     scheduler.bind(0, subject)
     assert scheduler.free(0, GPU) == 0
-    assert scheduler.schedule(subject).message() == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert scheduler.answer(subject).message() == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 def test_names_and_labels_of_nodes_cannot_change() -> None:

@@ -69,7 +69,7 @@ class Admissions:
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
         """Decisions on generated pods with the same view of the cluster."""
-        self._asked: dict[Template, Amounts] = {}
+        self._requested: dict[Template, Amounts] = {}
         self._admitted: dict[tuple[Template, object], Admitted] = {}
         self._pods: dict[tuple[bytes, LabelSelector | None], SchedulablePod] = {}
 
@@ -122,13 +122,15 @@ class Admissions:
         return found
 
     def _denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
-        record = AdmittedPod(asked=self._asked_by(template), given={}, warnings=warnings, message=message, denied_by=by)
+        record = AdmittedPod(
+            requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
+        )
         return Admitted(record, priority_of(mapping(template.pod.get("spec"))))
 
     def _made(self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]) -> Admitted:
         found = self._schedulable(template, pod)
         record = AdmittedPod(
-            asked=self._asked_by(template),
+            requested=self._requested_by(template),
             given=Pod.parse(dict(pod)).effective_requests(),
             falls=falls,
             warnings=warnings,
@@ -147,20 +149,20 @@ class Admissions:
             found = self._pods[key] = SchedulablePod.of(raw, template.selector)
         return found
 
-    def _asked_by(self, template: Template) -> Amounts:
-        found = self._asked.get(template)
+    def _requested_by(self, template: Template) -> Amounts:
+        found = self._requested.get(template)
         if found is None:
             try:
                 found = Pod.parse(dict(template.pod)).effective_requests()
             except PodError:
                 found = {}
-            self._asked[template] = found
+            self._requested[template] = found
         return found
 
     def _falls(self, template: Template, admission: Admission) -> Sequence[Fall]:
-        asked = self._asked_by(template)
+        requested = self._requested_by(template)
         return [
-            Fall(step.rule, decision.resource, decision.to, asked.get(decision.resource, 0) // NANOS)
+            Fall(step.rule, decision.resource, decision.to, requested.get(decision.resource, 0) // NANOS)
             for step in admission.trace
             if not step.audit
             for decision in step.resources

@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Fall(Struct, frozen=True):
-    """A move from the requested resource to another one by a rule; `count`: devices that were asked for."""
+    """A move from the requested resource to another one by a rule; `count`: devices that were requested."""
 
     rule: RuleId
     requested: str
@@ -35,12 +35,12 @@ class Fall(Struct, frozen=True):
 
 
 class AdmittedPod(Struct, frozen=True, kw_only=True):
-    """What pods of one template with equal decisions asked for and were given: effective requests.
+    """What pods of one template with equal decisions requested and were given: effective requests.
 
     `message` is that of the denial, "" if they were allowed, and `denied_by` the rule.
     """
 
-    asked: Amounts
+    requested: Amounts
     given: Amounts
     falls: tuple[Fall, ...] = ()
     warnings: tuple[str, ...] = ()

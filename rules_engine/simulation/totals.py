@@ -60,12 +60,12 @@ class NodeUse:
 class GpuHours:
     """Hours of cards; a MIG device counts as its share of a card's compute slices.
 
-    `capacity`: those of all nodes. `asked` and `given`: those of pods while they ran. `lost`: given beyond what was
-    asked for, such as a whole card for a request of 1g. `short`: asked for beyond what was given.
+    `capacity`: those of all nodes. `requested` and `given`: those of pods while they ran. `lost`: given beyond what was
+    requested, such as a whole card for a request of 1g. `short`: requested beyond what was given.
     """
 
     capacity: Fraction
-    asked: Fraction
+    requested: Fraction
     given: Fraction
     lost: Fraction
     short: Fraction
@@ -83,7 +83,7 @@ class WaitingTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallTotal:
-    """Falls from one resource to another: the pods that fell, and the devices that they asked for."""
+    """Falls from one resource to another: the pods that fell, and the devices that they requested."""
 
     rule: RuleId
     requested: str
@@ -273,11 +273,11 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     for pod in bound:
         start, end = run_time(pod, record)
         times[id(pod.admitted)] += max(end - start, 0)
-    asked = given = lost = short = Fraction()
+    requested = given = lost = short = Fraction()
     for admitted in _admitted(bound):
         hours = Fraction(times[id(admitted)], HOUR)
-        wanted, held = cards(admitted.asked), cards(admitted.given)
-        asked += hours * wanted
+        wanted, held = cards(admitted.requested), cards(admitted.given)
+        requested += hours * wanted
         given += hours * held
         lost += hours * max(held - wanted, Fraction())
         short += hours * max(wanted - held, Fraction())
@@ -285,7 +285,7 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
     capacity = cards(allocatable) * Fraction(span(record), HOUR)
-    return GpuHours(capacity=capacity, asked=asked, given=given, lost=lost, short=short)
+    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short)
 
 
 def waited(pod: PodRecord) -> Milliseconds | None:

@@ -27,7 +27,7 @@ def test_bound_pods_hold_their_resources_and_run_on_for_a_time() -> None:
     assert (found["old"].arrival, found["old"].arrived, found["old"].bound) == (None, 0, 0)
     assert (found["old"].state, found["old"].ended) == ("Succeeded", 5000)
     assert (found["new"].arrival, found["new"].bound) == (0, 5000)
-    assert found["old"].admitted.asked == found["old"].admitted.given == {GPU: 2 * 10**9}
+    assert found["old"].admitted.requested == found["old"].admitted.given == {GPU: 2 * 10**9}
 
 
 def test_without_a_time_they_run_to_the_end() -> None:
@@ -36,7 +36,7 @@ def test_without_a_time_they_run_to_the_end() -> None:
 
 
 def test_pending_pods_are_scheduled_at_once_by_priority_without_another_admission() -> None:
-    # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not asked.
+    # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not evaluated.
     waiting = [gpus("low", 2), gpus("high", 2, priority=5)]
     record = played(NODES, pods=waiting, rule_set=rules("rules/default"), running_for=always(1000))
     assert [(found.name, found.bound, found.ended) for found in record.pods] == [

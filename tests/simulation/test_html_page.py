@@ -130,7 +130,7 @@ def test_a_page_has_what_the_text_has() -> None:
         "Not modelled: volumes, used by ml/low, ml/high",
         "8 pods : 1 denied, 2 pending, 2 running, 1 succeeded, 1 preempted, 1 evicted",
         "Waiting time: p50 0s, p95 1m; 2 wait at the end, for up to 1h58m",
-        "GPU-hours: 6.97 given of 16.00 (44%), 4.42 asked for, 2.54 lost by falling",
+        "GPU-hours: 6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost by falling",
         "nvidia.com/gpu 44% of 8 0s 30m 1h 1h30m 2h peak 7, at the end 2, fragmented 14%",
         "nvidia.com/mig-1g.10gb nvidia.com/gpu 2 2 FallbackLadder/mig-80gb",
         "ml/greedy no more than 8 GPUs Validation/limit",

@@ -64,7 +64,7 @@ def test_every_member_is_described_and_required() -> None:
         assert sorted(each["required"]) == sorted(each["properties"])
 
 
-def test_a_pod_has_what_it_asked_for_and_what_it_was_given() -> None:
+def test_a_pod_has_what_it_requested_and_what_it_was_given() -> None:
     old, fell, _, low, _, wait, replacing, denied = document(whole_record())["results"][0]["pods"]
 
     assert fell == {
@@ -72,7 +72,7 @@ def test_a_pod_has_what_it_asked_for_and_what_it_was_given() -> None:
         "name": "train-1",
         "arrival": "Job/train",
         "priority": 0,
-        "asked": {"cpu": 1, SMALL: 1},
+        "requested": {"cpu": 1, SMALL: 1},
         "given": {"cpu": 1, GPU: 1},
         "falls": [{"rule": "FallbackLadder/mig-80gb", "requested": SMALL, "given": GPU, "devices": 1}],
         "warnings": [],
@@ -155,7 +155,7 @@ def test_a_pod_is_a_line() -> None:
         "pod": "train-2",
         "arrival": "Job/train",
         "priority": "0",
-        "asked": f"cpu=1; {SMALL}=1",
+        "requested": f"cpu=1; {SMALL}=1",
         "given": f"cpu=1; {GPU}=1",
         "falls": f"{SMALL} -> {GPU}",
         "state": "Running",

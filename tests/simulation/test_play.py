@@ -34,7 +34,7 @@ def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: Rul
     assert [found.message for found in record.pods] == [""] * 8 + [WAITING] * 2
     assert all(found.admitted is record.pods[-1].admitted for found in record.pods[1:])
     admitted = record.pods[0].admitted
-    assert (admitted.asked, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
+    assert (admitted.requested, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
     [fall] = admitted.falls
     assert (fall.rule, fall.requested, fall.given, fall.count) == ("FallbackLadder/mig-to-gpu", MIG, GPU, 1)
     assert record.ended == 9000
@@ -61,7 +61,7 @@ def test_a_denied_pod_never_waits(default_rules: RuleSet) -> None:
 def test_a_malformed_pod_is_denied() -> None:
     record = played([node("n")], load("p", pod=template(0, {"cpu": "many"}), controlled=True))
     [found] = record.pods
-    assert (found.state, found.admitted.denied_by, found.admitted.asked) == ("Denied", None, {})
+    assert (found.state, found.admitted.denied_by, found.admitted.requested) == ("Denied", None, {})
     assert "the pod is malformed" in found.admitted.message
 
 

@@ -57,7 +57,7 @@ Use of resources
   memory       128Gi  █░░░░░░░░░░░░░░░░░░░   3%    16Gi      0
   gpu  0s ▕▇▇▇▇▇▇▇▇▇▇▃▃▃▃▃▃▃▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▏ 2h
 
-GPU-hours  6.97 given of 16.00 (44%), 4.42 asked for, 2.54 lost by falling
+GPU-hours  6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost by falling
 
 Falls  2 pods
   REQUESTED → GIVEN  PODS  DEVICES  RULE
@@ -274,4 +274,4 @@ def test_too_little_and_much_time_is_shown() -> None:
 
     shown = text(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], 700 * HOUR))
 
-    assert "GPU-hours  100 given of 700 (14%), 700 asked for, 600 given too little\n" in shown
+    assert "GPU-hours  100 given of 700 (14%), 700 requested, 600 given too little\n" in shown

@@ -75,7 +75,7 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
     others = Fraction(4 * 30 + 1 + 119, 60)
     assert found == GpuHours(
         capacity=Fraction(16),
-        asked=others + fell / 7,
+        requested=others + fell / 7,
         given=others + fell,
         lost=fell * Fraction(6, 7),
         short=Fraction(),
@@ -87,7 +87,7 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     found = totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
 
     assert found == GpuHours(
-        capacity=Fraction(1), asked=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
+        capacity=Fraction(1), requested=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
     )
 
 
@@ -292,7 +292,7 @@ def test_parts_add_up(found: Record) -> None:
     measured = totals(found)
 
     assert sum(measured.states.values()) == measured.pods
-    assert measured.gpu_hours.given - measured.gpu_hours.asked == measured.gpu_hours.lost - measured.gpu_hours.short
+    assert measured.gpu_hours.given - measured.gpu_hours.requested == measured.gpu_hours.lost - measured.gpu_hours.short
     for name, use in measured.resources.items():
         assert use.mean == sum(node.resources[name].mean for node in measured.nodes if name in node.resources)
         assert use.fragmentation is None or 0 <= use.fragmentation <= 1

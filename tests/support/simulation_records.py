@@ -35,13 +35,13 @@ def recorded_node(name: str, **allocatable: str | int) -> Node:
 
 
 def admitted_pod(
-    asked: Mapping[str, str | int], given: Mapping[str, str | int] | None = None, **fields: Any
+    requested: Mapping[str, str | int], given: Mapping[str, str | int] | None = None, **fields: Any
 ) -> AdmittedPod:
-    return AdmittedPod(asked=amounts(asked), given=amounts(asked if given is None else given), **fields)
+    return AdmittedPod(requested=amounts(requested), given=amounts(requested if given is None else given), **fields)
 
 
 def fallen(count: int = 1) -> AdmittedPod:
-    """A pod that asked for a MIG device and got a whole card."""
+    """A pod that requested a MIG device and got a whole card."""
     fall = Fall(LADDER, SMALL, GPU, count)
     return admitted_pod({SMALL: count, "cpu": 1}, {GPU: count, "cpu": 1}, falls=(fall,))
 

@@ -125,7 +125,7 @@ def _totals(totals: Totals) -> Json:
         },
         "gpuHours": {
             "capacity": float(hours.capacity),
-            "asked": float(hours.asked),
+            "requested": float(hours.requested),
             "given": float(hours.given),
             "lost": float(hours.lost),
             "short": float(hours.short),
@@ -194,7 +194,7 @@ def _pod(pod: PodRecord, record: Record) -> Json:
         "name": pod.name,
         "arrival": None if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
         "priority": pod.priority,
-        "asked": amounts(admitted.asked),
+        "requested": amounts(admitted.requested),
         "given": amounts(admitted.given),
         "falls": [
             {"rule": fall.rule, "requested": fall.requested, "given": fall.given, "devices": fall.count}

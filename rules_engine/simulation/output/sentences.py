@@ -80,9 +80,9 @@ def devices(amounts: Amounts) -> str:
 
 
 def request(pod: PodRecord) -> str:
-    """Return the GPUs that a pod asked for, and after an arrow those that it was given if they differ."""
-    asked, given = devices(pod.admitted.asked), devices(pod.admitted.given)
-    return asked if asked == given or pod.state is State.DENIED else f"{asked} → {given}"
+    """Return the GPUs that a pod requested, and after an arrow those that it was given if they differ."""
+    requested, given = devices(pod.admitted.requested), devices(pod.admitted.given)
+    return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
 
 
 def full_name(pod: PodRecord) -> str:
@@ -145,7 +145,7 @@ def gpu_hours(totals: Totals) -> str:
     """Return the sentence about GPU-hours."""
     found = totals.gpu_hours
     used = f" ({percent(found.given / found.capacity)})" if found.capacity else ""
-    parts = [f"{hours(found.given)} given of {hours(found.capacity)}{used}", f"{hours(found.asked)} asked for"]
+    parts = [f"{hours(found.given)} given of {hours(found.capacity)}{used}", f"{hours(found.requested)} requested"]
     if found.lost:
         parts.append(f"{hours(found.lost)} lost by falling")
     if found.short:

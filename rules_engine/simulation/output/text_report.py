@@ -93,7 +93,7 @@ class _TextReport:
         if totals.pods:
             self._line(f"  waiting time: {sentences.waiting(totals)}")
         self._resources(result)
-        if totals.gpu_hours.capacity or totals.gpu_hours.asked:
+        if totals.gpu_hours.capacity or totals.gpu_hours.requested:
             self._section("GPU-hours", sentences.gpu_hours(totals))
         self._falls(result)
         self._denials(result)

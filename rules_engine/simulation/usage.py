@@ -1,7 +1,7 @@
 """Use of nodes over time, and the free devices on them that pods could not use."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -43,10 +43,12 @@ def bound_pods(record: Record) -> Mapping[str, Sequence[PodRecord]]:
     return found
 
 
-def steps(pods: Sequence[PodRecord], record: Record) -> Iterator[tuple[Milliseconds, Mapping[str, int]]]:
-    """Yield each time at which the use of a node changes, with the amounts from then on; it begins at 0.
+def intervals(
+    pods: Sequence[PodRecord], record: Record
+) -> Iterator[tuple[Milliseconds, Milliseconds, Mapping[str, int]]]:
+    """Yield start and end of each interval in which the use of a node stays the same, with the amounts.
 
-    The mapping is the same one each time.
+    The intervals follow each other from 0 to the end of the simulation.
     """
     changes: list[tuple[Milliseconds, int, Amounts]] = []
     for pod in pods:
@@ -58,25 +60,25 @@ def steps(pods: Sequence[PodRecord], record: Record) -> Iterator[tuple[Milliseco
     at = 0
     for time, sign, amounts in changes:
         if time != at:
-            yield at, used
+            yield at, time, dict(used)
             at = time
         for resource, amount in amounts.items():
             used[resource] = used.get(resource, 0) + sign * amount
     if at < span(record):
-        yield at, used
+        yield at, span(record), dict(used)
 
 
-def intervals(
-    pods: Sequence[PodRecord], record: Record
-) -> Iterator[tuple[Milliseconds, Milliseconds, Mapping[str, int]]]:
-    """Yield start and end of each interval in which the use of a node stays the same, with the amounts."""
-    start: Milliseconds = 0
-    amounts: Mapping[str, int] = {}
-    for at, used in steps(pods, record):
-        if at:
-            yield start, at, amounts
-        start, amounts = at, dict(used)
-    yield start, span(record), amounts
+def use_changes(
+    pods: Sequence[PodRecord], names: Collection[str], record: Record
+) -> Iterator[tuple[str, Milliseconds, int]]:
+    """Yield each change of the use of a node's resources: the resource, the time, and the amount from then on."""
+    before: dict[str, int] = {}
+    for at, _, used in intervals(pods, record):
+        for name in names:
+            now = used.get(name, 0)
+            if now != before.get(name):
+                yield name, at, now
+                before[name] = now
 
 
 def curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:

@@ -11,7 +11,7 @@ from rules_engine.simulation.output.pod_groups import title
 from rules_engine.simulation.output.sentences import base_units, seconds
 from rules_engine.simulation.record import Amounts
 from rules_engine.simulation.totals import waited
-from rules_engine.simulation.usage import bound_pods, steps
+from rules_engine.simulation.usage import bound_pods, use_changes
 
 PODS = (
     "rules",
@@ -99,10 +99,6 @@ def _usage(result: Result) -> Iterator[tuple[object, ...]]:
     record = result.record
     pods = bound_pods(record)
     for node in result.totals.nodes:
-        before: dict[str, int] = {}
-        for at, used in steps(pods[node.node], record):
-            for name, use in node.resources.items():
-                now = used.get(name, 0)
-                if now != before.get(name):
-                    yield record.rules, node.node, name, seconds(at), base_units(now), base_units(use.capacity)
-                    before[name] = now
+        for name, at, used in use_changes(pods[node.node], node.resources, record):
+            capacity = node.resources[name].capacity
+            yield record.rules, node.node, name, seconds(at), base_units(used), base_units(capacity)

@@ -3,7 +3,7 @@
 The text is written in parts, a pod in one line: an answer of 100,000 pods is never one value in memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.model.json.patch import Json
@@ -21,7 +21,7 @@ from rules_engine.simulation.totals import (
     Totals,
     waited,
 )
-from rules_engine.simulation.usage import bound_pods, steps
+from rules_engine.simulation.usage import bound_pods, use_changes
 
 Dump = Callable[[Json], str]
 """A function that returns JSON in one line."""
@@ -170,19 +170,14 @@ def _nodes(result: Result) -> Iterator[Json]:
         yield _node(node, pods[node.node], result.record)
 
 
-def _node(node: NodeUse, pods: Iterable[PodRecord], record: Record) -> Json:
-    changes: dict[str, list[Json]] = {name: [] for name in node.resources}
-    before: dict[str, int] = {}
-    for at, used in steps(tuple(pods), record):
-        for name in changes:
-            now = used.get(name, 0)
-            if now != before.get(name):
-                changes[name].append([seconds(at), base_units(now)])
-                before[name] = now
+def _node(node: NodeUse, pods: Sequence[PodRecord], record: Record) -> Json:
+    used: dict[str, list[Json]] = {name: [] for name in node.resources}
+    for name, at, amount in use_changes(pods, node.resources, record):
+        used[name].append([seconds(at), base_units(amount)])
     return {
         "name": node.node,
         "pods": node.pods,
-        "resources": {name: {**_use(use), "used": changes[name]} for name, use in node.resources.items()},
+        "resources": {name: {**_use(use), "used": used[name]} for name, use in node.resources.items()},
     }
 
 

@@ -7,12 +7,20 @@ from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from rules_engine.model.excerpt import visible
+from rules_engine.model.wording import counted
 
 WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
+
+MAX_ROWS = 40
+"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+
+BOLD = Style(bold=True)
+DIM = Style(dim=True)
 
 
 def console(stream: TextIO) -> Console:
@@ -47,6 +55,32 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collectio
             for cell, width, name in zip(row, widths, head, strict=True)
         ]
         yield Text(f"  {'  '.join(cells)}".rstrip(), "dim" if row is head else "")
+
+
+class TextReport:
+    """A report in sections, printed line by line. `numbers`: the heads of columns that are on the right."""
+
+    numbers: Collection[str] = ()
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = console(stream)
+
+    def _line(self, text: str | Text) -> None:
+        """Print a line; control characters are escaped unless it is a Text."""
+        self._console.print(Text(visible(text)) if isinstance(text, str) else text)
+
+    def _section(self, title: str, described: str) -> None:
+        self._line("")
+        self._line(Text.assemble((title, BOLD), visible(f"  {described}".rstrip())))
+
+    def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        for line in table(head, rows, self.numbers):
+            self._line(line)
+
+    def _more(self, number: int, noun: str) -> None:
+        """Print how many rows were left out, if any."""
+        if number > 0:
+            self._line(Text(f"  and {counted(number, f'more {noun}')} (--output json has all)", DIM))
 
 
 def _is_ascii_locale() -> bool:

@@ -14,16 +14,11 @@ from rules_engine.diagnosis.wording import time
 from rules_engine.model.excerpt import visible
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.wording import counted
-from rules_engine.terminal import console, table
-
-MAX_ROWS = 40
-"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+from rules_engine.terminal import BOLD, DIM, MAX_ROWS, TextReport
 
 MAX_FINDINGS = 100
 """Findings that are shown: of more, the others are counted; JSON has them all."""
 
-_BOLD = Style(bold=True)
-_DIM = Style(dim=True)
 _SEVERITIES: Mapping[FindingSeverity, Style] = {
     FindingSeverity.ERROR: Style(color="red", bold=True),
     FindingSeverity.WARNING: Style(color="yellow", bold=True),
@@ -43,10 +38,12 @@ def print_report(report: Report, stream: TextIO) -> None:
     _TextReport(report, stream).print()
 
 
-class _TextReport:
+class _TextReport(TextReport):
+    numbers = frozenset({"NODES", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE", "DESIRED", "READY"})
+
     def __init__(self, report: Report, stream: TextIO) -> None:
+        super().__init__(stream)
         self._report = report
-        self._console = console(stream)
 
     def print(self) -> None:
         report, overview = self._report, self._report.overview
@@ -56,12 +53,12 @@ class _TextReport:
         self._pods(overview.pods)
         self._pending(overview.pending)
         self._errors()
-        self._section("Findings", sentences.totals(report), report.findings)
+        self._counted("Findings", sentences.totals(report), report.findings)
         for group in report.findings[:MAX_FINDINGS]:
             self._finding(group)
         self._more(len(report.findings) - MAX_FINDINGS, "finding")
         if report.not_evaluated:
-            self._section("Not evaluated", counted(len(report.not_evaluated), "result"), ["some"])
+            self._section("Not evaluated", counted(len(report.not_evaluated), "result"))
             for each in report.not_evaluated:
                 first = f", the first {each.first}" if each.first is not None else ""
                 objects = f" ({counted(each.objects, 'object')}{first})" if each.objects else ""
@@ -69,7 +66,7 @@ class _TextReport:
 
     def _head(self) -> None:
         report = self._report
-        self._line(Text(f"Diagnosis of {time(report.now)}", _BOLD))
+        self._line(Text(f"Diagnosis of {time(report.now)}", BOLD))
         self._line(f"  read: {sentences.read(report)}")
         for absent in report.absent:
             self._line(Text(f"  not read: {absent.objects}; unknown without them: {absent.unknown}", "yellow"))
@@ -80,14 +77,14 @@ class _TextReport:
 
     def _nodes(self, nodes: Sequence[GpuNode]) -> None:
         head = ("NODE", "CARD", "STATE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE")
-        self._section("GPU nodes", counted(len(nodes), "node"), nodes, "nodes")
+        self._counted("GPU nodes", counted(len(nodes), "node"), nodes, "nodes")
         if len(nodes) <= MAX_ROWS:
             rows = [
                 row for node in nodes for row in _amount_rows((node.name, node.product, state(node)), node.resources)
             ]
             self._table(head, rows)
             return
-        self._line(Text("  nodes that are alike are one line, with their sums (--node NAME shows one)", _DIM))
+        self._line(Text("  nodes that are alike are one line, with their sums (--node NAME shows one)", DIM))
         groups = node_groups(nodes)
         self._table(
             ("NODES", "FIRST", *head[1:]),
@@ -103,7 +100,7 @@ class _TextReport:
 
     def _device_plugins(self) -> None:
         plugins = self._report.overview.device_plugins
-        self._section("Device plugins", counted(len(plugins), "DaemonSet"), plugins, "daemonsets")
+        self._counted("Device plugins", counted(len(plugins), "DaemonSet"), plugins, "daemonsets")
         self._table(
             ("DAEMONSET", "DESIRED", "READY"),
             [(f"{each.name.namespace}/{each.name.name}", f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
@@ -115,7 +112,7 @@ class _TextReport:
 
     def _pods(self, pods: Sequence[GpuPod]) -> None:
         on = counted(len({pod.node for pod in pods}), "node")
-        self._section("GPU pods by node", f"{counted(len(pods), 'pod')} on {on}", pods, "pods")
+        self._counted("GPU pods by node", f"{counted(len(pods), 'pod')} on {on}", pods, "pods")
         rows: list[_Row] = []
         for node, placed in groupby(pods[:MAX_ROWS], key=lambda pod: pod.node):
             for index, pod in enumerate(placed):
@@ -127,11 +124,11 @@ class _TextReport:
 
     def _pending(self, pending: Sequence[PendingPod]) -> None:
         number = sum(len(each.pods) for each in pending)
-        self._section("Pending GPU pods", counted(number, "pod"), pending, "pods")
+        self._counted("Pending GPU pods", counted(number, "pod"), pending, "pods")
         for each in pending[:MAX_ROWS]:
             names = visible(sentences.names(each.pods))
             wants = f": {sentences.amounts(each.amounts)}{sentences.since(each.since)}"
-            self._line(Text.assemble("  ", (names, _BOLD), visible(wants)))
+            self._line(Text.assemble("  ", (names, BOLD), visible(wants)))
             if each.recorded:
                 self._line(f"      recorded:   {each.recorded}")
             if each.recomputed:
@@ -148,15 +145,15 @@ class _TextReport:
     def _errors(self) -> None:
         overview = self._report.overview
         number = counted(len(overview.errors) + overview.more_errors, "error")
-        self._section("Recent errors", number, overview.errors, "events")
+        self._counted("Recent errors", number, overview.errors, "events")
         for error in overview.errors[:MAX_ROWS]:
             at = "" if error.at is None else f"{time(error.at)}  "
             head = f"  {at}{error.count:,} × {error.reason}  {sentences.names(error.objects)}"
-            self._line(Text.assemble(visible(head), (visible(f": {error.message}"), _DIM)))
+            self._line(Text.assemble(visible(head), (visible(f": {error.message}"), DIM)))
         self._more(len(overview.errors) - MAX_ROWS, "error")
         if overview.more_errors:
             left_out = counted(overview.more_errors, "older error")
-            self._line(Text(f"  and {left_out}, left out of the report", _DIM))
+            self._line(Text(f"  and {left_out}, left out of the report", DIM))
 
     def _finding(self, group: FindingGroup) -> None:
         finding = group.finding
@@ -165,7 +162,7 @@ class _TextReport:
             Text.assemble(
                 (sentences.severity(finding), _SEVERITIES[finding.severity]),
                 "  ",
-                (visible(finding.reason), _BOLD),
+                (visible(finding.reason), BOLD),
                 visible(f"  {sentences.names(group.objects)}"),
             )
         )
@@ -182,30 +179,12 @@ class _TextReport:
             for line in remedy.command.splitlines():
                 self._line(f"      {line}")
         if finding.location is not None:
-            self._line(Text(visible(f"  {finding.source}  {finding.location}"), _DIM))
+            self._line(Text(visible(f"  {finding.source}  {finding.location}"), DIM))
 
-    def _section(self, title: str, number: str, items: Sequence[object], needs: str = "") -> None:
+    def _counted(self, title: str, number: str, items: Sequence[object], needs: str = "") -> None:
         """Print the title of a section with the number of its items: none, or not known if objects were not read."""
         unread = needs in {absent.objects for absent in self._report.absent}
-        self._line("")
-        described = number if items else f"unknown: {needs} were not read" if unread else "none"
-        self._line(Text.assemble((title, _BOLD), f"  {visible(described)}"))
-
-    def _table(self, head: _Row, rows: Sequence[_Row]) -> None:
-        """Print rows in columns; numbers are on the right."""
-        for line in table(head, rows, _NUMBERS):
-            self._line(line)
-
-    def _more(self, number: int, noun: str) -> None:
-        if number > 0:
-            self._line(Text(f"  and {counted(number, f'more {noun}')} (--output json has all)", _DIM))
-
-    def _line(self, text: str | Text) -> None:
-        self._console.print(Text(visible(text)) if isinstance(text, str) else text)
-
-
-_NUMBERS = frozenset({"NODES", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE", "DESIRED", "READY"})
-"""Columns of numbers."""
+        self._section(title, number if items else f"unknown: {needs} were not read" if unread else "none")
 
 
 def _amount_rows(names: Sequence[str], resources: Mapping[str, Amounts]) -> Iterable[_Row]:

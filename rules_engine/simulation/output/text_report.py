@@ -17,10 +17,7 @@ from rules_engine.simulation.output import sentences
 from rules_engine.simulation.output.pod_groups import pod_groups
 from rules_engine.simulation.record import State
 from rules_engine.simulation.totals import NodeUse, ResourceUse
-from rules_engine.terminal import console, table
-
-MAX_ROWS = 40
-"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+from rules_engine.terminal import BOLD, DIM, MAX_ROWS, TextReport, table
 
 BAR = 20
 """Columns of a bar."""
@@ -30,18 +27,13 @@ CURVE = 40
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
-_BOLD = Style(bold=True)
-_DIM = Style(dim=True)
 _VERDICTS: Mapping[Verdict, Style] = {
     Verdict.BETTER: Style(color="green"),
     Verdict.WORSE: Style(color="red"),
-    Verdict.EQUAL: _DIM,
+    Verdict.EQUAL: DIM,
     Verdict.DIFFERENT: Style(color="yellow"),
-    Verdict.UNKNOWN: _DIM,
+    Verdict.UNKNOWN: DIM,
 }
-
-_NUMBERS = frozenset({"CAPACITY", "PEAK", "END", "FRAGMENTED", "PODS", "DEVICES", "ARRIVED", "WAITED"})
-"""Columns of numbers."""
 
 
 def print_answer(answer: Answer, stream: TextIO) -> None:
@@ -65,10 +57,12 @@ def curve(parts: Sequence[Fraction], capacity: int) -> str:
     return "".join(LEVELS[min(-(-mean * top // capacity), top)] for mean in means)
 
 
-class _TextReport:
+class _TextReport(TextReport):
+    numbers = frozenset({"CAPACITY", "PEAK", "END", "FRAGMENTED", "PODS", "DEVICES", "ARRIVED", "WAITED"})
+
     def __init__(self, answer: Answer, stream: TextIO) -> None:
+        super().__init__(stream)
         self._answer = answer
-        self._console = console(stream)
 
     def print(self) -> None:
         for index, result in enumerate(self._answer.results):
@@ -79,7 +73,7 @@ class _TextReport:
 
     def _result(self, result: Result) -> None:
         record, totals = result.record, result.totals
-        self._line(Text(visible(f"Simulation {record.simulation.name}: {sentences.duration(totals.time)}"), _BOLD))
+        self._line(Text(visible(f"Simulation {record.simulation.name}: {sentences.duration(totals.time)}"), BOLD))
         self._line(f"  {sentences.head(record.simulation, len(record.nodes))}")
         self._line(f"  rules: {record.rules}")
         if record.interrupted:
@@ -148,7 +142,7 @@ class _TextReport:
         self._section("Denied", counted(result.totals.states[State.DENIED], "pod"))
         for group in denials[:MAX_ROWS]:
             self._line(
-                Text.assemble(visible(f"  {sentences.names(group.pods)}: {group.text}"), (_rule(group.rule), _DIM))
+                Text.assemble(visible(f"  {sentences.names(group.pods)}: {group.text}"), (_rule(group.rule), DIM))
             )
         self._more(sum(len(group.pods) for group in denials[MAX_ROWS:]), "pod")
 
@@ -161,7 +155,7 @@ class _TextReport:
         self._table(("NODE", "PODS", "RESOURCE", "CAPACITY", "MEAN", "PEAK", "END"), rows)
         self._more(len(shown) - MAX_ROWS, "node")
         if len(shown) < len(nodes):
-            self._line(Text(f"  and {counted(len(nodes) - len(shown), 'node')} without GPUs", _DIM))
+            self._line(Text(f"  and {counted(len(nodes) - len(shown), 'node')} without GPUs", DIM))
         for change in result.record.changes[:MAX_ROWS]:
             self._line(f"  {sentences.duration(change.at)}: {change.node} becomes {change.becomes.value}")
         self._more(len(result.record.changes) - MAX_ROWS, "change")
@@ -209,7 +203,7 @@ class _TextReport:
         self._section("Waiting at the end", counted(result.totals.waiting.waiting, "pod"))
         for group in pending[:MAX_ROWS]:
             wants = f": {sentences.devices(group.given)}"
-            self._line(Text.assemble("  ", (visible(sentences.names(group.pods)), _BOLD), visible(wants)))
+            self._line(Text.assemble("  ", (visible(sentences.names(group.pods)), BOLD), visible(wants)))
             self._line(f"      {group.text}")
         self._more(sum(len(group.pods) for group in pending[MAX_ROWS:]), "pod")
 
@@ -237,21 +231,6 @@ class _TextReport:
             for line, verdict in zip(lines, verdicts, strict=True):
                 line.highlight_words([f"  {verdict.value}"], _VERDICTS[verdict])
                 self._line(line)
-
-    def _section(self, title: str, described: str) -> None:
-        self._line("")
-        self._line(Text.assemble((title, _BOLD), visible(f"  {described}".rstrip())))
-
-    def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        for line in table(head, rows, _NUMBERS):
-            self._line(line)
-
-    def _more(self, number: int, noun: str) -> None:
-        if number > 0:
-            self._line(Text(f"  and {counted(number, f'more {noun}')} (--output json has all)", _DIM))
-
-    def _line(self, text: str | Text) -> None:
-        self._console.print(Text(visible(text)) if isinstance(text, str) else text)
 
 
 def _rule(rule: str | None) -> str:

@@ -11,9 +11,9 @@ from rules_engine.model.simulation import SchedulerOptions, Strategy
 from rules_engine.simulation.answer import answer
 from rules_engine.simulation.output import sentences
 from rules_engine.simulation.output.text_report import bar, curve, print_answer
-from rules_engine.terminal import MAX_ROWS
 from rules_engine.simulation.record import Record, State
 from rules_engine.simulation.totals import ResourceUse
+from rules_engine.terminal import MAX_ROWS
 from tests.support.simulation_records import (
     GPU,
     HOUR,

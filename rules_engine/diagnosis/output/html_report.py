@@ -9,7 +9,7 @@ from rules_engine.diagnosis.output.node_groups import NodeGroup, node_groups, st
 from rules_engine.diagnosis.report import Amounts, GpuNode, Report
 from rules_engine.diagnosis.wording import time
 from rules_engine.html_page import render
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import NAMES, names
 
 TEMPLATE = Path(__file__).parent / "report.html"
 
@@ -57,7 +57,8 @@ def html_report(report: Report) -> str:
         bar=bar,
         state=state,
         words=sentences,
-        counted=counted,
+        some_names=names,
+        max_names=NAMES,
         time=time,
     )
 

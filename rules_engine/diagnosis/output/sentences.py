@@ -1,15 +1,12 @@
 """Parts of sentences in reports for people: counts, times, amounts and names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from rules_engine.diagnosis.report import Agreement, FindingGroup, PendingPod, Report
 from rules_engine.diagnosis.wording import time
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity
 from rules_engine.model.wording import counted
-
-NAMES = 3
-"""Names of objects in one line: the others are counted, and JSON has them all."""
 
 AGREEMENTS: Mapping[Agreement, str] = {
     Agreement.AGREES: "agrees with the recorded message",
@@ -31,12 +28,6 @@ def since(at: datetime | None) -> str:
 def amounts(of: Mapping[str, int]) -> str:
     """Return amounts by resource in a line."""
     return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items())
-
-
-def names(objects: Sequence[ObjectName]) -> str:
-    """Return the names of objects in a line: of many, the first ones."""
-    shown = ", ".join(map(str, objects[:NAMES]))
-    return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
 
 
 def evidence(group: FindingGroup) -> str:

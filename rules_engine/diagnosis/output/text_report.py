@@ -13,7 +13,7 @@ from rules_engine.diagnosis.report import Amounts, FindingGroup, GpuNode, GpuPod
 from rules_engine.diagnosis.wording import time
 from rules_engine.model.excerpt import visible
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import counted, names
 from rules_engine.terminal import BOLD, DIM, MAX_ROWS, TextReport
 
 MAX_FINDINGS = 100
@@ -126,9 +126,9 @@ class _TextReport(TextReport):
         number = sum(len(each.pods) for each in pending)
         self._counted("Pending GPU pods", counted(number, "pod"), pending, "pods")
         for each in pending[:MAX_ROWS]:
-            names = visible(sentences.names(each.pods))
+            pods = visible(names(each.pods))
             wants = f": {sentences.amounts(each.amounts)}{sentences.since(each.since)}"
-            self._line(Text.assemble("  ", (names, BOLD), visible(wants)))
+            self._line(Text.assemble("  ", (pods, BOLD), visible(wants)))
             if each.recorded:
                 self._line(f"      recorded:   {each.recorded}")
             if each.recomputed:
@@ -148,7 +148,7 @@ class _TextReport(TextReport):
         self._counted("Recent errors", number, overview.errors, "events")
         for error in overview.errors[:MAX_ROWS]:
             at = "" if error.at is None else f"{time(error.at)}  "
-            head = f"  {at}{error.count:,} × {error.reason}  {sentences.names(error.objects)}"
+            head = f"  {at}{error.count:,} × {error.reason}  {names(error.objects)}"
             self._line(Text.assemble(visible(head), (visible(f": {error.message}"), DIM)))
         self._more(len(overview.errors) - MAX_ROWS, "error")
         if overview.more_errors:
@@ -163,7 +163,7 @@ class _TextReport(TextReport):
                 (sentences.severity(finding), _SEVERITIES[finding.severity]),
                 "  ",
                 (visible(finding.reason), BOLD),
-                visible(f"  {sentences.names(group.objects)}"),
+                visible(f"  {names(group.objects)}"),
             )
         )
         self._line(f"  {finding.message}")

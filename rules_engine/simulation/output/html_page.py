@@ -7,7 +7,6 @@ from pathlib import Path
 from rules_engine.html_page import render
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.wording import counted
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.output import sentences
 from rules_engine.simulation.output.pod_groups import PodGroup, pod_groups, title
@@ -62,7 +61,6 @@ def html_page(answer: Answer) -> str:
         title=title,
         is_gpu=is_gpu,
         cut=_cut,
-        counted=counted,
     )
 
 

@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
+from rules_engine.model import wording
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.mig_profiles import MIG_RESOURCE
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.simulation import Milliseconds, Simulation
-from rules_engine.model.wording import amount as quantity
 from rules_engine.model.wording import counted
 from rules_engine.simulation.comparison import Better, Unit, Value
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.totals import Totals, waited
-
-NAMES = 3
-"""Names of pods in one line: the others are counted, and JSON has them all."""
 
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
 
@@ -29,15 +27,11 @@ PROMISES: Mapping[Better, str] = {
 
 def duration(time: Milliseconds) -> str:
     """Return a time with its two largest units, such as 1h30m or 45s."""
-    parts: list[str] = []
-    rest = time
-    for unit, length in UNITS:
-        number, rest = divmod(rest, length)
-        if number or parts:
-            parts.append(f"{number}{unit}" if number else "")
-        if len(parts) == 2:
-            break
-    return "".join(parts) or "0s"
+    for (unit, length), (smaller, part) in pairwise(UNITS):
+        if time >= length:
+            rest = time % length // part
+            return f"{time // length}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{time}ms" if time else "0s"
 
 
 def seconds(time: Milliseconds) -> int | float:
@@ -69,7 +63,7 @@ def short(resource: str) -> str:
 
 def amount(resource: str, nanos: int) -> str:
     """Return an amount: devices as a number, all else as Kubernetes writes it."""
-    return f"{nanos // NANOS:,}" if is_gpu(resource) else quantity(resource, nanos)
+    return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.amount(resource, nanos)
 
 
 def devices(amounts: Amounts) -> str:
@@ -91,8 +85,7 @@ def full_name(pod: PodRecord) -> str:
 
 def names(pods: Sequence[PodRecord]) -> str:
     """Return the names of pods in a line: of many, the first ones."""
-    shown = ", ".join(map(full_name, pods[:NAMES]))
-    return f"{shown} and {len(pods) - NAMES:,} more" if len(pods) > NAMES else shown
+    return wording.names(pods, full_name)
 
 
 def waiting_time(pod: PodRecord, record: Record) -> str:
@@ -105,11 +98,9 @@ def waiting_time(pod: PodRecord, record: Record) -> str:
 
 def fate(pod: PodRecord) -> str:
     """Return the state of a pod, with what ended it."""
-    return (
-        f"{pod.state.value} by {pod.by}"
-        if pod.by and pod.state is not State.EVICTED
-        else (f"{pod.state.value}: {pod.by}" if pod.by else pod.state.value)
-    )
+    if not pod.by:
+        return pod.state.value
+    return f"{pod.state.value}: {pod.by}" if pod.state is State.EVICTED else f"{pod.state.value} by {pod.by}"
 
 
 def states(totals: Totals) -> str:
@@ -130,11 +121,10 @@ def longest(pods: Sequence[PodRecord], record: Record) -> str:
 def waiting(totals: Totals) -> str:
     """Return the sentence about waiting times."""
     times = totals.waiting
-    bound = (
-        "no pod got a node"
-        if times.p50 is None or times.p95 is None
-        else (f"p50 {duration(times.p50)}, p95 {duration(times.p95)}")
-    )
+    if times.p50 is None or times.p95 is None:
+        bound = "no pod got a node"
+    else:
+        bound = f"p50 {duration(times.p50)}, p95 {duration(times.p95)}"
     if not times.waiting:
         return bound
     verb = "waits" if times.waiting == 1 else "wait"
@@ -157,7 +147,9 @@ def head(simulation: Simulation, nodes: int) -> str:
     """Return what was played."""
     options = simulation.scheduler
     parts = [counted(nodes, "node"), f"seed {simulation.seed}", options.strategy.value]
-    return ", ".join([*parts, *([] if options.preemption else ["no preemption"])])
+    if not options.preemption:
+        parts.append("no preemption")
+    return ", ".join(parts)
 
 
 def value(found: Value, unit: Unit) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from marshal import dumps
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.decision_cache import DecisionCache
+from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.admission import Endpoint, pod_request
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.json.edits import Edits
@@ -143,7 +143,7 @@ class Admissions:
         metadata = mapping(pod.get("metadata"))
         kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
-        key = (dumps(raw, PLAIN_MARSHAL), template.selector)
+        key = (marshalled([raw]), template.selector)
         found = self._pods.get(key)
         if found is None:
             found = self._pods[key] = SchedulablePod.of(raw, template.selector)
@@ -168,10 +168,6 @@ class Admissions:
             for decision in step.resources
             if decision.to is not None
         ]
-
-
-PLAIN_MARSHAL = 2
-"""The last version of marshal's format whose output does not depend on reference counts."""
 
 
 def _hashable(edits: Edits) -> object:

@@ -1,15 +1,17 @@
 """Pods that arrive: their names, and the workloads that create and replace them."""
 
 from collections.abc import Sequence
-from marshal import dumps
 
 from msgspec import Struct
 
+from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.cluster_objects import PodObject
 from rules_engine.model.json.lenient import controller, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.simulation import Arrival, Draw
-from rules_engine.simulation.admission import PLAIN_MARSHAL, Template
+from rules_engine.model.simulation import Arrival, Draw, Milliseconds
+from rules_engine.scheduling.cycle import SchedulablePod
+from rules_engine.simulation.admission import Template
+from rules_engine.simulation.record import PodRecord
 
 
 class Names:
@@ -51,6 +53,26 @@ class Run(Struct, eq=False):
         """Return the wanted name of the next pod."""
         self.named += 1
         return f"{self.base}-{self.named}" if self.controlled else self.base
+
+
+class ArrivedPod(Struct, eq=False):
+    """A pod that was admitted; `number` counts the pods by their arrival.
+
+    `grace`: the time that it stays on a node that is not ready; None: it is never evicted. `origin` is its name, or
+    that of the first pod that it replaces, and `losses` the number of those that it does.
+    """
+
+    number: int
+    record: PodRecord
+    run: Run
+    pod: SchedulablePod
+    grace: Milliseconds | None
+    origin: str
+    losses: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.namespace}/{self.record.name}"
 
 
 class Workload:
@@ -108,7 +130,7 @@ class ExistingPods:
             "spec": {key: value for key, value in pod.spec.items() if key != "nodeName"},
         }
         return Run(
-            template=self._templates.setdefault(dumps([namespace, raw], PLAIN_MARSHAL), Template(raw, namespace)),
+            template=self._templates.setdefault(marshalled([namespace, raw]), Template(raw, namespace)),
             base=name,
             arrival=None,
             run_for=run_for,

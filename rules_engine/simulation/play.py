@@ -27,7 +27,7 @@ from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCy
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.scheduling.state_taints import with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
-from rules_engine.simulation.arrivals import ExistingPods, Names, Run, Workload
+from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, Names, Run, Workload
 from rules_engine.simulation.node_states import in_state
 from rules_engine.simulation.queue import Queue
 from rules_engine.simulation.record import PodRecord, Record, State
@@ -55,29 +55,10 @@ class _Kind(IntEnum):
     ARRIVAL = 3
 
 
-class _Pod(Struct, eq=False):
-    """A pod that was admitted.
-
-    `origin` is its name, or that of the first pod that it replaces, and `losses` the number of those that it does.
-    """
-
-    number: int
-    record: PodRecord
-    run: Run
-    admitted: Admitted
-    pod: SchedulablePod
-    origin: str
-    losses: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.record.namespace}/{self.record.name}"
-
-
 class _Running(Struct, eq=False):
     """A pod on its node."""
 
-    waited: _Pod
+    waited: ArrivedPod
     bound: BoundPod
 
     @property
@@ -118,7 +99,7 @@ class _Play:
         self._changes_of = [0] * len(self._nodes)
         """How often each node became ready, or stopped to be."""
         self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
-        self._queue = Queue[_Pod](self._cycle)
+        self._queue = Queue(self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
         self._admissions = Admissions(rule_set)
         self._names = Names()
@@ -127,7 +108,7 @@ class _Play:
         self._running: list[dict[str, _Running]] = [{} for _ in self._nodes]
         """The pods on each node by their names."""
         self._events: list[_Event] = []
-        self._arriving: deque[tuple[Run, _Pod | None]] = deque()
+        self._arriving: deque[tuple[Run, ArrivedPod | None]] = deque()
         """Pods that arrive now, each with the pod that it replaces."""
         self._workloads = [Workload(number, arrival) for number, arrival in enumerate(simulation.arrivals)]
         self._expected = sum(workload.pods for workload in self._workloads)
@@ -159,7 +140,7 @@ class _Play:
             event = self._next_event()
             if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
                 self._happen(event)
-            elif self._queue.stirred:
+            elif self._queue.has_candidates:
                 self._queue.flush(self._attempt)
             elif self._arriving:
                 self._arrive(*self._arriving.popleft())
@@ -253,11 +234,11 @@ class _Play:
             drawn = fraction(self._simulation.seed, _INTERVAL, f"{number}/{workload.arrived}")
             self._plan(self._now + workload.arrival.every.at(drawn), _Kind.ARRIVAL, number, workload)
 
-    def _arrive(self, run: Run, replaced: _Pod | None) -> None:
+    def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
             if not self._full:
                 self._full = True
-                self._notices.append(f"a simulation has at most {MAX_PODS} pods: further ones did not arrive")
+                self._notices.append(f"a simulation has at most {MAX_PODS:,} pods: further ones did not arrive")
             return
         if replaced is None:
             wanted = run.next_name()
@@ -269,7 +250,7 @@ class _Play:
         if found is not None and (self._queue.is_waiting(found.pod) or not self._attempt(found)):
             self._queue.add(found)
 
-    def _made(self, run: Run, name: str, admitted: Admitted, replaced: _Pod | None = None) -> _Pod | None:
+    def _made(self, run: Run, name: str, admitted: Admitted, replaced: ArrivedPod | None = None) -> ArrivedPod | None:
         """Record a new pod, and return it unless it was denied."""
         record = PodRecord(
             name=name,
@@ -287,9 +268,9 @@ class _Play:
         if admitted.pod is None:
             record.state, record.ended = State.DENIED, self._now
             return None
-        return _Pod(len(self._pods) - 1, record, run, admitted, admitted.pod, origin, losses)
+        return ArrivedPod(len(self._pods) - 1, record, run, admitted.pod, admitted.grace, origin, losses)
 
-    def _attempt(self, pod: _Pod) -> bool:
+    def _attempt(self, pod: ArrivedPod) -> bool:
         """Run a pod if it can run now."""
         name = pod.name
         try:
@@ -300,11 +281,11 @@ class _Play:
             return False
         for victim in found.victims:
             self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
-        self._view.hold(self._nodes[found.node].name, pod.admitted.record.given, 1)
+        self._view.hold(self._nodes[found.node].name, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))
         return True
 
-    def _run_on(self, pod: _Pod, bound: BoundPod) -> None:
+    def _run_on(self, pod: ArrivedPod, bound: BoundPod) -> None:
         """Record that a pod was bound, and plan its end."""
         record, node = pod.record, self._nodes[bound.node]
         record.state, record.node, record.bound = State.RUNNING, node.name, self._now
@@ -317,7 +298,7 @@ class _Play:
             self._plan_eviction(running)
 
     def _plan_eviction(self, pod: _Running) -> None:
-        grace = pod.waited.admitted.grace
+        grace = pod.waited.grace
         if grace is not None:
             change = self._changes_of[pod.bound.node]
             self._plan(self._now + grace, _Kind.EVICTION, pod.waited.number, pod, change)
@@ -331,7 +312,7 @@ class _Play:
         """Record that a pod has left its node, which the cycle knows already; its controller may create another one."""
         waited, node = pod.waited, pod.bound.node
         del self._running[node][pod.bound.name]
-        self._view.hold(self._nodes[node].name, waited.admitted.record.given, -1)
+        self._view.hold(self._nodes[node].name, waited.record.admitted.given, -1)
         self._queue.released(waited.pod, node)
         record, run = waited.record, waited.run
         record.state, record.ended, record.by = state, self._now, by

@@ -8,7 +8,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Generic, Protocol, TypeVar
+from operator import attrgetter, itemgetter
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,22 +18,10 @@ from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import NodeSet, node_set
 from rules_engine.scheduling import Filter, Scheduling
 from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
+from rules_engine.simulation.arrivals import ArrivedPod
 
 _STATIC = (Filter.NODE_UNSCHEDULABLE, Filter.NODE_NAME, Filter.TAINT_TOLERATION, Filter.NODE_AFFINITY)
 """Filters whose answer changes only with the state of nodes."""
-
-
-class Waiting(Protocol):
-    """A pod that waits; `number` counts the pods by their arrival."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def pod(self) -> SchedulablePod: ...
-
-
-W = TypeVar("W", bound=Waiting)
 
 
 _Place = tuple[int, int]
@@ -46,7 +35,7 @@ class _Shape(Struct, eq=False):
     """
 
     pod: SchedulablePod
-    groups: list["tuple[_Place, _Group[Any]]"]
+    groups: list[tuple[_Place, "_Group"]]
     allowed: NodeSet | None = None
 
 
@@ -61,44 +50,45 @@ class _Family(Struct, eq=False):
     shapes: list[_Shape]
 
 
-class _Group(Struct, Generic[W], eq=False):
+class _Group(Struct, eq=False):
     """Equal waiting pods, in the order of their arrival."""
 
     pod: SchedulablePod
     shape: _Shape
-    pods: deque[W]
+    pods: deque[ArrivedPod]
 
     @property
     def place(self) -> _Place:
         return -self.pod.requirements.priority, self.pods[0].number
 
 
-class Queue(Generic[W]):
+class Queue:
     """The waiting pods of a scheduling cycle; it is told every change of the cycle."""
 
     def __init__(self, cycle: SchedulingCycle) -> None:
         self._cycle = cycle
-        self._groups: dict[int, _Group[W]] = {}
+        self._groups: dict[int, _Group] = {}
         """By the identity of their pod, which the group keeps alive."""
         self._shapes: dict[object, _Shape] = {}
         self._families: dict[object, _Family] = {}
-        self._selective: dict[int, _Group[W]] = {}
+        self._selective: dict[int, _Group] = {}
         """The groups with topology spread, pod affinity or anti-affinity."""
         self._freed: set[int] = set()
         """Nodes that pods have left or whose state has changed, since the groups were tried."""
-        self._near: dict[int, _Group[W]] = {}
-        """Groups that were not tried, and those that a change may help on other nodes than its own."""
+        self._active: dict[int, _Group] = {}
+        """Groups to try on all nodes: those that were not tried, and those that a change may help on other nodes than
+        its own."""
 
     @property
-    def stirred(self) -> bool:
-        """True if some waiting pod may be able to run now."""
-        return bool((self._freed or self._near) and self._groups)
+    def has_candidates(self) -> bool:
+        """True if a waiting pod may be able to run now."""
+        return bool((self._freed or self._active) and self._groups)
 
     def is_waiting(self, pod: SchedulablePod) -> bool:
-        """Return True if an equal pod waits: unless the queue is stirred, this one has to wait as well."""
+        """Return True if an equal pod waits: unless the queue has candidates, this one has to wait as well."""
         return id(pod) in self._groups
 
-    def add(self, waiting: W, *, tried: bool = True) -> None:
+    def add(self, waiting: ArrivedPod, *, tried: bool = True) -> None:
         """Add a pod that cannot run now, or one that was not tried yet."""
         pod = waiting.pod
         group = self._groups.get(id(pod))
@@ -110,7 +100,7 @@ class Queue(Generic[W]):
         if _is_selective(pod):
             self._selective[id(pod)] = group
         if not tried:
-            self._near[id(pod)] = group
+            self._active[id(pod)] = group
 
     def bound(self, pod: SchedulablePod) -> None:
         """Note that a pod was bound: that may help those that depend on where others run."""
@@ -125,33 +115,33 @@ class Queue(Generic[W]):
     def changed(self, node: int) -> None:
         """Note that the state of a node has changed."""
         self._freed.add(node)
-        self._near.update(self._selective)
+        self._active.update(self._selective)
         for shape in self._shapes.values():
             shape.allowed = None
 
-    def flush(self, attempt: Callable[[W], bool]) -> None:
+    def flush(self, attempt: Callable[[ArrivedPod], bool]) -> None:
         """Run waiting pods until none can: always the first one in the queue that can.
 
         `attempt` runs a pod and tells this queue all that it changes; False: the pod cannot run.
         """
-        while self.stirred:
-            freed, near = self._freed, self._near
-            self._freed, self._near = set(), {}
+        while self.has_candidates:
+            freed, active = self._freed, self._active
+            self._freed, self._active = set(), {}
             failed: set[int] = set()
-            opened = [*self._opened(sorted(freed)), _Near(group for group in near.values() if group.pods)]
+            opened = [*self._opened(sorted(freed)), _Active(group for group in active.values() if group.pods)]
             while (group := _first_of(opened, failed)) is not None:
                 if not attempt(group.pods[0]):
                     failed.add(id(group.pod))
                     continue
                 self._take_first(group)
-                if self.stirred:
+                if self.has_candidates:
                     # Groups that failed before, and come first, may be able to run now.
                     self._freed |= freed
-                    self._near = {**near, **self._near}
+                    self._active = {**active, **self._active}
                     break
-        self._freed, self._near = set(), {}
+        self._freed, self._active = set(), {}
 
-    def waiting(self) -> Iterator[tuple[SchedulablePod, Iterable[W]]]:
+    def waiting(self) -> Iterator[tuple[SchedulablePod, Iterable[ArrivedPod]]]:
         """Yield the waiting pods by group."""
         for group in self._groups.values():
             yield group.pod, group.pods
@@ -194,22 +184,22 @@ class Queue(Generic[W]):
             family = self._families[key] = _Family(replace(pod, amounts=scarce), [])
         return family
 
-    def _take_first(self, group: _Group[W]) -> None:
+    def _take_first(self, group: _Group) -> None:
         """Remove the first pod of a group."""
         groups = group.shape.groups
-        del groups[bisect_left(groups, group.place, key=_place)]
+        del groups[bisect_left(groups, group.place, key=itemgetter(0))]
         group.pods.popleft()
         if group.pods:
             _insert(group)
         else:
             del self._groups[id(group.pod)]
             self._selective.pop(id(group.pod), None)
-            self._near.pop(id(group.pod), None)
+            self._active.pop(id(group.pod), None)
 
-    def _note(self, pod: SchedulablePod, groups: Iterable[_Group[W]], *, left: bool) -> None:
+    def _note(self, pod: SchedulablePod, groups: Iterable[_Group], *, left: bool) -> None:
         for group in groups:
             if _concerns(group.pod, pod, left=left):
-                self._near[id(group.pod)] = group
+                self._active[id(group.pod)] = group
 
 
 _ALL: NodeSet = -1
@@ -227,7 +217,7 @@ def _statically_allowed(found: Scheduling) -> NodeSet:
 class _Candidates(Protocol):
     """Groups that a change may help. Until the next change that does, nodes only get fuller."""
 
-    def first(self, failed: Set[int]) -> _Group[Any] | None:
+    def first(self, failed: Set[int]) -> _Group | None:
         """Return the first group in the queue that may be able to run, but for those that have failed."""
 
 
@@ -250,7 +240,7 @@ class _Open:
         allowed = shape.allowed or 0
         return [number for number in self._nodes if allowed >> number & 1]
 
-    def first(self, failed: Set[int]) -> _Group[Any] | None:
+    def first(self, failed: Set[int]) -> _Group | None:
         """Return the first group in the queue that may be able to run, but for those that have failed."""
         if not _has_room(self._cycle, self._probe, self._nodes):
             return None
@@ -266,7 +256,7 @@ class _Open:
                 return group
         return None
 
-    def _next_of(self, number: int, failed: Set[int]) -> _Group[Any] | None:
+    def _next_of(self, number: int, failed: Set[int]) -> _Group | None:
         shape, nodes = self._shapes[number]
         position = self._positions[number]
         while position < len(shape.groups) and id(shape.groups[position][1].pod) in failed:
@@ -277,20 +267,20 @@ class _Open:
         return shape.groups[position][1]
 
 
-class _Near:
+class _Active:
     """Groups that may be able to run on any node."""
 
-    def __init__(self, groups: Iterable[_Group[Any]]) -> None:
+    def __init__(self, groups: Iterable[_Group]) -> None:
         self._groups = [*groups]
 
-    def first(self, failed: Set[int]) -> _Group[Any] | None:
+    def first(self, failed: Set[int]) -> _Group | None:
         """Return the first group in the queue that may be able to run, but for those that have failed."""
         self._groups = [group for group in self._groups if group.pods and id(group.pod) not in failed]
-        return min(self._groups, key=_place_of, default=None)
+        return min(self._groups, key=attrgetter("place"), default=None)
 
 
-def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group[Any] | None:
-    return min(filter(None, [found.first(failed) for found in candidates]), key=_place_of, default=None)
+def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group | None:
+    return min(filter(None, [found.first(failed) for found in candidates]), key=attrgetter("place"), default=None)
 
 
 def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> bool:
@@ -300,16 +290,8 @@ def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> 
     return bool(nodes)
 
 
-def _place_of(group: _Group[Any]) -> _Place:
-    return group.place
-
-
-def _place(entry: tuple[_Place, _Group[Any]]) -> _Place:
-    return entry[0]
-
-
-def _insert(group: _Group[Any]) -> None:
-    insort(group.shape.groups, (group.place, group), key=_place)
+def _insert(group: _Group) -> None:
+    insort(group.shape.groups, (group.place, group), key=itemgetter(0))
 
 
 def _is_selective(pod: SchedulablePod) -> bool:

@@ -107,7 +107,7 @@ class Workload:
 
 
 STAYING = frozenset({"DaemonSet", "Node"})
-"""Kinds of controllers whose pods stay on drained nodes; that of a static pod is its Node."""
+"""Kinds of controllers whose pods stay on drained nodes and do not end; that of a static pod is its Node."""
 
 
 class ExistingPods:
@@ -122,6 +122,7 @@ class ExistingPods:
         That is made of the pod itself, since the template of its controller is not among the objects that are read.
         """
         owner = controller(pod)
+        stays = owner is not None and text(owner, "kind") in STAYING
         metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
         if owner is not None:
             metadata["generateName"] = f"{text(owner, 'name')}-"
@@ -133,8 +134,8 @@ class ExistingPods:
             template=self._templates.setdefault(marshalled([namespace, raw]), Template(raw, namespace)),
             base=name,
             arrival=None,
-            run_for=run_for,
+            run_for=None if stays else run_for,
             controlled=owner is not None,
-            drained=owner is None or text(owner, "kind") not in STAYING,
+            drained=not stays,
             created=1,
         )

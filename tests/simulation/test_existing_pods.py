@@ -68,6 +68,13 @@ def test_pods_of_daemon_sets_and_static_pods_stay_on_a_drained_node(kind: str) -
     assert states(record) == {"old": "Running"}
 
 
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_pods_of_daemon_sets_and_static_pods_run_to_the_end(kind: str) -> None:
+    pods = [owned(gpus("agent", on="a"), kind), owned(gpus("job", on="a"), "Job")]
+    record = played(NODES, load("new"), pods=pods, running_for=always(5000))
+    assert states(record) == {"agent": "Running", "job": "Succeeded", "new": "Running"}
+
+
 def test_pods_of_a_node_that_is_not_ready_at_the_beginning_are_evicted() -> None:
     nodes = [node("a", allocatable={GPU: "1"})]
     nodes[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]

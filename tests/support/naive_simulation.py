@@ -174,7 +174,7 @@ class NaiveSimulation:
 
     def end_of(self, pod: NaivePod) -> int | None:
         draw = pod.arrival.run_for if pod.arrival else self.simulation.running_for
-        if draw is None or pod.bound is None:
+        if draw is None or pod.bound is None or pod.stays:
             return None
         drawn = draw.at(fraction(self.simulation.seed, "run time", f"{pod.namespace}/{pod.origin}"))
         return pod.bound + drawn

@@ -1,6 +1,6 @@
 """Totals of simulations: the use of nodes over time, GPU-hours, waiting times, falls and fragmentation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -237,7 +237,7 @@ def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
     found = totals(record([recorded_node("a", gpu=4)], pods, HOUR))
 
     for use in (found.resources[GPU], found.nodes[0].resources[GPU]):
-        assert (use.mean, use.peak, use.end) == (NANOS, 3 * NANOS, 3 * NANOS)
+        assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
 
 
 @settings(max_examples=25)
@@ -249,14 +249,11 @@ def test_gpu_hours_and_fragmentation_equal_those_of_each_millisecond(found: Reco
     for at in times:
         for pod in found.pods:
             if pod.bound is not None and run_time(pod, found)[0] <= at < run_time(pod, found)[1]:
-                wanted, got = (
-                    Fraction(amounts.get(GPU, 0), NANOS) + Fraction(amounts.get(SMALL, 0), 7 * NANOS)
-                    for amounts in (pod.admitted.asked, pod.admitted.given)
-                )
+                wanted, got = _cards(pod.admitted.requested), _cards(pod.admitted.given)
                 asked, given_ = asked + wanted, given_ + got
-                lost, short = lost + max(got - wanted, 0), short + max(wanted - got, 0)
+                lost, short = lost + max(got - wanted, Fraction()), short + max(wanted - got, Fraction())
     hours = measured.gpu_hours
-    assert [hours.asked, hours.given, hours.lost, hours.short] == [
+    assert [hours.requested, hours.given, hours.lost, hours.short] == [
         total / HOUR for total in (asked, given_, lost, short)
     ]
 
@@ -305,3 +302,7 @@ def test_a_curve_keeps_the_sum(end: int) -> None:
     assert len(found) == min(PARTS, end)
     widths = [(part + 1) * end // len(found) - part * end // len(found) for part in range(len(found))]
     assert sum(mean * width for mean, width in zip(found, widths, strict=True)) == 6 * (end // 2) + 2 * (end - end // 2)
+
+
+def _cards(amounts: Mapping[str, int]) -> Fraction:
+    return Fraction(amounts.get(GPU, 0), NANOS) + Fraction(amounts.get(SMALL, 0), 7 * NANOS)

@@ -25,12 +25,7 @@ from rules_engine.scheduling.scores.node_preferences import (
     toleration_score,
 )
 from rules_engine.scheduling.scores.partition import Partition, added, weighted
-from rules_engine.scheduling.scores.pod_affinity import (
-    BoundTerm,
-    BoundTerms,
-    pod_affinity_score,
-    terms_of,
-)
+from rules_engine.scheduling.scores.pod_affinity import BoundTerm, BoundTerms, pod_affinity_score, terms_of
 from rules_engine.scheduling.scores.spread import CountedConstraint, spread_score
 
 MAX_KINDS = 10_000
@@ -40,7 +35,6 @@ kilobytes."""
 MAX_RANKINGS = 256
 """Rankings of nodes for pods of equal requests; the one that was used longest ago is dropped. One takes 140 kB with
 5,000 nodes."""
-
 
 _NO_PODS: Mapping[int, NodeSet] = {}
 

@@ -195,6 +195,16 @@ def test_more_allocated_nodes_come_first_by_option() -> None:
         assert model.top(subject, 0b111) == expected
 
 
+def test_preferred_terms_without_a_weight_change_no_score() -> None:
+    model = Model([read(node(name)) for name in "abc"], {}, SchedulerOptions())
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    preferred = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": term}]}}
+    subject = preferences(pod(affinity=preferred))
+    for number in (0, 1, 1):
+        model.bind(subject, number)
+    assert model.by_plugin(subject, 0b111)[Plugin.INTER_POD_AFFINITY] == {0: 0, 1: 0, 2: 0}
+
+
 def test_changed_amounts_of_a_node_change_its_score() -> None:
     model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
     subject = preferences(pod(requests={"cpu": "1"}))

@@ -3,7 +3,7 @@
 Source: plugins/helper/normalize_score.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from rules_engine.evaluation.nodes import NodeSet
@@ -25,18 +25,20 @@ def added(first: Mapping[N, NodeSet], second: Mapping[N, NodeSet]) -> dict[N, No
     """Return the sums of two scores, by node; both have the same nodes."""
     found: dict[N, NodeSet] = {}
     for score, nodes in first.items():
-        left = nodes
         for more, others in second.items():
-            both = left & others
-            if both:
+            if both := nodes & others:
                 found[score + more] = found.get(score + more, 0) | both
-                left ^= both
-                if not left:
-                    break
     return found
 
 
-def merged(groups: Iterator[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
+def rest(groups: Mapping[N, NodeSet], nodes: NodeSet) -> NodeSet:
+    """Return those of some nodes that are in no group."""
+    for members in groups.values():
+        nodes &= ~members
+    return nodes
+
+
+def merged(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
     """Return the nodes by score, from groups that may have equal ones."""
     found: dict[int, NodeSet] = {}
     for score, nodes in groups:

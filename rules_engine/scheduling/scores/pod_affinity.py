@@ -9,7 +9,7 @@ from rules_engine.scheduling.filters.tallies import Domains
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import Preferences, WeightedTerm
 from rules_engine.scheduling.requirements import AffinityTerm
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged, rest
 
 HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
@@ -72,12 +72,7 @@ def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes:
     """Return the score by node, from weights, each with the nodes by a sum that it multiplies."""
     scores: Mapping[int, NodeSet] = {0: nodes}
     for weight, by_sum in sums:
-        groups = {weight * total: some for total, members in by_sum.items() if (some := members & nodes)}
-        rest = nodes
-        for members in groups.values():
-            rest ^= members
-        if rest:
-            groups[0] = rest
+        groups = merged((weight * total, members) for total, members in (*by_sum.items(), (0, rest(by_sum, nodes))))
         scores = added(scores, groups)
     least, most = min(scores), max(scores)
     return merged((_normalised(score - least, most - least), members) for score, members in scores.items())

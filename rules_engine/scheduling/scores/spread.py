@@ -8,7 +8,7 @@ from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import HOSTNAME
 from rules_engine.scheduling.requirements import SpreadConstraint
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged, rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,10 @@ def _weighted_counts(found: CountedConstraint, topologies: Topologies, scored: N
         if unlabelled and not topologies.nodes(key, [""]) & labelled:
             # Nodes without the label are a domain together, that of an empty value.
             size += 1
-    rest = labelled
-    for members in groups.values():
-        rest ^= members
     weight = log(size + 2)
     sums = {count * weight + (skew - 1): members for count, members in groups.items()}
-    if rest:
-        sums[0 * weight + (skew - 1)] = rest
+    if others := rest(groups, labelled):
+        sums[0 * weight + (skew - 1)] = others
     if unlabelled:
         sums[0.0] = sums.get(0.0, 0) | unlabelled
     return sums

@@ -48,13 +48,13 @@ class SchedulingCycle:
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node, whether it fits there or not."""
         self._scheduler.bind(pod.node, pod.pod.requirements)
-        self._scores.bind(pod.pod.preferences, pod.node)
+        self._scores.bind(pod.node, pod.pod.preferences)
         self._preemption.bind(pod)
 
     def release(self, pod: BoundPod) -> None:
-        """Remove a pod from its node: the inverse of bind."""
+        """Remove a pod from its node: undo a `bind`."""
         self._scheduler.release(pod.node, pod.pod.requirements)
-        self._scores.release(pod.pod.preferences, pod.node)
+        self._scores.release(pod.node, pod.pod.preferences)
         self._preemption.release(pod)
 
     def change_node(self, number: int, node: Node) -> None:

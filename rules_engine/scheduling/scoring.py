@@ -89,13 +89,13 @@ class Scores:
         self._kinds: dict[int, _Kind] = {}
         self._rankings: OrderedDict[Amounts, Ranking] = OrderedDict()
 
-    def bind(self, pod: Preferences, node: int) -> None:
+    def bind(self, number: int, pod: Preferences) -> None:
         """Add a pod to a node."""
-        self._count(pod, node, 1)
+        self._count(number, pod, 1)
 
-    def release(self, pod: Preferences, node: int) -> None:
-        """Remove a pod from a node: the inverse of bind."""
-        self._count(pod, node, -1)
+    def release(self, number: int, pod: Preferences) -> None:
+        """Remove a pod from its node: undo a `bind`."""
+        self._count(number, pod, -1)
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace a node by one of the same name and labels."""
@@ -169,11 +169,11 @@ class Scores:
         sums = (*self._own_terms(kind.pod), *((1, found.domains.by_sum) for found in self._about(kind)))
         yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
-    def _count(self, pod: Preferences, node: int, sign: int) -> None:
+    def _count(self, number: int, pod: Preferences, sign: int) -> None:
         kind = self._kind(pod)
-        self._states.add(node, kind.amounts, sign)
+        self._states.add(number, kind.amounts, sign)
         if kind.terms:
-            self._terms.add(kind.terms, node, sign)
+            self._terms.add(number, kind.terms, sign)
 
     def _ranking(self, amounts: Amounts) -> Ranking:
         found = self._rankings.get(amounts)

@@ -66,11 +66,11 @@ class Model:
 
     def bind(self, pod: Preferences, number: int) -> None:
         self.scheduler.bind(number, pod.requirements)
-        self.scores.bind(pod, number)
+        self.scores.bind(number, pod)
 
     def release(self, pod: Preferences, number: int) -> None:
         self.scheduler.release(number, pod.requirements)
-        self.scores.release(pod, number)
+        self.scores.release(number, pod)
 
     def change_node(self, number: int, node: Node) -> None:
         old = self.scheduler.nodes[number]

@@ -42,7 +42,7 @@ class BoundTerms:
         self.version = 0
         """A number that changes when there are other terms than before."""
 
-    def add(self, terms: Iterable[WeightedTerm], node: int, sign: int) -> None:
+    def add(self, number: int, terms: Iterable[WeightedTerm], sign: int) -> None:
         """Add the terms of a pod on a node, or remove them."""
         for weighted in terms:
             term = weighted.term
@@ -54,7 +54,7 @@ class BoundTerms:
                 self._index.add(term.selector, found)
                 self.version += 1
             found.pods += sign
-            found.domains.change(node, sign * weighted.weight)
+            found.domains.change(number, sign * weighted.weight)
             if not found.pods:
                 del self._terms[term]
                 self._index.remove(term.selector, found)

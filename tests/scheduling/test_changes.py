@@ -14,12 +14,10 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.scheduling import Footprint, Requirements, Scheduler
 from rules_engine.scheduling.filters import pod_affinity
 from tests.support.clusters import Generator
-from tests.support.scheduling import GPU, NOW, Object, node, pod
+from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
 
 MOST_NODES = 14
 """Sets of nodes are stored in another way if they have more than eight."""
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Bound = list[tuple[int, Footprint]]
 

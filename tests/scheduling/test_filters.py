@@ -8,10 +8,9 @@ from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.placement import MAX_TERMS
 from rules_engine.scheduling import Filter, scheduler_of
-from tests.support.scheduling import GPU, NOW, node, pod, scheduled, scheduler
+from tests.support.scheduling import GPU, NOW, REQUIRED, node, pod, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOSTNAME = "kubernetes.io/hostname"
 SPREAD = "node(s) didn't match pod topology spread constraints"
 TOLERATES_ALL = {"tolerations": [{"operator": "Exists"}]}

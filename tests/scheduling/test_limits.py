@@ -17,9 +17,7 @@ from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited
 from rules_engine.scheduling.amounts import FEW_NODES, FreeAmounts
 from tests.support.clusters import Generator
-from tests.support.scheduling import NOW, node, pod, scheduled, scheduler
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from tests.support.scheduling import NOW, REQUIRED, node, pod, scheduled, scheduler
 
 
 @pytest.mark.parametrize(

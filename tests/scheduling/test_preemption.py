@@ -14,7 +14,7 @@ from rules_engine.scheduling.preemption import CACHED_PRIORITIES, MAX_DRY_RUNS
 from tests.support.clusters import Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
-from tests.support.scheduling import GPU, NOW, Object, node, pod
+from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
 
 PRIORITIES = (-10, 0, 5, 10)
 MOST_NODES = 12
@@ -181,7 +181,7 @@ def test_few_victims_of_negative_priority_are_better_than_many() -> None:
 def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
     subject = cycle([node("a"), node("b", taints=["x=y:NoSchedule"])])
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
-    anti_affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    anti_affinity = {"podAntiAffinity": {REQUIRED: [term]}}
     for names, made in (
         ("own", pod("p", {"app": "y"}, priority=1, affinity=anti_affinity)),
         ("other", pod("p", {"app": "x"}, priority=1)),

@@ -10,8 +10,8 @@ import pytest
 
 from rules_engine.scheduling import compare, parse_recorded, scheduler_of
 from tests.support.clusters import Generator
-from tests.support.real import REAL, kubernetes
-from tests.support.real_scheduler import RealScheduler
+from tests.support.real import REAL
+from tests.support.real_scheduler import RealScheduler, real_scheduler
 
 pytestmark = REAL
 
@@ -23,13 +23,8 @@ PODS = 3
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[RealScheduler]:
-    with kubernetes(alone=True) as kube:
-        made = RealScheduler(kube)
-        try:
-            made.start()
-            yield made
-        finally:
-            made.stop()
+    with real_scheduler() as made:
+        yield made
 
 
 @pytest.mark.parametrize("first", range(0, CLUSTERS, BATCH))

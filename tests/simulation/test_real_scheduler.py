@@ -21,8 +21,8 @@ from rules_engine.model.pod import is_finished
 from rules_engine.model.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.selectors import selector_of
-from tests.support.real import REAL, kubernetes
-from tests.support.real_scheduler import Attempt, RealScheduler
+from tests.support.real import REAL
+from tests.support.real_scheduler import Attempt, RealScheduler, real_scheduler
 from tests.support.scenarios import (
     OWNERS,
     Arrives,
@@ -49,14 +49,9 @@ BATCH = 20
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[RealScheduler]:
-    with kubernetes(alone=True) as kube:
-        made = RealScheduler(kube)
-        try:
-            made.start()
-            made.create_priorities_and_owners()
-            yield made
-        finally:
-            made.stop()
+    with real_scheduler() as made:
+        made.create_priorities_and_owners()
+        yield made
 
 
 @pytest.mark.parametrize("first", range(0, SCENARIOS, BATCH))

@@ -11,7 +11,7 @@ import pytest
 
 from rules_engine.model.cluster_objects import ClusterObjects
 from tests.support.clusters import NAMESPACES
-from tests.support.real import PATIENCE_SECONDS, Kube, eventually
+from tests.support.real import PATIENCE_SECONDS, Kube, eventually, kubernetes
 from tests.support.scenarios import OWNER_LABELS, OWNERS, PRIORITIES
 from tests.support.scheduling import NOW
 
@@ -35,6 +35,18 @@ class Attempt:
     pod: Object
     node: str
     message: str
+
+
+@contextmanager
+def real_scheduler() -> "Iterator[RealScheduler]":
+    """Yield a real scheduler that no other test uses; remove what tests create."""
+    with kubernetes(alone=True) as kube:
+        made = RealScheduler(kube)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
 
 
 class RealScheduler:

@@ -11,6 +11,7 @@ Object = dict[str, Any]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def node(name: str, labels: dict[str, str] | None = None, taints: Sequence[str] = (), **spec: Any) -> Object:

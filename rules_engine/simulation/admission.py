@@ -86,10 +86,9 @@ class Admissions:
         return found
 
     def existing(self, template: Template, deleted: Json) -> Admitted:
-        """Return a pod that was admitted before the simulation.
+        """Return a pod that was admitted before the simulation; without `pod` if it cannot be read.
 
-        `deleted`: its deletionTimestamp, which a pod that replaces it does not have. Raises PodError if it is malformed
-        and TooLargeError if it is beyond a bound.
+        `deleted`: its deletionTimestamp, which a pod that replaces it does not have.
         """
         key = (template, deleted is not None)
         found = self._admitted.get(key)
@@ -113,12 +112,7 @@ class Admissions:
         key = (template, (_hashable(mutation.edits), falls, admission.warnings))
         found = self._admitted.get(key)
         if found is None:
-            try:
-                found = self._made(template, mapping(mutation.result), falls, admission.warnings)
-            except (PodError, TooLargeError) as error:
-                # The API server refuses it, or it is beyond a bound of the model.
-                found = self._denied(template, str(error), admission.warnings, None)
-            self._admitted[key] = found
+            found = self._admitted[key] = self._made(template, mapping(mutation.result), falls, admission.warnings)
         return found
 
     def _denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
@@ -128,10 +122,15 @@ class Admissions:
         return Admitted(record, priority_of(mapping(template.pod.get("spec"))))
 
     def _made(self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]) -> Admitted:
-        found = self._schedulable(template, pod)
+        try:
+            found = self._schedulable(template, pod)
+            given = Pod.parse(dict(pod)).effective_requests()
+        except (PodError, TooLargeError) as error:
+            # The API server refuses it, or it is beyond a bound of the model.
+            return self._denied(template, str(error), warnings, None)
         record = AdmittedPod(
             requested=self._requested_by(template),
-            given=Pod.parse(dict(pod)).effective_requests(),
+            given=given,
             falls=falls,
             warnings=warnings,
             not_modelled=found.requirements.not_modelled,

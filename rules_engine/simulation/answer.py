@@ -41,10 +41,9 @@ def answer(records: Sequence[Record]) -> Answer:
 
     All are measured up to the same time, that of the longest: nothing changes any more in those that ended before.
     """
-    if any(record.interrupted for record in records):
-        return Answer(results=[Result(record=record, totals=totals(record)) for record in records], comparison=())
-    ended = max(record.ended for record in records)
-    same = [replace(record, ended=ended) for record in records]
-    results = [Result(record=record, totals=totals(record)) for record in same]
-    comparable = len(results) > 1
+    comparable = len(records) > 1 and not any(record.interrupted for record in records)
+    if comparable:
+        ended = max(record.ended for record in records)
+        records = [replace(record, ended=ended) for record in records]
+    results = [Result(record=record, totals=totals(record)) for record in records]
     return Answer(results=results, comparison=compare([each.totals for each in results]) if comparable else ())

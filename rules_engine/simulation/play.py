@@ -5,11 +5,10 @@ arrive, each after the one before it was scheduled.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
-from itertools import count
 
 from msgspec import Struct
 
@@ -18,10 +17,11 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import PodObject
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import strings, text
-from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
 from rules_engine.model.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
+from rules_engine.model.wording import counted
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
@@ -39,8 +39,8 @@ Progress = Callable[[int, int], None]
 STEPS_PER_REPORT = 100
 """Events and arrivals between two reports of progress: some 10 ms."""
 
-MAX_UNREAD = 20
-"""Pods that could not be read and are named in notices; the others are counted."""
+MAX_LEFT_OUT = 20
+"""Pods of the cluster that are left out and named in notices; the others are counted."""
 
 _RUN_TIME, _INTERVAL = "run time", "interval"
 """Purposes of draws."""
@@ -114,18 +114,18 @@ class _Play:
         self._expected = sum(workload.pods for workload in self._workloads)
         self._changes: list[NodeEvent] = []
         self._notices: list[str] = []
-        self._unread = 0
-        self._full = False
+        self._left_out = 0
+        """Pods of the cluster that are not in the simulation."""
+        self._beyond = 0
+        """Pods that did not arrive because of MAX_PODS."""
 
     def start(self) -> None:
         """Put the pods of the cluster on their nodes and into the queue, and plan all events."""
         for number in range(len(self._nodes)):
             self._change_node(number, with_state_taints)
         for pod in self._simulation.objects.pods:
-            if not is_finished(pod) and (not pod.node_name or pod.node_name in self._numbers):
+            if not is_finished(pod):
                 self._add_existing(pod)
-        if self._unread > MAX_UNREAD:
-            self._notices.append(f"{self._unread - MAX_UNREAD} further pods of the cluster are left out")
         for number, event in enumerate(self._simulation.events):
             self._plan(event.at, _Kind.NODE, number, event)
         for number, workload in enumerate(self._workloads):
@@ -134,22 +134,27 @@ class _Play:
 
     def run(self) -> None:
         """Play all events to the end."""
-        for step in count(1):
-            if step % STEPS_PER_REPORT == 0:
+        steps = 0
+        while self._step():
+            steps += 1
+            if steps % STEPS_PER_REPORT == 0:
                 self._report()
-            event = self._next_event()
-            if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
-                self._happen(event)
-            elif self._queue.has_candidates:
-                self._queue.flush(self._attempt)
-            elif self._arriving:
-                self._arrive(*self._arriving.popleft())
-            elif event is None:
-                return
-            else:
-                self._now = event[0]
-                if event[1] is _Kind.ARRIVAL:
-                    self._happen(event)
+
+    def _step(self) -> bool:
+        """Play what comes next; return False if nothing does."""
+        event = self._next_event()
+        if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
+            self._happen(event)
+        elif self._queue.has_candidates:
+            self._queue.flush(self._attempt)
+        elif self._arriving:
+            self._arrive(*self._arriving.popleft())
+        elif event is not None:
+            self._now = event[0]
+            self._happen(event)
+        else:
+            return False
+        return True
 
     def record(self, rules: str, *, interrupted: bool) -> Record:
         """Return the record so far, with the messages of the pods that wait."""
@@ -166,8 +171,15 @@ class _Play:
             changes=tuple(self._changes),
             ended=self._now if until is None or interrupted else until,
             interrupted=interrupted,
-            notices=tuple(self._notices),
+            notices=tuple(self._all_notices()),
         )
+
+    def _all_notices(self) -> Iterator[str]:
+        yield from self._notices
+        if self._left_out > MAX_LEFT_OUT:
+            yield f"further pods of the cluster that are left out: {self._left_out - MAX_LEFT_OUT:,}"
+        if self._beyond:
+            yield f"a simulation has at most {MAX_PODS:,} pods: {counted(self._beyond, 'further pod')} did not arrive"
 
     def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload, change: int = 0) -> None:
         until = self._simulation.until
@@ -205,18 +217,17 @@ class _Play:
     def _add_existing(self, pod: PodObject) -> None:
         """Add a pod that is in the cluster at the beginning; it was admitted before."""
         namespace = pod.namespace or DEFAULT_NAMESPACE
+        if pod.node_name and pod.node_name not in self._numbers:
+            self._leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
+            return
         name = self._names.take(namespace, pod.name)
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
-        try:
-            admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
-        except (PodError, TooLargeError) as error:
-            self._unread += 1
-            if self._unread <= MAX_UNREAD:
-                self._notices.append(f"pod {namespace}/{pod.name} is left out: {error}")
+        admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
+        if admitted.pod is None:
+            self._leave_out(f"{namespace}/{name}", admitted.record.message)
             return
-        found = self._made(run, name, admitted)
-        if found is None:
-            return
+        record = self._recorded(run, name, admitted)
+        found = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
         if pod.node_name:
             started = _started(pod, self._simulation.objects.now)
             bound = BoundPod(found.name, found.pod, self._numbers[pod.node_name], started)
@@ -224,6 +235,11 @@ class _Play:
             self._run_on(found, bound)
         else:
             self._queue.add(found, tried=False)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self._left_out += 1
+        if self._left_out <= MAX_LEFT_OUT:
+            self._notices.append(f"pod {name} is left out: {why}")
 
     def _start_runs(self, workload: Workload, number: int) -> None:
         """Let the pods of a workload arrive, and plan the next time that it does."""
@@ -236,9 +252,7 @@ class _Play:
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
-            if not self._full:
-                self._full = True
-                self._notices.append(f"a simulation has at most {MAX_PODS:,} pods: further ones did not arrive")
+            self._beyond += 1
             return
         if replaced is None:
             wanted = run.next_name()
@@ -246,12 +260,20 @@ class _Play:
             wanted = f"{replaced.origin}-r{replaced.losses + 1}"
         name = self._names.take(run.template.namespace, wanted)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
-        found = self._made(run, name, admitted, replaced)
-        if found is not None and (self._queue.is_waiting(found.pod) or not self._attempt(found)):
+        record = self._recorded(run, name, admitted)
+        origin, losses = name, 0
+        if replaced is not None:
+            record.replaces = replaced.record.name
+            origin, losses = replaced.origin, replaced.losses + 1
+        if admitted.pod is None:
+            record.state, record.ended = State.DENIED, self._now
+            return
+        found = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
+        if self._queue.is_waiting(found.pod) or not self._attempt(found):
             self._queue.add(found)
 
-    def _made(self, run: Run, name: str, admitted: Admitted, replaced: ArrivedPod | None = None) -> ArrivedPod | None:
-        """Record a new pod, and return it unless it was denied."""
+    def _recorded(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
+        """Return the record of a new pod."""
         record = PodRecord(
             name=name,
             namespace=run.template.namespace,
@@ -261,14 +283,7 @@ class _Play:
             arrived=self._now,
         )
         self._pods.append(record)
-        origin, losses = name, 0
-        if replaced is not None:
-            record.replaces = replaced.record.name
-            origin, losses = replaced.origin, replaced.losses + 1
-        if admitted.pod is None:
-            record.state, record.ended = State.DENIED, self._now
-            return None
-        return ArrivedPod(len(self._pods) - 1, record, run, admitted.pod, admitted.grace, origin, losses)
+        return record
 
     def _attempt(self, pod: ArrivedPod) -> bool:
         """Run a pod if it can run now."""

@@ -77,7 +77,7 @@ class Record:
     """A simulation as it was played, to its end or to the moment of an interruption.
 
     `rules` names the rule set. `nodes` are those at the beginning; `changes` the changes of nodes that happened.
-    `notices` are sentences about what was left out: objects that could not be read, pods beyond MAX_PODS.
+    `notices` are sentences about what was left out: pods of the cluster that cannot be played, pods beyond MAX_PODS.
     """
 
     simulation: Simulation = field(repr=False)

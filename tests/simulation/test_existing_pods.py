@@ -96,12 +96,18 @@ def test_of_equal_victims_the_one_that_started_last_is_preempted() -> None:
 
 
 def test_malformed_pods_are_left_out_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play, "MAX_UNREAD", 2)
+    monkeypatch.setattr(play, "MAX_LEFT_OUT", 2)
     pods = [pod(f"p{number}", tolerations="all", on="a") for number in range(5)]
     record = played(NODES, pods=pods)
     assert record.pods == []
     assert record.notices == (
         "pod default/p0 is left out: /spec/tolerations: must be a list, not a string",
         "pod default/p1 is left out: /spec/tolerations: must be a list, not a string",
-        "3 further pods of the cluster are left out",
+        "further pods of the cluster that are left out: 3",
     )
+
+
+def test_pods_on_unknown_nodes_are_left_out_with_a_notice() -> None:
+    record = played(NODES, pods=[gpus("lost", on="absent"), gpus("old", on="a")])
+    assert states(record) == {"old": "Running"}
+    assert record.notices == ("pod default/lost is left out: node 'absent' not found",)

@@ -146,12 +146,12 @@ def test_the_number_of_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 1},
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "operator": "Exists"},
     ]
-    arrival = load("p", pod=template(1, tolerations=tolerations), controlled=True)
-    record = played(ONE, arrival, events=(at(0, "a", NodeState.NOT_READY),))
+    arrival, late = load("p", pod=template(1, tolerations=tolerations), controlled=True), load("late", at=30_000)
+    record = played(ONE, arrival, late, events=(at(0, "a", NodeState.NOT_READY),))
     assert len(record.pods) == 20
     assert record.pods[-1].name == "p-1-r19"
-    assert record.ended == 20_000
-    assert record.notices == ("a simulation has at most 20 pods: further ones did not arrive",)
+    assert record.ended == 30_000
+    assert record.notices == ("a simulation has at most 20 pods: 2 further pods did not arrive",)
 
 
 def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -374,12 +374,9 @@ class _Play:
             self._progress(len(self._pods), max(self._expected, len(self._pods)))
 
 
-def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]] | None:
-    """Return the labels of namespaces, those that pods arrive in included; None if they were not read."""
-    objects = simulation.objects
-    if objects.unread("Namespace"):
-        return None
-    found = {namespace.name: strings(namespace.metadata.get("labels")) for namespace in objects.of("Namespace")}
+def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]]:
+    """Return the labels of namespaces; those that pods arrive in exist, too."""
+    found = {each.name: strings(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
     return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **found}
 
 

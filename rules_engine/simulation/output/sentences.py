@@ -163,5 +163,4 @@ def value(found: Value, unit: Unit) -> str:
             return hours(Fraction(found))
         case Unit.MILLISECONDS:
             return duration(int(found))
-        case Unit.PODS:
-            return f"{int(found):,}"
+    return f"{int(found):,}"

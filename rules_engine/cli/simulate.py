@@ -104,7 +104,7 @@ def simulate(
     simulation, files = _read(file, cluster, sets.values())
     options = simulation.scheduler
     if scoring is not None:
-        options = replace(options, strategy=type(options.strategy)(scoring))
+        options = replace(options, scoring=type(options.scoring)(scoring))
     if no_preemption:
         options = replace(options, preemption=False)
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)

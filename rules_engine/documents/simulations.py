@@ -1,8 +1,8 @@
 """Simulations: the cluster, the pods that arrive and the changes of nodes."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rules_engine.documents.references import Reader, read_cluster
@@ -28,7 +28,6 @@ from rules_engine.model.simulation import (
     NodeState,
     SchedulerOptions,
     Simulation,
-    Strategy,
 )
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
@@ -36,15 +35,6 @@ _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 """A name with a number, as each of several pods of one arrival has it."""
 
 _FIELDS = ("pod", "podFile", "workload", "workloadFile")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenScheduler:
-    """The options of the scheduler as they are written."""
-
-    scoring: Strategy = SchedulerOptions().strategy
-    resources: Mapping[str, int] = field(default_factory=lambda: dict(SchedulerOptions().resources))
-    preemption: bool = SchedulerOptions().preemption
 
 
 def build_simulation(
@@ -88,14 +78,9 @@ def build_simulation(
 
 def _scheduler(written: MapNode) -> SchedulerOptions:
     resources = section(written, "resources")
-    weights = tuple((key.source.text, number(resources, key.source.text) or 1) for key, _ in resources)
-    given = settings(written, WrittenScheduler)
-    defaults = SchedulerOptions()
-    return SchedulerOptions(
-        strategy=given.get("scoring", defaults.strategy),
-        resources=weights or defaults.resources,
-        preemption=given.get("preemption", defaults.preemption),
-    )
+    weights = {key.source.text: number(resources, key.source.text) or 1 for key, _ in resources}
+    options = SchedulerOptions(**settings(written, SchedulerOptions))
+    return replace(options, resources=weights) if weights else options
 
 
 class _Arrivals:

@@ -104,8 +104,8 @@ class Strategy(StrEnum):
 class SchedulerOptions:
     """Options of kube-scheduler. `resources`: the weights of the resources that NodeResourcesFit scores, by name."""
 
-    strategy: Strategy = Strategy.LEAST_ALLOCATED
-    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
+    scoring: Strategy = Strategy.LEAST_ALLOCATED
+    resources: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     preemption: bool = True
 
 

@@ -162,7 +162,7 @@ def test_the_other_fields_are_read(folder: Path) -> None:
     simulation = sound(folder, scenario(f"[{arrival}]", more))
     assert simulation.running_for == Draw(mean=3_600_000)
     assert simulation.scheduler == SchedulerOptions(
-        strategy=Strategy.MOST_ALLOCATED, resources=(("cpu", 1), ("nvidia.com/gpu", 3)), preemption=False
+        scoring=Strategy.MOST_ALLOCATED, resources={"cpu": 1, "nvidia.com/gpu": 3}, preemption=False
     )
     (found,) = simulation.arrivals
     assert (found.namespace, found.run_for) == ("ml", Draw(mean=90_000))

@@ -28,8 +28,8 @@ Object = dict[str, Any]
 
 OPTIONS = (
     SchedulerOptions(),
-    SchedulerOptions(strategy=Strategy.MOST_ALLOCATED, resources=(("cpu", 1), (GPU, 5))),
-    SchedulerOptions(resources=(("memory", 2), ("ephemeral-storage", 1), (GPU, 3))),
+    SchedulerOptions(scoring=Strategy.MOST_ALLOCATED, resources={"cpu": 1, GPU: 5}),
+    SchedulerOptions(resources={"memory": 2, "ephemeral-storage": 1, GPU: 3}),
 )
 
 
@@ -133,8 +133,8 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
             [other for other, _, _ in bound],
             namespaces,
             [names[number] for number in feasible],
-            most=options.strategy is Strategy.MOST_ALLOCATED,
-            resources=options.resources,
+            most=options.scoring is Strategy.MOST_ALLOCATED,
+            resources=[*options.resources.items()],
             selector=selector,
         )
         among = node_set(feasible)
@@ -190,7 +190,7 @@ def test_more_allocated_nodes_come_first_by_option() -> None:
     subject, other = preferences(pod(requests={GPU: "1"})), preferences(pod(requests={GPU: "2"}))
     nodes = [read(node(name, allocatable={GPU: "4"})) for name in ("a", "b", "c")]
     for strategy, expected in ((Strategy.MOST_ALLOCATED, 0b010), (Strategy.LEAST_ALLOCATED, 0b101)):
-        model = Model(nodes, {}, SchedulerOptions(strategy=strategy, resources=((GPU, 1),)))
+        model = Model(nodes, {}, SchedulerOptions(scoring=strategy, resources={GPU: 1}))
         model.bind(other, 1)
         assert model.top(subject, 0b111) == expected
 
@@ -217,7 +217,7 @@ def test_changed_amounts_of_a_node_change_its_score() -> None:
 def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> None:
     capacities = [{"cpu": random.choice(("16", "32")), GPU: "8"} for _ in range(random.choice((3, 20, 60)))]
     nodes = [read(node(f"n{number}", allocatable=capacity)) for number, capacity in enumerate(capacities)]
-    model = Model(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
     kinds = [preferences(pod(requests={"cpu": str(cpu), GPU: str(count)})) for cpu in (1, 2) for count in (0, 1, 2)]
     bound: list[tuple[Preferences, int]] = []
     for _ in range(8):
@@ -233,7 +233,7 @@ def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> Non
 
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
     nodes = [read(node(name, allocatable={"cpu": None, GPU: "4"})) for name in ("a", "b")]
-    model = Model(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
     subject = preferences(pod(requests={"cpu": "1", GPU: "1"}))
     model.bind(subject, 1)
     found = model.by_plugin(subject, 0b11)

@@ -153,7 +153,7 @@ def test_lines_of_small_answers_fit_a_terminal() -> None:
 
 
 def test_the_options_of_the_scheduler_are_shown() -> None:
-    options = SchedulerOptions(strategy=Strategy.MOST_ALLOCATED, preemption=False)
+    options = SchedulerOptions(scoring=Strategy.MOST_ALLOCATED, preemption=False)
 
     shown = text(record([recorded_node("a")], [], 0, simulation=simulation(seed=7, scheduler=options)))
 

@@ -17,6 +17,4 @@ def cycle(
     seed: int = 1,
 ) -> SchedulingCycle:
     view = ClusterObjects({"Node": nodes, "Namespace": namespaces}, now=NOW).view
-    return SchedulingCycle(
-        view.nodes, view.namespaces, SchedulerOptions(strategy=strategy, preemption=preemption), seed
-    )
+    return SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(scoring=strategy, preemption=preemption), seed)

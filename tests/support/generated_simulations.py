@@ -52,7 +52,7 @@ class SimulationGenerator:
             seed=draw.randint(0, 3),
             running_for=self._times() if self._chance(0.7) else None,
             until=draw.randint(0, 40) * 1000 if self._chance(0.3) else None,
-            scheduler=SchedulerOptions(strategy=draw.choice([*Strategy]), preemption=self._chance(0.8)),
+            scheduler=SchedulerOptions(scoring=draw.choice([*Strategy]), preemption=self._chance(0.8)),
         )
 
     def rules(self) -> RuleSet:

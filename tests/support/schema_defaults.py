@@ -10,7 +10,6 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from rules_engine.documents.simulations import WrittenScheduler
 from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.kinds.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
@@ -22,7 +21,7 @@ from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Match, Named, Rule
 from rules_engine.model.ruletest import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
-from rules_engine.model.simulation import Arrival, NodeEvent, Simulation
+from rules_engine.model.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 
 Schema = dict[str, Any]
 
@@ -67,7 +66,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "arrival": (Arrival,),
     "event": (NodeEvent,),
     "duration or distribution": (),
-    "scheduler": (WrittenScheduler,),
+    "scheduler": (SchedulerOptions,),
     "audited rule": (Audited,),
 }
 """The value types of each object with fields, by its title."""

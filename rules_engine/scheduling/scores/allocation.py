@@ -35,13 +35,13 @@ class AllocationScores:
     """The two plugins' scores by options of the scheduler."""
 
     def __init__(self, options: SchedulerOptions) -> None:
-        self._most = options.strategy is Strategy.MOST_ALLOCATED
-        self.others = tuple(dict.fromkeys(name for name, _ in options.resources if name not in ("cpu", "memory")))
+        self._most = options.scoring is Strategy.MOST_ALLOCATED
+        self.others = tuple(name for name in options.resources if name not in ("cpu", "memory"))
         """The scored resources besides cpu and memory."""
         positions = {"cpu": NON_ZERO_CPU, "memory": NON_ZERO_MEMORY}
         positions.update((name, OTHERS + number) for number, name in enumerate(self.others))
         # Other resources than those of every node are scored for pods that request them.
-        self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources]
+        self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources.items()]
 
     def requested(self, pod: Preferences) -> Amounts:
         """Return a pod's amounts."""

@@ -37,7 +37,7 @@ def json_document(answer: Answer, dump: Dump) -> Iterator[str]:
             "seed": simulation.seed,
             "untilSeconds": None if simulation.until is None else seconds(simulation.until),
             "scheduler": {
-                "scoring": simulation.scheduler.strategy.value,
+                "scoring": simulation.scheduler.scoring.value,
                 "resources": dict(simulation.scheduler.resources),
                 "preemption": simulation.scheduler.preemption,
             },

@@ -146,7 +146,7 @@ def gpu_hours(totals: Totals) -> str:
 def head(simulation: Simulation, nodes: int) -> str:
     """Return what was played."""
     options = simulation.scheduler
-    parts = [counted(nodes, "node"), f"seed {simulation.seed}", options.strategy.value]
+    parts = [counted(nodes, "node"), f"seed {simulation.seed}", options.scoring.value]
     if not options.preemption:
         parts.append("no preemption")
     return ", ".join(parts)

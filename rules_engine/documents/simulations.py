@@ -22,7 +22,7 @@ from rules_engine.model.ruletest import ObjectsOf
 from rules_engine.model.simulation import (
     MAX_PODS,
     Arrival,
-    Draw,
+    Distribution,
     Milliseconds,
     NodeEvent,
     NodeState,
@@ -69,7 +69,7 @@ def build_simulation(
         objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.resolved(objects),
         arrivals=tuple(arrivals.found),
         events=tuple(_events(sections(spec, "events"), objects, until, diagnostics)),
-        running_for=_draw(spec.get("runningFor"), diagnostics),
+        running_for=_distribution(spec.get("runningFor"), diagnostics),
         until=until,
         scheduler=_scheduler(section(spec, "scheduler")),
         **settings(spec, Simulation),
@@ -104,12 +104,12 @@ class _Arrivals:
         count = number(line, "count") or 1
         if count > MAX_PODS:  # which the schema reports
             count = 1
-        every = _draw(line.get("every"), self._diagnostics)
+        every = _distribution(line.get("every"), self._diagnostics)
         key = line.key("every")
         if key is not None and line.get("count") is None:
             message = "'every' needs 'count', the number of arrivals"
             self._diagnostics.error(Code.MISSING_FIELD, message, key.location, key.length)
-        run_for = _draw(line.get("runFor"), self._diagnostics)
+        run_for = _distribution(line.get("runFor"), self._diagnostics)
         priority = number(line, "priority")
         fallback = f"arrival-{self._read}"
         is_pod = line.get("pod") is not None or line.get("podFile") is not None
@@ -127,7 +127,7 @@ class _Arrivals:
                 namespace=namespace,
                 groups=workload.groups,
                 at=at,
-                every=every or Draw(),
+                every=every or Distribution(),
                 count=count,
                 run_for=run_for,
                 location=place.location,
@@ -230,11 +230,11 @@ def _duration(node: Node | None, diagnostics: Diagnostics) -> Milliseconds | Non
         return None
 
 
-def _draw(node: Node | None, diagnostics: Diagnostics) -> Draw | None:
+def _distribution(node: Node | None, diagnostics: Diagnostics) -> Distribution | None:
     """Read a duration or a distribution; None if it is absent or, with a problem, if it is none."""
     if not isinstance(node, MapNode):
         fixed = _duration(node, diagnostics)
-        return None if fixed is None else Draw(least=fixed, most=fixed)
+        return None if fixed is None else Distribution(least=fixed, most=fixed)
     least, most, mean = (_duration(node.get(name), diagnostics) for name in ("min", "max", "mean"))
     if mean is not None and (node.get("min") is not None or node.get("max") is not None):
         key = node.key("mean") or node
@@ -246,5 +246,5 @@ def _draw(node: Node | None, diagnostics: Diagnostics) -> Draw | None:
     if middle is not None and mean == 0:
         diagnostics.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
     if mean is not None:
-        return Draw(mean=mean)
-    return Draw(least=least, most=most) if least is not None and most is not None else None
+        return Distribution(mean=mean)
+    return Distribution(least=least, most=most) if least is not None and most is not None else None

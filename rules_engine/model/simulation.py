@@ -24,15 +24,15 @@ MAX_EVENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """A time, or a distribution of times: uniform from `least` to `most`, or exponential if it has a `mean`."""
+class Distribution:
+    """A distribution of times: uniform from `least` to `most`, or exponential if it has a `mean`."""
 
     least: Milliseconds = 0
     most: Milliseconds = 0
     mean: Milliseconds | None = None
 
-    def at(self, fraction: float) -> Milliseconds:
-        """Return the time that a fraction of all draws is below; `fraction` is at least 0 and less than 1."""
+    def quantile(self, fraction: float) -> Milliseconds:
+        """Return the time that a fraction of all times is below; `fraction` is at least 0 and less than 1."""
         if self.mean is not None:
             return round(-self.mean * log1p(-fraction))
         return self.least + int((self.most - self.least + 1) * fraction)
@@ -67,9 +67,9 @@ class Arrival:
     namespace: str
     groups: tuple[PodGroup, ...]
     at: Milliseconds = 0
-    every: Draw = Draw()
+    every: Distribution = Distribution()
     count: int = 1
-    run_for: Draw | None = None
+    run_for: Distribution | None = None
     location: Location
 
 
@@ -125,6 +125,6 @@ class Simulation:
     seed: int = 0
     arrivals: tuple[Arrival, ...] = ()
     events: tuple[NodeEvent, ...] = ()
-    running_for: Draw | None = None
+    running_for: Distribution | None = None
     until: Milliseconds | None = None
     scheduler: SchedulerOptions = SchedulerOptions()

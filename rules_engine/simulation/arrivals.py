@@ -8,7 +8,7 @@ from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.cluster_objects import PodObject
 from rules_engine.model.json.lenient import controller, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.simulation import Arrival, Draw, Milliseconds
+from rules_engine.model.simulation import Arrival, Distribution, Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template
 from rules_engine.simulation.record import PodRecord
@@ -41,7 +41,7 @@ class Run(Struct, eq=False):
     template: Template
     base: str
     arrival: int | None
-    run_for: Draw | None
+    run_for: Distribution | None
     controlled: bool
     drained: bool = True
     parallel: int = 1
@@ -116,7 +116,7 @@ class ExistingPods:
     def __init__(self) -> None:
         self._templates: dict[bytes, Template] = {}
 
-    def run(self, pod: PodObject, name: str, namespace: str, run_for: Draw | None) -> Run:
+    def run(self, pod: PodObject, name: str, namespace: str, run_for: Distribution | None) -> Run:
         """Return the run of one pod, as its controller creates it anew.
 
         That is made of the pod itself, since the template of its controller is not among the objects that are read.

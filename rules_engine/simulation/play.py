@@ -248,7 +248,7 @@ class _Play:
             self._arriving.extend([(run, None)] * run.parallel)
         if workload.arrived < workload.arrival.count:
             drawn = fraction(self._simulation.seed, _INTERVAL, f"{number}/{workload.arrived}")
-            self._plan(self._now + workload.arrival.every.at(drawn), _Kind.ARRIVAL, number, workload)
+            self._plan(self._now + workload.arrival.every.quantile(drawn), _Kind.ARRIVAL, number, workload)
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
@@ -308,7 +308,7 @@ class _Play:
         self._queue.bound(pod.pod)
         if pod.run.run_for is not None:
             drawn = fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
-            self._plan(self._now + pod.run.run_for.at(drawn), _Kind.END, pod.number, running)
+            self._plan(self._now + pod.run.run_for.quantile(drawn), _Kind.END, pod.number, running)
         if not node.ready:
             self._plan_eviction(running)
 

@@ -17,7 +17,7 @@ from rules_engine.model.simulation import (
     MAX_ARRIVALS,
     MAX_EVENTS,
     MAX_PODS,
-    Draw,
+    Distribution,
     NodeEvent,
     NodeState,
     PodGroup,
@@ -112,9 +112,9 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
         "Pod/gpu-test",
         "default",
         0,
-        Draw(least=1000, most=1000),
+        Distribution(least=1000, most=1000),
         10,
-        Draw(least=60_000, most=60_000),
+        Distribution(least=60_000, most=60_000),
         Location(file, 8, 38),
     )
     assert pods.groups == (
@@ -129,8 +129,8 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
             controlled=False,
         ),
     )
-    assert (job.title, job.at, job.every, job.count) == ("Job/t", 30_000, Draw(), 1)
-    assert job.run_for == Draw(least=600_000, most=7_200_000)
+    assert (job.title, job.at, job.every, job.count) == ("Job/t", 30_000, Distribution(), 1)
+    assert job.run_for == Distribution(least=600_000, most=7_200_000)
     assert job.groups == (
         PodGroup(
             name="t",
@@ -160,12 +160,12 @@ def test_the_other_fields_are_read(folder: Path) -> None:
     )
     arrival = "{pod: {spec: {containers: [{name: c}]}}, namespace: ml, priority: -5, runFor: {mean: 90s}}"
     simulation = sound(folder, scenario(f"[{arrival}]", more))
-    assert simulation.running_for == Draw(mean=3_600_000)
+    assert simulation.running_for == Distribution(mean=3_600_000)
     assert simulation.scheduler == SchedulerOptions(
         scoring=Strategy.MOST_ALLOCATED, resources={"cpu": 1, "nvidia.com/gpu": 3}, preemption=False
     )
     (found,) = simulation.arrivals
-    assert (found.namespace, found.run_for) == ("ml", Draw(mean=90_000))
+    assert (found.namespace, found.run_for) == ("ml", Distribution(mean=90_000))
     assert found.groups[0].pod["spec"] == {"containers": [{"name": "c"}], "priority": -5}
     assert (found.title, found.groups[0].name) == ("Pod/arrival-1", "arrival-1")
     assert (simulation.seed, simulation.until) == (0, None)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.simulation import Draw, NodeState
+from rules_engine.model.simulation import Distribution, NodeState
 from tests.support.scheduling import GPU, node
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
@@ -200,7 +200,7 @@ def test_an_interruption_keeps_what_there_is() -> None:
 
 def test_run_times_depend_on_the_seed_alone() -> None:
     def ends(seed: int) -> list[int | None]:
-        arrival = load("p", count=5, every=always(1), run_for=Draw(mean=10_000))
+        arrival = load("p", count=5, every=always(1), run_for=Distribution(mean=10_000))
         return [found.ended for found in played([node("a", allocatable={GPU: "8"})], arrival, seed=seed).pods]
 
     assert ends(1) == ends(1)

@@ -5,7 +5,15 @@ from typing import Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
-from rules_engine.model.simulation import Arrival, Draw, NodeEvent, NodeState, SchedulerOptions, Simulation, Strategy
+from rules_engine.model.simulation import (
+    Arrival,
+    Distribution,
+    NodeEvent,
+    NodeState,
+    SchedulerOptions,
+    Simulation,
+    Strategy,
+)
 from rules_engine.scheduling.selectors import selector_of
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation
@@ -105,10 +113,12 @@ class SimulationGenerator:
             found["tolerations"] = [{**_TOLERATION, **seconds}]
         return found
 
-    def _times(self) -> Draw:
+    def _times(self) -> Distribution:
         draw = self._random
         least = draw.choice((0, 1000, 5000))
-        return draw.choice((Draw(least=least, most=least), Draw(least=least, most=10_000), Draw(mean=5000)))
+        return draw.choice(
+            (Distribution(least=least, most=least), Distribution(least=least, most=10_000), Distribution(mean=5000))
+        )
 
     def _event(self) -> NodeEvent:
         name = self._random.choice(self.nodes)["metadata"]["name"]

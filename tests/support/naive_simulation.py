@@ -176,7 +176,7 @@ class NaiveSimulation:
         draw = pod.arrival.run_for if pod.arrival else self.simulation.running_for
         if draw is None or pod.bound is None or pod.stays:
             return None
-        drawn = draw.at(fraction(self.simulation.seed, "run time", f"{pod.namespace}/{pod.origin}"))
+        drawn = draw.quantile(fraction(self.simulation.seed, "run time", f"{pod.namespace}/{pod.origin}"))
         return pod.bound + drawn
 
     def eviction_of(self, pod: NaivePod) -> int | None:
@@ -211,7 +211,7 @@ class NaiveSimulation:
         del self.due[number]
         if self.arrived[number] < arrival.count:
             drawn = fraction(self.simulation.seed, "interval", f"{number}/{self.arrived[number]}")
-            moment = self.now + arrival.every.at(drawn)
+            moment = self.now + arrival.every.quantile(drawn)
             if self.in_time(moment):
                 self.due = dict(sorted({**self.due, number: moment}.items()))
 

@@ -7,7 +7,15 @@ from typing import Any
 from rules_engine.authoring.rule_files import read_some_rules
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import Arrival, Draw, Milliseconds, NodeEvent, NodeState, PodGroup, Simulation
+from rules_engine.model.simulation import (
+    Arrival,
+    Distribution,
+    Milliseconds,
+    NodeEvent,
+    NodeState,
+    PodGroup,
+    Simulation,
+)
 from rules_engine.model.source import Location
 from rules_engine.simulation.play import Progress, play
 from rules_engine.simulation.record import PodRecord, Record
@@ -27,8 +35,8 @@ def rules(*paths: str) -> RuleSet:
     return found.rule_set
 
 
-def always(milliseconds: Milliseconds) -> Draw:
-    return Draw(least=milliseconds, most=milliseconds)
+def always(milliseconds: Milliseconds) -> Distribution:
+    return Distribution(least=milliseconds, most=milliseconds)
 
 
 def load(
@@ -40,8 +48,8 @@ def load(
     controlled: bool = False,
     parallel: int = 1,
     total: int | None = None,
-    every: Milliseconds | Draw = 0,
-    run_for: Milliseconds | Draw | None = None,
+    every: Milliseconds | Distribution = 0,
+    run_for: Milliseconds | Distribution | None = None,
     **members: Any,
 ) -> Arrival:
     """Build an arrival of one group: of bare pods with GPUs, or `controlled` ones."""
@@ -61,7 +69,7 @@ def load(
         title=f"{'Job' if controlled else 'Pod'}/{name}",
         namespace=namespace,
         groups=(group,),
-        every=every if isinstance(every, Draw) else always(every),
+        every=every if isinstance(every, Distribution) else always(every),
         run_for=always(run_for) if isinstance(run_for, int) else run_for,
         location=HERE,
         **members,

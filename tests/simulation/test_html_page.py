@@ -158,6 +158,14 @@ def test_a_page_without_pods() -> None:
     assert "0 pods Use of resources None. Nodes over time 1 node" in text
 
 
+def test_nodes_without_gpus_are_counted_apart() -> None:
+    text = page(record([recorded_node("a", gpu=1), recorded_node("b", cpu=4)], [recorded_pod("w", ONE)], HOUR)).text
+
+    assert "used on average 0s 15m 30m 45m 1h and 1 node without GPUs Pods" in text
+    assert "given another resource" not in text
+    assert "at the beginning" not in text
+
+
 def test_markup_and_control_characters_are_escaped() -> None:
     evil = '<script>alert("1")</script>\x1b\u202e'
     denied = admitted_pod({GPU: 1}, message=evil, not_modelled=(evil,))

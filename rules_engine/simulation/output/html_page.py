@@ -33,11 +33,16 @@ TICKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownResult:
-    """A result with what the page shows of it. `more_nodes`: the number of those without a timeline."""
+    """A result with what the page shows of it.
+
+    `more_nodes`: the number of those without a timeline; `other_nodes`: that of those without GPUs, if some have them.
+    """
 
     result: Result
     timelines: Sequence[Timeline]
     more_nodes: int
+    other_nodes: int
+    any_existing: bool
     ticks: Sequence[str]
     groups: Sequence[PodGroup]
 
@@ -72,7 +77,9 @@ def _shown(result: Result, max_nodes: int, max_bars: int) -> ShownResult:
     return ShownResult(
         result=result,
         timelines=timelines(result, used[:max_nodes], max_bars),
-        more_nodes=len(nodes) - len(used[:max_nodes]),
+        more_nodes=len(drawable) - len(used[:max_nodes]),
+        other_nodes=len(nodes) - len(drawable),
+        any_existing=any(pod.arrival is None for pod in result.record.pods),
         ticks=[sentences.duration(time * tick // TICKS) for tick in range(TICKS + 1)],
         groups=pod_groups(result.record),
     )

@@ -92,7 +92,7 @@ preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.
 COMPARISON = """\
 Comparison  with rules
   other
-  METRIC                       FIRST  OTHER  VERDICT
+  METRIC                       rules  other  VERDICT
   pods that got a node             5      4  worse      higher is better
   pods that ended                  1      1  equal      higher is better
   pods that wait at the end        2      0  better     lower is better
@@ -121,6 +121,15 @@ def test_a_comparison_follows_the_answers() -> None:
 
     assert shown.startswith(WHOLE)
     assert shown[shown.index("Comparison") :] == COMPARISON
+
+
+def test_values_are_below_short_names_of_rule_sets() -> None:
+    whole = whole_record()
+
+    shown = text(whole, replace(whole, rules="new\x1b"), replace(whole, rules="a/folder/with/a/long/name"))
+
+    assert "  new\\x1b\n  METRIC                       rules  new\\x1b  VERDICT\n" in shown
+    assert "  a/folder/with/a/long/name\n  METRIC                       FIRST  OTHER  VERDICT\n" in shown
 
 
 def test_parts_are_not_compared() -> None:

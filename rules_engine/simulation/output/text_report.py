@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -24,6 +25,9 @@ BAR = 20
 
 CURVE = 40
 """Columns of a curve."""
+
+MAX_HEAD = 20
+"""Columns of the name of a rule set above its values."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
@@ -226,11 +230,18 @@ class _TextReport(TextReport):
                     (each.metric.title, old, new, each.verdicts[index].value, sentences.PROMISES[each.metric.better])
                 )
                 verdicts.append(each.verdicts[index])
-            head, *lines = table(("METRIC", "FIRST", "OTHER", "VERDICT", ""), rows, {"FIRST", "OTHER"})
+            heads = _heads(first, other)
+            head, *lines = table(("METRIC", *heads, "VERDICT", ""), rows, heads)
             self._line(head)
             for line, verdict in zip(lines, verdicts, strict=True):
                 line.highlight_words([f"  {verdict.value}"], _VERDICTS[verdict])
                 self._line(line)
+
+
+def _heads(*rules: str) -> Sequence[str]:
+    """Return the heads of the values under two rule sets: their names, if those are short."""
+    names = [visible(name) for name in rules]
+    return names if max(map(cell_len, names)) <= MAX_HEAD else ("FIRST", "OTHER")
 
 
 def _rule(rule: str | None) -> str:

@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ _REPLACEMENTS = {
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file or device that accepts no more data."""
+
+_CONTROLS = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters that JSON does not escape: DEL and C1, and those that end lines or change their direction."""
 
 ENCODING_ERRORS = "gpu-rules"
 """Name of the encoding error handler that writes the replacements."""
@@ -119,10 +123,14 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         raise click.FileError(str(file), error.strerror) from None
 
 
-def json_text(value: Any) -> str:
-    """Return indented JSON. If the encoding may lack characters, they are escaped rather than replaced."""
-    lossless = (sys.stdout.encoding or "").lower().startswith("utf")
-    return json.dumps(value, indent=2, ensure_ascii=not lossless)
+def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:
+    """Return JSON for a stream, by default standard output.
+
+    Characters that its encoding may lack are escaped rather than replaced, and those that a terminal would interpret.
+    """
+    encoding = (stream or sys.stdout).encoding or ""
+    text = json.dumps(value, indent=indent, ensure_ascii=not encoding.lower().startswith("utf"))
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_json(value: Any) -> None:

@@ -1,6 +1,5 @@
 """`test`: results of RuleTests. The module is not named after its command, so that pytest does not collect it."""
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import Target, paths_argument, targets_option
-from rules_engine.cli.program import Command, examples, fail_if, opened
+from rules_engine.cli.program import Command, examples, fail_if, json_text, opened
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_tests import TestRun
@@ -99,8 +98,7 @@ def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, q
     lines: Iterable[str]
     match form:
         case "json":
-            lossless = (stream.encoding or "").lower().startswith("utf")
-            lines = [json.dumps(machine.tests_json(run), indent=2, ensure_ascii=not lossless)]
+            lines = [json_text(machine.tests_json(run), stream)]
         case "junit":
             from rules_engine.authoring.output.junit import junit
 

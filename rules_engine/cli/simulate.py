@@ -20,7 +20,7 @@ from rules_engine.cli.options import (
     rules_option,
     targets_option,
 )
-from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, examples, opened
+from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, examples, json_text, opened
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_files import RuleFiles
@@ -206,12 +206,9 @@ def _write(target: Target, found: "Answer") -> None:
     with opened(target.file) as stream:
         match target.format:
             case "json":
-                import json
-
                 from rules_engine.simulation.output.json_document import json_document
 
-                lossless = (stream.encoding or "").lower().startswith("utf")
-                for text in json_document(found, partial(json.dumps, ensure_ascii=not lossless)):
+                for text in json_document(found, partial(json_text, stream=stream, indent=None)):
                     stream.write(text)
             case "csv" | "usage-csv":
                 from rules_engine.simulation.output.csv_tables import write_pods, write_usage

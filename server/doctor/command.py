@@ -1,6 +1,5 @@
 """The command `doctor`: its options, and one diagnosis. Everything else is imported when it runs."""
 
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import opened
+from rules_engine.cli.program import json_text, opened
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
@@ -318,8 +317,7 @@ def _write(target: Target, report: "Report") -> None:
             case "json":
                 from rules_engine.diagnosis.output.json_report import json_report
 
-                lossless = (stream.encoding or "").lower().startswith("utf")
-                click.echo(json.dumps(json_report(report), indent=2, ensure_ascii=not lossless), file=stream)
+                click.echo(json_text(json_report(report), stream), file=stream)
             case "html":
                 from rules_engine.diagnosis.output.html_report import html_report
 

@@ -184,6 +184,15 @@ def test_json_has_escapes_for_characters_that_the_encoding_lacks(tmp_path: Path)
     assert json.loads(result.stdout)["pods"][0]["name"] == "é"
 
 
+def test_json_has_escapes_for_characters_that_a_terminal_interprets(tmp_path: Path) -> None:
+    name = "\x1b[2J\x9b2J\u202ep\u2028\x7f"
+    write(tmp_path, {"pod.json": json.dumps({"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}})})
+    shown = cli("explain", "-f", tmp_path / "pod.json", "--output", "json").stdout
+
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown)["pods"][0]["name"] == name
+
+
 TRACED_TEST = """\
 apiVersion: gpurules.io/v1
 kind: RuleTest

@@ -108,9 +108,10 @@ def simulate(
     if no_preemption:
         options = replace(options, preemption=False)
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
-    found = answer(_played(simulation, dict(zip(sets, files, strict=True))))
-    for target in targets:
-        _write(target, found)
+    with interrupts() as check:
+        found = answer(_played(simulation, dict(zip(sets, files, strict=True)), check))
+        for target in targets:
+            _write(target, found)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)
 
@@ -132,12 +133,12 @@ def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "
     return simulation, files
 
 
-def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]") -> "Sequence[Record]":
-    """Play a simulation with each rule set; after Ctrl-C, with no further one."""
+def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]) -> "Sequence[Record]":
+    """Play a simulation with each rule set; once `check` has raised KeyboardInterrupt, with no further one."""
     from rules_engine.simulation.play import play
 
     records: list[Record] = []
-    with interrupts() as check, _progress() as show:
+    with _progress() as show:
         for name, files in sets.items():
 
             def report(done: int, total: int, name: str = name) -> None:
@@ -154,7 +155,7 @@ def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]") -> "Seque
 def interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
 
-    A second Ctrl-C raises it at once.
+    An answer is written to its end. A second Ctrl-C ends the command at once.
     """
     seen = False
     before = signal.getsignal(signal.SIGINT)
@@ -162,7 +163,7 @@ def interrupts() -> Iterator[Callable[[], None]]:
     def note(_number: int, _frame: FrameType | None) -> None:
         nonlocal seen
         if seen:
-            raise KeyboardInterrupt
+            raise SystemExit(INTERRUPTED)
         seen = True
 
     def check() -> None:

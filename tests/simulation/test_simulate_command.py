@@ -189,12 +189,16 @@ PROGRAM = (
 """A program that runs a command. It handles SIGINT even if a shell started the tests in the background."""
 
 
-def started(folder: Path, stderr: int, **environment: str) -> "subprocess.Popen[bytes]":
+def started(folder: Path, stderr: int, *options: str, **environment: str) -> "subprocess.Popen[bytes]":
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     variables: Mapping[str, str] = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment}
     arguments = [sys.executable, "-c", PROGRAM, "simulate", "-f", "load.yaml", "--rules", "fall.yaml"]
     return subprocess.Popen(
-        [*arguments, "--compare", "keep.yaml"], cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=stderr
+        [*arguments, "--compare", "keep.yaml", *options],
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
     )
 
 
@@ -231,7 +235,7 @@ def test_the_answer_is_ascii_where_the_terminal_is(folder: Path) -> None:
 
 
 def test_a_second_ctrl_c_ends_the_command_at_once() -> None:
-    """The first one waits for the end of a step; a step that takes long is interrupted by the second."""
+    """The first one waits for the end of a step, and for that of the answer; the second one does not."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with interrupts() as check:
@@ -239,11 +243,27 @@ def test_a_second_ctrl_c_ends_the_command_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
                 check()
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(SystemExit, match="130"):
                 signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_cuts_no_answer(folder: Path) -> None:
+    """The answer is longer than a pipe takes, so that the command still writes it when it is interrupted."""
+    write(folder, {"load.yaml": load(f"{{count: 1000, every: 1s, runFor: 1s, pod: {POD}}}")})
+    os.mkfifo(folder / "answer.json")
+    with started(folder, subprocess.PIPE, "--output", "json=answer.json") as running:
+        with (folder / "answer.json").open() as stream:
+            first = stream.read(1)
+            os.kill(running.pid, signal.SIGINT)
+            found = json.loads(first + stream.read())
+        assert running.stderr is not None
+        assert running.stderr.read() == b""
+
+    assert running.returncode == 0
+    assert [len(result["pods"]) for result in found["results"]] == [1000, 1000]
 
 
 def test_an_ignored_interrupt_stays_ignored(folder: Path) -> None:

@@ -4,10 +4,11 @@ Equal waiting pods are one group: where one of them cannot run, the others canno
 after a change that may help it.
 """
 
-from bisect import bisect_left, insort
+import sys
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Callable, Iterable, Iterator, Set
+from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter, itemgetter
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rules_engine.cel import CostExceeded
-from rules_engine.evaluation.nodes import NodeSet, node_set
+from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling import Filter, Scheduling
 from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.simulation.arrivals import ArrivedPod
@@ -28,26 +29,29 @@ _Place = tuple[int, int]
 """A place in the queue: the priority, negative, and the number of the pod."""
 
 
-class _Shape(Struct, eq=False):
-    """Groups that need the same amounts on the same nodes, in the order of the queue.
-
-    `pod` is one of their pods. `allowed`: the nodes on which they may run, whatever runs there; None: not known.
-    """
-
-    pod: SchedulablePod
-    groups: list[tuple[_Place, "_Group"]]
-    allowed: NodeSet | None = None
-
-
 class _Family(Struct, eq=False):
-    """Shapes that need the same amount of their scarcest resource.
+    """Shapes that need the same amount of their scarcest resource, those that wait in the order of the queue.
 
     Most releases leave no room for most families, which is found out by one look at `probe`, whatever their number of
     shapes: a pod that needs that amount alone.
     """
 
     probe: SchedulablePod
-    shapes: list[_Shape]
+    shapes: list[tuple[_Place, "_Shape"]]
+
+
+class _Shape(Struct, eq=False):
+    """Groups that need the same amounts on the same nodes, in the order of the queue.
+
+    `pod` is one of their pods. `allowed`: the nodes on which they may run, whatever runs there, after a number of
+    `changes` of nodes.
+    """
+
+    pod: SchedulablePod
+    family: _Family
+    groups: list[tuple[_Place, "_Group"]]
+    allowed: NodeSet = 0
+    changes: int = -1
 
 
 class _Group(Struct, eq=False):
@@ -71,6 +75,8 @@ class Queue:
         """By the identity of their pod, which the group keeps alive."""
         self._shapes: dict[object, _Shape] = {}
         self._families: dict[object, _Family] = {}
+        self._changes = 0
+        """The number of changes of nodes."""
         self._selective: dict[int, _Group] = {}
         """The groups with topology spread, pod affinity or anti-affinity."""
         self._freed: set[int] = set()
@@ -116,8 +122,7 @@ class Queue:
         """Note that the state of a node has changed."""
         self._freed.add(node)
         self._active.update(self._selective)
-        for shape in self._shapes.values():
-            shape.allowed = None
+        self._changes += 1
 
     def flush(self, attempt: Callable[[ArrivedPod], bool]) -> None:
         """Run waiting pods until none can: always the first one in the queue that can.
@@ -150,18 +155,16 @@ class Queue:
         """Yield the families that there may be room for on freed nodes."""
         may_fit = self._cycle.may_fit
         for family in self._families.values():
-            nodes = [number for number in freed if may_fit(family.probe, number)]
-            if nodes:
-                among = node_set(nodes)
-                shapes = [shape for shape in family.shapes if shape.groups and self._allowed(shape) & among]
-                yield _Open(self._cycle, family.probe, shapes, nodes)
+            if family.shapes and (nodes := [number for number in freed if may_fit(family.probe, number)]):
+                yield _Open(self._cycle, family, nodes, self._allowed)
 
     def _allowed(self, shape: _Shape) -> NodeSet:
-        if shape.allowed is None:
+        if shape.changes != self._changes:
             try:
                 shape.allowed = _statically_allowed(self._cycle.explain(shape.pod))
             except CostExceeded:
                 shape.allowed = _ALL
+            shape.changes = self._changes
         return shape.allowed
 
     def _shape_of(self, pod: SchedulablePod) -> _Shape:
@@ -170,8 +173,7 @@ class Queue:
         key = (found.placement, found.node_names, found.priority, pod.preempts, requests)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = _Shape(pod, [])
-            self._family_of(pod).shapes.append(shape)
+            shape = self._shapes[key] = _Shape(pod, self._family_of(pod), [])
         return shape
 
     def _family_of(self, pod: SchedulablePod) -> _Family:
@@ -186,8 +188,7 @@ class Queue:
 
     def _take_first(self, group: _Group) -> None:
         """Remove the first pod of a group."""
-        groups = group.shape.groups
-        del groups[bisect_left(groups, group.place, key=itemgetter(0))]
+        _remove(group)
         group.pods.popleft()
         if group.pods:
             _insert(group)
@@ -222,61 +223,101 @@ class _Candidates(Protocol):
 
 
 class _Open:
-    """A family with the freed nodes that may have room for it."""
+    """A family with the freed nodes that may have room for it.
+
+    Its shapes are looked at one by one, in the order of the queue: mostly the first ones take all the room.
+    """
 
     def __init__(
-        self, cycle: SchedulingCycle, probe: SchedulablePod, shapes: Sequence[_Shape], nodes: list[int]
+        self, cycle: SchedulingCycle, family: _Family, nodes: list[int], allowed: Callable[[_Shape], NodeSet]
     ) -> None:
         self._cycle = cycle
-        self._probe = probe
+        self._family = family
         self._nodes = nodes
-        self._shapes = [(shape, self._allowed_of(shape)) for shape in shapes]
-        self._heap = [(shape.groups[0][0], number) for number, shape in enumerate(shapes)]
-        self._positions = [0] * len(shapes)
-        """Of each shape, the first group that has not failed."""
-        heapify(self._heap)
-
-    def _allowed_of(self, shape: _Shape) -> list[int]:
-        allowed = shape.allowed or 0
-        return [number for number in self._nodes if allowed >> number & 1]
+        self._allowed = allowed
+        self._seen: dict[int, _Seen] = {}
+        """The shapes that were looked at, by identity."""
+        self._last: _Place = (-sys.maxsize, 0)
+        """The place of the last one of them when it was looked at."""
+        self._heap: list[tuple[_Place, int]] = []
+        """Those that there is room for, by the place of the first group that has not failed."""
 
     def first(self, failed: Set[int]) -> _Group | None:
         """Return the first group in the queue that may be able to run, but for those that have failed."""
-        if not _has_room(self._cycle, self._probe, self._nodes):
+        if not _has_room(self._cycle, self._family.probe, self._nodes):
             return None
         heap = self._heap
-        while heap:
-            place, number = heap[0]
-            group = self._next_of(number, failed)
+        while True:
+            unseen = self._next_unseen()
+            if unseen is not None and (not heap or unseen[0] < heap[0][0]):
+                self._look_at(*unseen)
+                continue
+            if not heap:
+                return None
+            place, identity = heap[0]
+            group = self._next_of(self._seen[identity], failed)
             if group is None:
                 heappop(heap)
             elif group.place != place:
-                heapreplace(heap, (group.place, number))
+                heapreplace(heap, (group.place, identity))
             else:
                 return group
+
+    def _next_unseen(self) -> tuple[_Place, _Shape] | None:
+        shapes = self._family.shapes
+        # Those that were looked at come again when their first pods run.
+        for position in range(bisect_right(shapes, self._last, key=itemgetter(0)), len(shapes)):
+            if id(shapes[position][1]) not in self._seen:
+                return shapes[position]
         return None
 
-    def _next_of(self, number: int, failed: Set[int]) -> _Group | None:
-        shape, nodes = self._shapes[number]
-        position = self._positions[number]
-        while position < len(shape.groups) and id(shape.groups[position][1].pod) in failed:
-            position += 1
-        self._positions[number] = position
-        if position == len(shape.groups) or not _has_room(self._cycle, shape.pod, nodes):
+    def _look_at(self, place: _Place, shape: _Shape) -> None:
+        self._last = place
+        allowed = self._allowed(shape)
+        nodes = [number for number in self._nodes if allowed >> number & 1]
+        self._seen[id(shape)] = _Seen(shape, nodes)
+        if _has_room(self._cycle, shape.pod, nodes):
+            heappush(self._heap, (place, id(shape)))
+
+    def _next_of(self, seen: "_Seen", failed: Set[int]) -> _Group | None:
+        groups = seen.shape.groups
+        while seen.position < len(groups) and id(groups[seen.position][1].pod) in failed:
+            seen.position += 1
+        if seen.position == len(groups) or not _has_room(self._cycle, seen.shape.pod, seen.nodes):
             return None
-        return shape.groups[position][1]
+        return groups[seen.position][1]
+
+
+class _Seen(Struct, eq=False):
+    """A shape with the freed nodes that may have room for it.
+
+    `position` is that of its first group that has not failed.
+    """
+
+    shape: _Shape
+    nodes: list[int]
+    position: int = 0
 
 
 class _Active:
     """Groups that may be able to run on any node."""
 
     def __init__(self, groups: Iterable[_Group]) -> None:
-        self._groups = [*groups]
+        self._heap = [(group.place, group) for group in groups]
+        heapify(self._heap)
 
     def first(self, failed: Set[int]) -> _Group | None:
         """Return the first group in the queue that may be able to run, but for those that have failed."""
-        self._groups = [group for group in self._groups if group.pods and id(group.pod) not in failed]
-        return min(self._groups, key=attrgetter("place"), default=None)
+        heap = self._heap
+        while heap:
+            place, group = heap[0]
+            if not group.pods or id(group.pod) in failed:
+                heappop(heap)
+            elif group.place != place:
+                heapreplace(heap, (group.place, group))
+            else:
+                return group
+        return None
 
 
 def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group | None:
@@ -291,7 +332,26 @@ def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> 
 
 
 def _insert(group: _Group) -> None:
-    insort(group.shape.groups, (group.place, group), key=itemgetter(0))
+    """Add a group to its shape, and the shape to its family if the group is its first one."""
+    shape, place = group.shape, group.place
+    groups, shapes = shape.groups, shape.family.shapes
+    if not groups or place < groups[0][0]:
+        if groups:
+            del shapes[bisect_left(shapes, groups[0][0], key=itemgetter(0))]
+        insort(shapes, (place, shape), key=itemgetter(0))
+    insort(groups, (place, group), key=itemgetter(0))
+
+
+def _remove(group: _Group) -> None:
+    """Undo an `_insert`."""
+    shape, place = group.shape, group.place
+    groups, shapes = shape.groups, shape.family.shapes
+    position = bisect_left(groups, place, key=itemgetter(0))
+    del groups[position]
+    if not position:
+        del shapes[bisect_left(shapes, place, key=itemgetter(0))]
+        if groups:
+            insort(shapes, (groups[0][0], shape), key=itemgetter(0))
 
 
 def _is_selective(pod: SchedulablePod) -> bool:

@@ -47,6 +47,21 @@ def test_of_equal_waiting_pods_only_the_first_is_tried_once_per_release(attempts
     assert len(attempts) == 50 + 1
 
 
+def test_a_release_looks_at_the_first_waiting_pods_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    may_fit = SchedulingCycle.may_fit
+
+    def counted(self: SchedulingCycle, *rest: Any) -> bool:
+        looks.append("")
+        return may_fit(self, *rest)
+
+    monkeypatch.setattr(SchedulingCycle, "may_fit", counted)
+    loads = [load(f"p{number}", pod=template(1, {"cpu": f"{number + 1}m"}), run_for=1000) for number in range(50)]
+    found = by_name(played(ONE, *loads))
+    assert [found[f"p{number}"].bound for number in range(50)] == [1000 * number for number in range(50)]
+    assert len(looks) < 50 * 10
+
+
 def test_a_release_on_a_node_that_lacks_resources_tries_nobody(attempts: list[str]) -> None:
     nodes = [*ONE, node("b", allocatable={GPU: "4"})]
     played(nodes, load("small", count=5, run_for=1000), load("large", gpus=5, count=3))

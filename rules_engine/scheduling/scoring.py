@@ -13,16 +13,17 @@ from rules_engine.model.cluster import Node
 from rules_engine.model.simulation import SchedulerOptions
 from rules_engine.scheduling.filters.bound_pods import Selected
 from rules_engine.scheduling.filters.pod_affinity import Affine
+from rules_engine.scheduling.filters.taints import TaintGroups
 from rules_engine.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.scheduling.requirements import SpreadConstraint
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking, by_node
 from rules_engine.scheduling.scores.node_preferences import (
-    SoftTaints,
+    SOFT,
     affinity_score,
     affinity_weights,
-    soft_taints,
     toleration_score,
+    untolerated_counts,
 )
 from rules_engine.scheduling.scores.partition import Partition, added, weighted
 from rules_engine.scheduling.scores.pod_affinity import BoundTerm, BoundTerms, pod_affinity_score, terms_of
@@ -84,7 +85,7 @@ class Scores:
         self._scheduler = scheduler
         self._allocation = AllocationScores(options)
         self._states = NodeStates(nodes, self._allocation)
-        self._soft_taints = SoftTaints(nodes)
+        self._soft_taints = TaintGroups(nodes, SOFT)
         self._terms = BoundTerms(scheduler.topologies, scheduler.namespaces)
         self._kinds: dict[int, _Kind] = {}
         self._rankings: OrderedDict[Amounts, Ranking] = OrderedDict()
@@ -103,8 +104,7 @@ class Scores:
             self._states.change(number, new)
         if new.taints == old.taints:
             return
-        if soft_taints(new) != soft_taints(old):
-            self._soft_taints = SoftTaints(self._scheduler.nodes)
+        self._soft_taints.change_node(number, old, new)
         for kind in self._kinds.values():
             # Constraints that honour taints count the nodes without them.
             kind.taints, kind.counted = None, ()
@@ -145,7 +145,7 @@ class Scores:
     def _untolerated(self, kind: _Kind) -> Partition:
         """Return the nodes by the number of soft taints that a pod does not tolerate."""
         if kind.taints is None:
-            kind.taints = self._soft_taints.counts(kind.pod.requirements.placement.tolerations)
+            kind.taints = untolerated_counts(self._soft_taints, kind.pod.requirements.placement.tolerations)
         return kind.taints
 
     def _about(self, kind: _Kind) -> tuple[BoundTerm, ...]:

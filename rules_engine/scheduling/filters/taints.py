@@ -1,6 +1,6 @@
 """The filters TaintToleration and NodeUnschedulable: taints of nodes that a pod does not tolerate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,30 +25,42 @@ class Untolerated:
     cordoned: NodeSet
 
 
+class TaintGroups:
+    """The nodes by their taints of some effects."""
+
+    def __init__(self, nodes: Sequence[Node], effects: Container[str]) -> None:
+        self._effects = effects
+        members: dict[tuple[Taint, ...], list[int]] = {}
+        for number, node in enumerate(nodes):
+            members.setdefault(self._taints(node), []).append(number)
+        self.nodes = {taints: node_set(numbers) for taints, numbers in members.items()}
+
+    def change_node(self, number: int, old: Node, new: Node) -> None:
+        """Replace the taints of a node."""
+        bit = 1 << number
+        before, after = self._taints(old), self._taints(new)
+        self.nodes[before] ^= bit
+        if not self.nodes[before]:
+            del self.nodes[before]
+        self.nodes[after] = self.nodes.get(after, 0) | bit
+
+    def _taints(self, node: Node) -> tuple[Taint, ...]:
+        return tuple([taint for taint in node.taints if taint.effect in self._effects])
+
+
 class Taints:
     """The taints of nodes that keep pods away, and the cordoned nodes."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        members: dict[tuple[Taint, ...], list[int]] = {}
-        for number, node in enumerate(nodes):
-            taints = _repelling(node)
-            if taints:
-                members.setdefault(taints, []).append(number)
-        self._nodes = {taints: node_set(numbers) for taints, numbers in members.items()}
+        self._groups = TaintGroups(nodes, REPELLING)
         self._cordoned = node_set([number for number, node in enumerate(nodes) if node.unschedulable])
         self.untolerated = lru_cache(CACHED_TOLERATIONS)(self._untolerated)
         """Return the nodes that a pod with these tolerations does not tolerate."""
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace the taints of a node, and its cordon."""
+        self._groups.change_node(number, old, new)
         bit = 1 << number
-        before, after = _repelling(old), _repelling(new)
-        if before:
-            self._nodes[before] ^= bit
-            if not self._nodes[before]:
-                del self._nodes[before]
-        if after:
-            self._nodes[after] = self._nodes.get(after, 0) | bit
         self._cordoned = self._cordoned | bit if new.unschedulable else self._cordoned & ~bit
         self.untolerated.cache_clear()
 
@@ -56,14 +68,10 @@ class Taints:
         tolerated = Tolerated(tolerations)
         found: dict[Taint, NodeSet] = {}
         every = 0
-        for taints, nodes in self._nodes.items():
+        for taints, nodes in self._groups.nodes.items():
             for taint in taints:
                 if not tolerated.includes(taint):
                     found[taint] = found.get(taint, 0) | nodes
                     every |= nodes
                     break
         return Untolerated(found, every, 0 if tolerated.includes(CORDON) else self._cordoned)
-
-
-def _repelling(node: Node) -> tuple[Taint, ...]:
-    return tuple([taint for taint in node.taints if taint.effect in REPELLING])

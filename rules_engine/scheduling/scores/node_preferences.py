@@ -2,36 +2,19 @@
 
 from collections.abc import Sequence
 
-from rules_engine.evaluation.nodes import NodeIndex, NodeSet, Tolerated, node_set, selected_nodes
-from rules_engine.model.cluster import Node, Taint
+from rules_engine.evaluation.nodes import NodeIndex, NodeSet, Tolerated, selected_nodes
 from rules_engine.model.placement import PreferredTerm, Toleration
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, shares
+from rules_engine.scheduling.filters.taints import TaintGroups
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged, shares
 
-PREFER_NO_SCHEDULE = "PreferNoSchedule"
-
-
-def soft_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the taints of a node that pods avoid if they can."""
-    return tuple([taint for taint in node.taints if taint.effect == PREFER_NO_SCHEDULE])
+SOFT = ("PreferNoSchedule",)
+"""The effect of taints that pods avoid if they can."""
 
 
-class SoftTaints:
-    """The soft taints of all nodes (plugins/tainttoleration/taint_toleration.go)."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        members: dict[tuple[Taint, ...], list[int]] = {}
-        for number, node in enumerate(nodes):
-            members.setdefault(soft_taints(node), []).append(number)
-        self._nodes = {taints: node_set(numbers) for taints, numbers in members.items()}
-
-    def counts(self, tolerations: tuple[Toleration, ...]) -> Partition:
-        """Return the nodes by the number of their taints that are not tolerated."""
-        tolerated = Tolerated(tolerations)
-        found: dict[int, NodeSet] = {}
-        for taints, nodes in self._nodes.items():
-            count = sum(not tolerated.includes(taint) for taint in taints)
-            found[count] = found.get(count, 0) | nodes
-        return found
+def untolerated_counts(taints: TaintGroups, tolerations: tuple[Toleration, ...]) -> Partition:
+    """Return the nodes by the number of their taints that are not tolerated (plugins/tainttoleration)."""
+    tolerated = Tolerated(tolerations)
+    return merged((sum(not tolerated.includes(taint) for taint in some), nodes) for some, nodes in taints.nodes.items())
 
 
 def toleration_score(counts: Partition, nodes: NodeSet) -> Partition:

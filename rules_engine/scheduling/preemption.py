@@ -1,4 +1,4 @@
-"""Preemption: the pods of lower priority that are released so that a pod can run.
+"""Preemption: the choice of pods of lower priority that end so that a pod can run.
 
 Source: pkg/scheduler/framework/preemption/preemption.go, plugins/defaultpreemption/default_preemption.go.
 PodDisruptionBudgets are not modelled. Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the
@@ -23,8 +23,8 @@ there it takes some runs of all filters. The scheduler looks for 100 candidates,
 chosen among those with the lowest priority of victims."""
 
 CACHED_PRIORITIES = 16
-"""Priorities for which is cached what nodes have free without such pods and those below: 0.4 MB each for a resource,
-with 5,000 nodes. Clusters have a few PriorityClasses."""
+"""Priorities for which the amounts that nodes have free without the pods up to them are cached: 0.4 MB each for a
+resource, with 5,000 nodes. Clusters have a few PriorityClasses."""
 
 _LEAST_PRIORITY = -(2**31)
 
@@ -45,7 +45,7 @@ class Preemption:
         self._having: dict[int, NodeSet] = {}
         """The nodes with pods of a priority."""
         self._free: dict[int, dict[str, FreeAmounts]] = {}
-        """What nodes have free without their pods up to a priority, by resource; the last used one at the end."""
+        """Free amounts of nodes without their pods up to a priority, by resource; the last used one at the end."""
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node."""

@@ -264,7 +264,7 @@ class Scheduler:
             yield NOMINATED
         if not self.namespaces.known:
             own = (*pod.affinity, *pod.anti_affinity)
-            if any(term.namespace_selector for term in (*own, *self._repelling.about(pod.labels))):
+            if any(term.namespace_selector for term in (*own, *self._repelling.matching(pod.labels))):
                 yield NAMESPACE_SELECTORS
 
 

@@ -72,8 +72,8 @@ class _Kind:
         self.node_affinity: Partition | None = None
         self.counted: tuple[NodeSet, ...] = ()
         """The nodes whose pods each constraint counts."""
-        self.about: tuple[BoundTerm, ...] = ()
-        self.about_version = -1
+        self.bound_terms: tuple[BoundTerm, ...] = ()
+        self.bound_terms_version = -1
 
 
 class Scores:
@@ -139,7 +139,7 @@ class Scores:
         return (
             len(self._untolerated(kind)) == 1
             and kind.node_affinity is None
-            and not (kind.pod.spread or kind.pod.pod_affinity or self._about(kind))
+            and not (kind.pod.spread or kind.pod.pod_affinity or self._bound_terms(kind))
         )
 
     def _untolerated(self, kind: _Kind) -> Partition:
@@ -148,12 +148,12 @@ class Scores:
             kind.taints = untolerated_counts(self._soft_taints, kind.pod.requirements.placement.tolerations)
         return kind.taints
 
-    def _about(self, kind: _Kind) -> tuple[BoundTerm, ...]:
+    def _bound_terms(self, kind: _Kind) -> tuple[BoundTerm, ...]:
         """Return the terms of bound pods that match a pod."""
-        if kind.about_version != self._terms.version:
-            kind.about = tuple(self._terms.about(kind.pod))
-            kind.about_version = self._terms.version
-        return kind.about
+        if kind.bound_terms_version != self._terms.version:
+            kind.bound_terms = tuple(self._terms.matching(kind.pod))
+            kind.bound_terms_version = self._terms.version
+        return kind.bound_terms
 
     def _normalised(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
         """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
@@ -166,7 +166,7 @@ class Scores:
             score = spread_score(constraints, topologies, feasible, by_default=by_default)
             yield _weighted(Plugin.POD_TOPOLOGY_SPREAD, score)
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
-        sums = (*self._own_terms(kind.pod), *((1, found.domains.by_sum) for found in self._about(kind)))
+        sums = (*self._own_terms(kind.pod), *((1, found.domains.by_sum) for found in self._bound_terms(kind)))
         yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
     def _count(self, number: int, pod: Preferences, sign: int) -> None:

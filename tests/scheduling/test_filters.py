@@ -308,7 +308,7 @@ def test_anti_affinity_works_in_both_directions() -> None:
     ],
 )
 @pytest.mark.parametrize("existing", [False, True])
-def test_terms_are_about_some_namespaces(members: dict[str, Any], feasible: int, existing: bool) -> None:
+def test_terms_select_namespaces(members: dict[str, Any], feasible: int, existing: bool) -> None:
     namespaces: list[dict[str, Any]] = [
         {"metadata": {"name": "other", "labels": {"team": "x"}}},
         {"metadata": {"name": "default"}},

@@ -22,7 +22,7 @@ T = TypeVar("T", Domains, PodsByNode)
 
 
 class Selection(Hashable, Protocol):
-    """Pods that are counted. Those that are being deleted are left out if it is of `live` ones."""
+    """Pods that are counted; `live`: without those that are being deleted."""
 
     @property
     def live(self) -> bool: ...

@@ -30,14 +30,14 @@ class Namespaces:
         self._labels = {name: {**found, NAMESPACE_NAME_LABEL: name} for name, found in (labels or {}).items()}
 
     def covers(self, term: AffinityTerm, namespace: str) -> bool:
-        """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
+        """Return True if a term of a pod that is not bound yet selects pods of a namespace."""
         # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term does
         # not last (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
         selector = term.namespace_selector
         return self.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
 
     def includes(self, term: AffinityTerm, namespace: str) -> bool:
-        """Return True if a term of a bound pod is about pods of a namespace."""
+        """Return True if a term of a bound pod selects pods of a namespace."""
         selector = term.namespace_selector
         return namespace in term.namespaces or (
             selector is not None and selector.matches(self._labels.get(namespace, {NAMESPACE_NAME_LABEL: namespace}))
@@ -75,7 +75,7 @@ class RepellingTerms:
                 del self._carriers[term]
                 self._index.remove(term.selector, term)
 
-    def about(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
+    def matching(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
         """Return the terms whose selector matches labels. Raises CostExceeded."""
         return self._index.matching(labels) if self._carriers else iter(())
 
@@ -175,7 +175,7 @@ def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, topo
 def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
     """Return the nodes that the required anti-affinity of bound pods excludes."""
     found = 0
-    for term in terms.about(pod.labels):
+    for term in terms.matching(pod.labels):
         if namespaces.includes(term, pod.namespace):
             found |= terms.near(term)
     return found

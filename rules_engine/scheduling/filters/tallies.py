@@ -67,9 +67,9 @@ class PodsByNode(_Sums[int]):
 
 
 class Domains(_Sums[str]):
-    """The nodes by the sum of their domain, the value of a label; those without it are a domain together, of "".
+    """The nodes by the sum of their domain: those with one value of a label. Nodes without it count as with "".
 
-    Pods on other nodes than some do not count.
+    Pods on other nodes than some are left out.
     """
 
     __slots__ = ("_among", "_key", "_topologies")

@@ -60,7 +60,7 @@ class BoundTerms:
                 self._index.remove(term.selector, found)
                 self.version += 1
 
-    def about(self, pod: Preferences) -> Iterator[BoundTerm]:
+    def matching(self, pod: Preferences) -> Iterator[BoundTerm]:
         """Yield the terms that match a pod."""
         namespace = pod.requirements.namespace
         for found in self._index.matching(pod.requirements.labels):

@@ -1,4 +1,4 @@
-"""Pods that arrive: their names, and the workloads that create and replace them."""
+"""Pods that arrive: their names, their templates, and the runs that create and replace them."""
 
 from collections.abc import Sequence
 
@@ -75,13 +75,16 @@ class ArrivedPod(Struct, eq=False):
         return f"{self.record.namespace}/{self.record.name}"
 
 
-class Workload:
-    """An arrival with the templates of its pods, which all its runs share, and the number of times that it arrived."""
+class PlannedArrival:
+    """An arrival with the templates of its pods, which all its runs share.
+
+    `number`: its place among the arrivals. `times`: how often it has arrived.
+    """
 
     def __init__(self, number: int, arrival: Arrival) -> None:
         self.arrival = arrival
-        self.arrived = 0
-        self._number = number
+        self.times = 0
+        self.number = number
         self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
 
     @property
@@ -91,12 +94,12 @@ class Workload:
 
     def arrive(self) -> Sequence[Run]:
         """Return the runs of the next time that it arrives."""
-        self.arrived += 1
+        self.times += 1
         return [
             Run(
                 template=template,
-                base=group.name if self.arrival.count == 1 else f"{group.name}-{self.arrived}",
-                arrival=self._number,
+                base=group.name if self.arrival.count == 1 else f"{group.name}-{self.times}",
+                arrival=self.number,
                 run_for=self.arrival.run_for,
                 controlled=group.controlled,
                 parallel=min(group.parallel, group.total),

@@ -27,7 +27,7 @@ from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCy
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.scheduling.state_taints import with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
-from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, Names, Run, Workload
+from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, Names, PlannedArrival, Run
 from rules_engine.simulation.node_states import in_state
 from rules_engine.simulation.queue import Queue
 from rules_engine.simulation.record import PodRecord, Record, State
@@ -66,7 +66,7 @@ class _Running(Struct, eq=False):
         return self.waited.record.state is not State.RUNNING
 
 
-_Payload = _Running | NodeEvent | Workload
+_Payload = _Running | NodeEvent | PlannedArrival
 _Event = tuple[Milliseconds, _Kind, int, int, _Payload]
 """An event with its moment. Two numbers make it unique: that of the pod, event or arrival, and the count of the changes
 of a pod's node."""
@@ -110,8 +110,8 @@ class _Play:
         self._events: list[_Event] = []
         self._arriving: deque[tuple[Run, ArrivedPod | None]] = deque()
         """Pods that arrive now, each with the pod that it replaces."""
-        self._workloads = [Workload(number, arrival) for number, arrival in enumerate(simulation.arrivals)]
-        self._expected = sum(workload.pods for workload in self._workloads)
+        self._arrivals = [PlannedArrival(number, arrival) for number, arrival in enumerate(simulation.arrivals)]
+        self._expected = sum(planned.pods for planned in self._arrivals)
         self._changes: list[NodeEvent] = []
         self._notices: list[str] = []
         self._left_out = 0
@@ -128,8 +128,8 @@ class _Play:
                 self._add_existing(pod)
         for number, event in enumerate(self._simulation.events):
             self._plan(event.at, _Kind.NODE, number, event)
-        for number, workload in enumerate(self._workloads):
-            self._plan(workload.arrival.at, _Kind.ARRIVAL, number, workload)
+        for planned in self._arrivals:
+            self._plan(planned.arrival.at, _Kind.ARRIVAL, planned.number, planned)
         self._report()
 
     def run(self) -> None:
@@ -202,11 +202,11 @@ class _Play:
     def _happen(self, event: _Event) -> None:
         """Play the next event."""
         heappop(self._events)
-        _, kind, number, _, payload = event
+        _, kind, _, _, payload = event
         if isinstance(payload, NodeEvent):
             self._change(payload)
-        elif isinstance(payload, Workload):
-            self._start_runs(payload, number)
+        elif isinstance(payload, PlannedArrival):
+            self._start_runs(payload)
         elif kind is _Kind.END:
             self._end(payload, State.SUCCEEDED)
         else:
@@ -241,14 +241,15 @@ class _Play:
         if self._left_out <= MAX_LEFT_OUT:
             self._notices.append(f"pod {name} is left out: {why}")
 
-    def _start_runs(self, workload: Workload, number: int) -> None:
-        """Let the pods of a workload arrive, and plan the next time that it does."""
-        for run in workload.arrive():
+    def _start_runs(self, planned: PlannedArrival) -> None:
+        """Let the pods of an arrival arrive, and plan the next time that they do."""
+        for run in planned.arrive():
             run.created = run.parallel
             self._arriving.extend([(run, None)] * run.parallel)
-        if workload.arrived < workload.arrival.count:
-            drawn = fraction(self._simulation.seed, _INTERVAL, f"{number}/{workload.arrived}")
-            self._plan(self._now + workload.arrival.every.quantile(drawn), _Kind.ARRIVAL, number, workload)
+        arrival = planned.arrival
+        if planned.times < arrival.count:
+            drawn = fraction(self._simulation.seed, _INTERVAL, f"{planned.number}/{planned.times}")
+            self._plan(self._now + arrival.every.quantile(drawn), _Kind.ARRIVAL, planned.number, planned)
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:

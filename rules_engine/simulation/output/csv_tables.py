@@ -7,7 +7,7 @@ from typing import TextIO
 from rules_engine.model.excerpt import visible
 from rules_engine.model.quantity import Quantity
 from rules_engine.simulation.answer import Answer, Result
-from rules_engine.simulation.output.pod_groups import title
+from rules_engine.simulation.output.equal_pods import title
 from rules_engine.simulation.output.sentences import base_units, seconds
 from rules_engine.simulation.record import Amounts
 from rules_engine.simulation.totals import waited

@@ -9,7 +9,7 @@ from rules_engine.model.excerpt import truncate
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.output import sentences
-from rules_engine.simulation.output.pod_groups import PodGroup, pod_groups, title
+from rules_engine.simulation.output.equal_pods import EqualPods, equal_pods, title
 from rules_engine.simulation.output.timelines import AREA_LANES, COLOURS, LANE, WIDTH, Timeline, area, timelines
 from rules_engine.simulation.totals import ClusterUse
 
@@ -44,7 +44,7 @@ class ShownResult:
     other_nodes: int
     any_existing: bool
     ticks: Sequence[str]
-    groups: Sequence[PodGroup]
+    groups: Sequence[EqualPods]
 
 
 def html_page(answer: Answer) -> str:
@@ -81,7 +81,7 @@ def _shown(result: Result, max_nodes: int, max_bars: int) -> ShownResult:
         other_nodes=len(nodes) - len(drawable),
         any_existing=any(pod.arrival is None for pod in result.record.pods),
         ticks=[sentences.duration(time * tick // TICKS) for tick in range(TICKS + 1)],
-        groups=pod_groups(result.record),
+        groups=equal_pods(result.record),
     )
 
 

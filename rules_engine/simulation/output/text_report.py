@@ -15,7 +15,7 @@ from rules_engine.model.wording import counted
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Verdict
 from rules_engine.simulation.output import sentences
-from rules_engine.simulation.output.pod_groups import pod_groups
+from rules_engine.simulation.output.equal_pods import equal_pods
 from rules_engine.simulation.record import State
 from rules_engine.simulation.totals import NodeUse, ResourceUse
 from rules_engine.terminal import BOLD, DIM, MAX_ROWS, TextReport, table
@@ -185,7 +185,7 @@ class _TextReport(TextReport):
                 ],
             )
             return
-        groups = pod_groups(record)
+        groups = equal_pods(record)
         self._table(
             ("ARRIVAL", "PODS", "REQUESTS", "STATES"),
             [

@@ -1,4 +1,4 @@
-"""Pods of an arrival with equal requests, as one line of a report."""
+"""Equal pods of an arrival, as one line of a report."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ BEGINNING = "at the beginning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup:
+class EqualPods:
     """Pods of one arrival with equal requests, which were given the same; `pods` is not empty."""
 
     title: str
@@ -26,7 +26,7 @@ def title(pod: PodRecord, record: Record) -> str:
     return BEGINNING if pod.arrival is None else record.simulation.arrivals[pod.arrival].title
 
 
-def pod_groups(record: Record) -> Sequence[PodGroup]:
+def equal_pods(record: Record) -> Sequence[EqualPods]:
     """Return the pods in groups, in the order of their first pods."""
     found: dict[tuple[int | None, str], list[PodRecord]] = {}
     requests: dict[tuple[int, bool], str] = {}
@@ -37,7 +37,7 @@ def pod_groups(record: Record) -> Sequence[PodGroup]:
             text = requests[key] = request(pod)
         found.setdefault((pod.arrival, text), []).append(pod)
     return [
-        PodGroup(title=title(pods[0], record), request=text, states=_states(pods), pods=pods)
+        EqualPods(title=title(pods[0], record), request=text, states=_states(pods), pods=pods)
         for (_, text), pods in found.items()
     ]
 

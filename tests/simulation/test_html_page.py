@@ -188,12 +188,12 @@ def test_markup_and_control_characters_are_escaped() -> None:
 
 
 def test_a_large_simulation_is_cut() -> None:
-    large = large_record(1_000, 20_000)
+    large = large_record(300, 8_000)
     source = html_page(answer([large]))
     found = Page(source)
 
     assert len(source) < 2_000_000
-    assert f"and {1_000 - MAX_NODES} more nodes (--output json has all)" in found.text
+    assert f"and {300 - MAX_NODES} more nodes (--output json has all)" in found.text
     assert 0 < source.count("<rect") <= MAX_BARS
     assert source.count('class="area"') > 1  # nodes for which the bars did not suffice
     assert "and 12 more arrivals, in the same colours" in found.text
@@ -201,13 +201,13 @@ def test_a_large_simulation_is_cut() -> None:
 
 
 def test_several_rule_sets_share_the_bounds() -> None:
-    large = large_record(300, 4_000)
+    large = large_record(100, 2_000)
     source = html_page(answer([large, large, large]))
 
     assert len(source) < 2_000_000
     assert source.count("<rect") <= MAX_BARS
     assert source.count("<article") <= MAX_NODES + 3 * MAX_ROWS
-    assert f"and {300 - MAX_NODES // 3} more nodes" in Page(source).text
+    assert f"and {100 - MAX_NODES // 3} more nodes" in Page(source).text
 
 
 def drawn(found: Record, max_bars: int = 100) -> list[Timeline]:

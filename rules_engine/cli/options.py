@@ -160,13 +160,16 @@ request_namespace_option: Decorator = click.option(
 )
 
 
-def cluster_option(help_end: str) -> Decorator:
-    """Return the option `--cluster`: a file with a whole cluster. `help_end` ends its help, after the formats."""
+def cluster_option(help_end: str, collections: str = "nodes,pods,namespaces") -> Decorator:
+    """Return the option `--cluster`: a file with a whole cluster.
+
+    `help_end` ends its help, after the formats; `collections` are those of the cluster that the command reads.
+    """
     return click.option(
         "--cluster",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help=f"A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json{help_end}",
+        help=f"A ClusterInventory, or the output of kubectl get {collections} -A -o json{help_end}",
     )
 
 

@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
     metavar="PATH",
     help="A file or folder of other rules, to compare with --rules: the same load under each. Repeatable.",
 )
-@cluster_option(". Default: the Simulation's.")
+@cluster_option(". Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses")
 @click.option(
     "--seed",
     type=click.IntRange(0),

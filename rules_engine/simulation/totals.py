@@ -324,11 +324,15 @@ def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
 
 
 def _denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    """Return denied pods by message. Messages that differ in the pod's name alone are one: that of the first pod."""
     found: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.DENIED:
-            found.setdefault((pod.admitted.denied_by, pod.admitted.message), []).append(pod)
-    return _most_first([PodsWith(text=text, rule=rule, pods=denied) for (rule, text), denied in found.items()])
+            message = pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")
+            found.setdefault((pod.admitted.denied_by, message), []).append(pod)
+    return _most_first(
+        [PodsWith(text=denied[0].admitted.message, rule=rule, pods=denied) for (rule, _), denied in found.items()]
+    )
 
 
 def _pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:

@@ -133,7 +133,7 @@ def test_a_page_has_what_the_text_has() -> None:
         "GPU-hours: 6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost by falling",
         "nvidia.com/gpu 44% of 8 0s 30m 1h 1h30m 2h peak 7, at the end 2, fragmented 14%",
         "nvidia.com/mig-1g.10gb nvidia.com/gpu 2 2 FallbackLadder/mig-80gb",
-        "ml/greedy no more than 8 GPUs Validation/limit",
+        "ml/greedy Validation/limit: no more than 8 GPUs",
         f"ml/wait-1, ml/wait-2 4 × gpu, waiting for up to 1h58m {MESSAGE}",
         "Job/train Deployment/web at the beginning given another resource",
         "ml/train-2: 1 × 1g.10gb → 1 × gpu, 2m to 2h",

@@ -91,7 +91,7 @@ def test_a_pod_has_what_it_requested_and_what_it_was_given() -> None:
     assert (low["given"], low["by"]) == ({"cpu": 0.5, GPU: 1}, "ml/high")
     assert (wait["node"], wait["boundSeconds"], wait["message"]) == (None, None, MESSAGE)
     assert replacing["replaces"] == "old"
-    assert (denied["message"], denied["deniedBy"]) == ("no more than 8 GPUs", "Validation/limit")
+    assert (denied["message"], denied["deniedBy"]) == ("Validation/limit: no more than 8 GPUs", "Validation/limit")
 
 
 def test_a_node_has_its_use_over_time() -> None:
@@ -168,7 +168,7 @@ def test_a_pod_is_a_line() -> None:
         "by": "",
         "replaces": "",
     }
-    assert [row["message"] for row in found[5:8]] == [MESSAGE, MESSAGE, "no more than 8 GPUs"]
+    assert [row["message"] for row in found[5:8]] == [MESSAGE, MESSAGE, "Validation/limit: no more than 8 GPUs"]
 
 
 def test_texts_are_escaped_for_terminals_and_spreadsheets() -> None:

@@ -65,7 +65,7 @@ Falls  2 pods
   1g.10gb → gpu         2        2  FallbackLadder/mig-80gb
 
 Denied  1 pod
-  ml/greedy: no more than 8 GPUs  Validation/limit
+  ml/greedy: Validation/limit: no more than 8 GPUs
 
 Nodes  2 nodes
   NODE  PODS  RESOURCE  CAPACITY  MEAN                       PEAK  END

@@ -31,6 +31,16 @@ ONE = admitted_pod({GPU: 1})
 TWO = admitted_pod({GPU: 2, "cpu": 3})
 
 
+def test_denials_that_differ_in_the_name_of_the_pod_are_one() -> None:
+    kinds = [admitted_pod({GPU: 1}, message=f"no rung for pod ml/{name}") for name in ("a", "b", "c")]
+    pods = [recorded_pod(name, kind, state=State.DENIED) for name, kind in zip("abd", kinds, strict=True)]
+
+    [many, one] = totals(record([recorded_node("n", gpu=1)], pods, HOUR)).denials
+
+    assert (many.text, [pod.name for pod in many.pods]) == ("no rung for pod ml/a", ["a", "b"])
+    assert (one.text, [pod.name for pod in one.pods]) == ("no rung for pod ml/c", ["d"])
+
+
 def test_totals_of_a_record_with_each_state() -> None:
     found = totals(whole_record())
 
@@ -47,7 +57,7 @@ def test_totals_of_a_record_with_each_state() -> None:
     assert list(found.resources) == [GPU, "cpu", "memory"]
     assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in found.falls] == [(SMALL, GPU, 2, 2)]
     assert [(group.text, group.rule, len(group.pods)) for group in found.denials] == [
-        ("no more than 8 GPUs", "Validation/limit", 1)
+        ("Validation/limit: no more than 8 GPUs", "Validation/limit", 1)
     ]
     assert [(group.text, [pod.name for pod in group.pods]) for group in found.pending] == [
         (MESSAGE, ["wait-1", "wait-2"])

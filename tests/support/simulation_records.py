@@ -76,7 +76,9 @@ MESSAGE = (
 def whole_record(**fields: Any) -> Record:
     """A record with everything that one can have: each state, falls, a denial, preemption, a drain."""
     small, big = fallen(), admitted_pod({GPU: 4, "cpu": 8, "memory": "16Gi"})
-    denied = admitted_pod({GPU: 9}, message="no more than 8 GPUs", denied_by=RuleId("Validation/limit"))
+    denied = admitted_pod(
+        {GPU: 9}, message="Validation/limit: no more than 8 GPUs", denied_by=RuleId("Validation/limit")
+    )
     volumes = admitted_pod({GPU: 1, "cpu": "500m"}, not_modelled=("volumes",))
     pods = [
         recorded_pod("old", big, arrival=None, node="b", state=State.EVICTED, ended=30 * MINUTE, by="b became Drained"),

@@ -145,9 +145,7 @@ class _TextReport(TextReport):
             return
         self._section("Denied", counted(result.totals.states[State.DENIED], "pod"))
         for group in denials[:MAX_ROWS]:
-            self._line(
-                Text.assemble(visible(f"  {sentences.names(group.pods)}: {group.text}"), (_rule(group.rule), DIM))
-            )
+            self._line(f"  {sentences.names(group.pods)}: {group.text}")
         self._more(sum(len(group.pods) for group in denials[MAX_ROWS:]), "pod")
 
     def _nodes(self, result: Result) -> None:
@@ -242,10 +240,6 @@ def _heads(*rules: str) -> Sequence[str]:
     """Return the heads of the values under two rule sets: their names, if those are short."""
     names = [visible(name) for name in rules]
     return names if max(map(cell_len, names)) <= MAX_HEAD else ("FIRST", "OTHER")
-
-
-def _rule(rule: str | None) -> str:
-    return "" if rule is None else f"  {visible(rule)}"
 
 
 def _use_rows(node: NodeUse) -> Iterable[Sequence[str]]:

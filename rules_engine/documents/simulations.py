@@ -1,6 +1,7 @@
 """Simulations: the cluster, the pods that arrive and the changes of nodes."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,7 @@ def build_simulation(
     if not replaced and spec.get("cluster") is not None:
         found = read_cluster(section(spec, "cluster"), folder, diagnostics, reader)
     objects = found[1]() if found is not None else None
+    _report_twice(objects, spec.key("cluster") or root, diagnostics)
     priorities = Priorities.of(objects)
     until = _duration(spec.get("until"), diagnostics)
     arrivals = _Arrivals(WorkloadReader(folder, diagnostics, reader, priorities), diagnostics, until)
@@ -74,6 +76,15 @@ def build_simulation(
         scheduler=_scheduler(section(spec, "scheduler")),
         **settings(spec, Simulation),
     )
+
+
+def _report_twice(objects: ClusterObjects | None, place: Node, diagnostics: Diagnostics) -> None:
+    """Report a node that is in a cluster twice, as in lists that were joined: events and pods name one."""
+    names = Counter(node.name for node in objects.nodes) if objects is not None else {}
+    for name in (name for name, count in names.items() if count > 1):
+        message = f"the cluster has the node '{truncate(name)}' twice"
+        diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+        return  # joined lists have each node twice
 
 
 def _scheduler(written: MapNode) -> SchedulerOptions:

@@ -393,6 +393,15 @@ def test_a_given_cluster_replaces_that_of_the_scenario(folder: Path) -> None:
     ]
 
 
+def test_a_node_that_joined_lists_have_twice_is_a_problem(folder: Path) -> None:
+    """It would be two nodes with one name, which no pod or event could tell apart."""
+    items = [{"kind": "Node", "metadata": {"name": name}} for name in ("a", "b", "a", "b")]
+    (folder / "live.json").write_text(json.dumps({"kind": "List", "items": items}))
+    expected = "the cluster has the node 'a' twice [duplicate-node]"
+    assert messages(folder, scenario(cluster="{file: live.json}")) == [f"4:8: {expected}"]
+    assert messages(folder, rule("Simulation", "{arrivals: []}"), "live.json") == [f"1:1: {expected}"]
+
+
 def test_a_simulation_without_a_cluster_is_checked_as_far_as_it_is_known(folder: Path) -> None:
     events = "events: [{at: 1s, node: any, becomes: Ready}]"
     pod = "{spec: {priorityClassName: any, containers: [{name: c}]}}"

@@ -18,15 +18,18 @@ class Names:
     """The names of all pods so far; each pod has one of its own, as in a cluster that keeps those that have ended."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}
+        """The last number after each name that was taken."""
 
     def take(self, namespace: str, wanted: str) -> str:
         """Return a name in a namespace: the wanted one, or if it is taken, with a number."""
-        name, number = wanted, 1
+        first = f"{namespace}/{wanted}"
+        name, number = wanted, self._taken.get(first, 1)
         while f"{namespace}/{name}" in self._taken:
             number += 1
             name = f"{wanted}-{number}"
-        self._taken.add(f"{namespace}/{name}")
+        self._taken[first] = number
+        self._taken.setdefault(f"{namespace}/{name}", 1)
         return name
 
 

@@ -220,7 +220,7 @@ class _Play:
         if pod.node_name and pod.node_name not in self._numbers:
             self._leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
             return
-        name = self._names.take(namespace, pod.name)
+        name = self._names.take(namespace, pod.name or "pod")
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
         admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
         if admitted.pod is None:

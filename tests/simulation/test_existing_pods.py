@@ -95,6 +95,11 @@ def test_of_equal_victims_the_one_that_started_last_is_preempted() -> None:
     assert sum(found.state == "Preempted" for found in record.pods if found.node == "b") == 1
 
 
+def test_pods_without_a_name_get_one() -> None:
+    record = played(NODES, pods=[pod(name, on="a") for name in ("", "pod", "")])
+    assert [found.name for found in record.pods] == ["pod", "pod-2", "pod-3"]
+
+
 def test_malformed_pods_are_left_out_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "MAX_LEFT_OUT", 2)
     pods = [pod(f"p{number}", tolerations="all", on="a") for number in range(5)]

@@ -56,10 +56,11 @@ class _Kind(IntEnum):
 
 
 class _Running(Struct, eq=False):
-    """A pod on its node."""
+    """A pod on its node. `eviction_planned`: one of the events is its eviction, maybe too early."""
 
     waited: ArrivedPod
     bound: BoundPod
+    eviction_planned: bool = False
 
     @property
     def ended(self) -> bool:
@@ -67,9 +68,8 @@ class _Running(Struct, eq=False):
 
 
 _Payload = _Running | NodeEvent | PlannedArrival
-_Event = tuple[Milliseconds, _Kind, int, int, _Payload]
-"""An event with its moment. Two numbers make it unique: that of the pod, event or arrival, and the count of the changes
-of a pod's node."""
+_Event = tuple[Milliseconds, _Kind, int, _Payload]
+"""An event with its moment and the number of the pod, event or arrival, which has one of this kind at a time."""
 
 
 def play(simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None) -> Record:
@@ -96,8 +96,8 @@ class _Play:
         self._now: Milliseconds = 0
         self._nodes = [*simulation.objects.view.nodes]
         self._numbers = {node.name: number for number, node in enumerate(self._nodes)}
-        self._changes_of = [0] * len(self._nodes)
-        """How often each node became ready, or stopped to be."""
+        self._not_ready_since = [0] * len(self._nodes)
+        """The last time that each node stopped to be ready."""
         self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
         self._queue = Queue(self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
@@ -181,28 +181,31 @@ class _Play:
         if self._beyond:
             yield f"a simulation has at most {MAX_PODS:,} pods: {counted(self._beyond, 'further pod')} did not arrive"
 
-    def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload, change: int = 0) -> None:
+    def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload) -> None:
         until = self._simulation.until
         if until is None or at <= until:
-            heappush(self._events, (at, kind, number, change, payload))
+            heappush(self._events, (at, kind, number, payload))
 
     def _next_event(self) -> _Event | None:
         """Return the next event; those that will not happen any more are dropped."""
         events = self._events
         while events:
-            _, kind, _, change, payload = events[0]
-            if isinstance(payload, _Running) and (
-                payload.ended or (kind is _Kind.EVICTION and self._changes_of[payload.bound.node] != change)
-            ):
-                heappop(events)
-                continue
+            at, kind, _, payload = events[0]
+            if isinstance(payload, _Running):
+                if payload.ended:
+                    heappop(events)
+                    continue
+                if kind is _Kind.EVICTION and self._eviction(payload) != at:
+                    heappop(events)
+                    self._plan_eviction(payload)
+                    continue
             return events[0]
         return None
 
     def _happen(self, event: _Event) -> None:
         """Play the next event."""
         heappop(self._events)
-        _, kind, _, _, payload = event
+        _, kind, _, payload = event
         if isinstance(payload, NodeEvent):
             self._change(payload)
         elif isinstance(payload, PlannedArrival):
@@ -310,14 +313,20 @@ class _Play:
         if pod.run.run_for is not None:
             drawn = fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
             self._plan(self._now + pod.run.run_for.quantile(drawn), _Kind.END, pod.number, running)
-        if not node.ready:
-            self._plan_eviction(running)
+        self._plan_eviction(running)
+
+    def _eviction(self, pod: _Running) -> Milliseconds | None:
+        """Return the time at which a pod is evicted, as its node is now; None: it is not."""
+        node, grace = pod.bound.node, pod.waited.grace
+        if grace is None or self._nodes[node].ready:
+            return None
+        return max(self._not_ready_since[node], pod.bound.start) + grace
 
     def _plan_eviction(self, pod: _Running) -> None:
-        grace = pod.waited.grace
-        if grace is not None:
-            change = self._changes_of[pod.bound.node]
-            self._plan(self._now + grace, _Kind.EVICTION, pod.waited.number, pod, change)
+        at = self._eviction(pod)
+        pod.eviction_planned = at is not None
+        if at is not None:
+            self._plan(at, _Kind.EVICTION, pod.waited.number, pod)
 
     def _end(self, pod: _Running, state: State, by: str = "") -> None:
         """End a pod."""
@@ -351,10 +360,10 @@ class _Play:
             for pod in sorted(self._running[number].values(), key=lambda found: found.waited.number):
                 if pod.waited.run.drained:
                     self._end(pod, State.EVICTED, NodeState.DRAINED)
-        elif was_ready != self._nodes[number].ready:
-            self._changes_of[number] += 1
-            if was_ready:
-                for pod in self._running[number].values():
+        elif was_ready and not self._nodes[number].ready:
+            self._not_ready_since[number] = self._now
+            for pod in self._running[number].values():
+                if not pod.eviction_planned:
                     self._plan_eviction(pod)
 
     def _change_node(self, number: int, change: Callable[[Node], Node]) -> None:

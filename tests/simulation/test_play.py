@@ -1,5 +1,6 @@
 """A load on a cluster, played to its end: who runs where and when, who waits, and why."""
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -130,6 +131,28 @@ def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> N
     record = played([node("a", allocatable={GPU: "1"})], load("p", run_for=500_000), events=events)
     assert [(found.state, found.ended) for found in record.pods] == [("Succeeded", 500_000)]
     assert record.ended == 500_000
+
+
+def test_the_grace_begins_anew_when_a_node_stops_to_be_ready_again() -> None:
+    becomes = (NodeState.NOT_READY, NodeState.READY, NodeState.NOT_READY)
+    events = [at((number + 1) * 100_000, "a", state) for number, state in enumerate(becomes)]
+    nodes = [node("a", allocatable={GPU: "2"})]
+    late = load("late", pod=template(1, tolerations=[{"operator": "Exists", "tolerationSeconds": 50}]), at=380_000)
+    record = played(nodes, load("p"), late, events=events)
+    assert [(found.state, found.ended) for found in record.pods] == [("Evicted", 600_000), ("Evicted", 430_000)]
+
+
+def test_a_node_that_fails_often_takes_no_more_memory() -> None:
+    becomes = (NodeState.NOT_READY, NodeState.READY)
+    events = [at(1 + number, "a", becomes[number % 2]) for number in range(2000)]
+    tracemalloc.start()
+    try:
+        record = played([node("a", allocatable={GPU: "100", "pods": "100"})], load("p", count=100), events=events)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert Counter(states(record).values()) == {"Running": 100}
+    assert peak < 5_000_000  # 100,000 planned evictions take more than 10 MB
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Admission of arriving pods by rules. Equal pods with equal decisions share all that is made of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -22,8 +22,11 @@ from rules_engine.model.rules import LabelSelector, RuleId
 from rules_engine.model.simulation import Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import priority_of
+from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.simulation.node_states import grace_of
 from rules_engine.simulation.record import AdmittedPod, Amounts, Fall
+
+SCHEDULING_GATES = "scheduling gates"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +66,8 @@ class Admitted(Struct, frozen=True):
 class Admissions:
     """The decisions of a rule set on arriving pods."""
 
-    def __init__(self, rule_set: RuleSet) -> None:
+    def __init__(self, rule_set: RuleSet, *, namespaces_read: bool) -> None:
+        self._namespaces_read = namespaces_read
         self._mutate = DecisionCache(rule_set, Endpoint.MUTATE)
         self._validate = DecisionCache(rule_set, Endpoint.VALIDATE)
         self._cluster = UNKNOWN_CLUSTER
@@ -128,14 +132,25 @@ class Admissions:
         except (PodError, TooLargeError) as error:
             # The API server refuses it, or it is beyond a bound of the model.
             return self._denied(template, str(error), warnings, None)
+        spec = mapping(pod.get("spec"))
         record = AdmittedPod(
             requested=self._requested_by(template),
             given=given,
             falls=falls,
             warnings=warnings,
-            not_modelled=found.requirements.not_modelled,
+            not_modelled=tuple(self._not_modelled(found, spec)),
         )
-        return Admitted(record, found.requirements.priority, found, grace_of(mapping(pod.get("spec"))))
+        return Admitted(record, found.requirements.priority, found, grace_of(spec))
+
+    def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
+        yield from pod.requirements.not_modelled
+        if spec.get("schedulingGates"):
+            yield SCHEDULING_GATES
+        if not self._namespaces_read:
+            preferred = [weighted.term for weighted in pod.preferences.pod_affinity]
+            terms = (*pod.requirements.affinity, *pod.requirements.anti_affinity, *preferred)
+            if any(term.namespace_selector for term in terms):
+                yield NAMESPACE_SELECTORS
 
     def _schedulable(self, template: Template, pod: Object) -> SchedulablePod:
         """Return the one value of all pods that are equal to the scheduler."""

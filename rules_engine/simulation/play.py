@@ -101,7 +101,7 @@ class _Play:
         self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
         self._queue = Queue(self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
-        self._admissions = Admissions(rule_set)
+        self._admissions = Admissions(rule_set, namespaces_read=bool(simulation.objects.of("Namespace")))
         self._names = Names()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []

@@ -116,3 +116,25 @@ def test_pods_on_unknown_nodes_are_left_out_with_a_notice() -> None:
     record = played(NODES, pods=[gpus("lost", on="absent"), gpus("old", on="a")])
     assert states(record) == {"old": "Running"}
     assert record.notices == ("pod default/lost is left out: node 'absent' not found",)
+
+
+def test_gates_and_unknown_labels_of_namespaces_are_named() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    pods = [
+        gpus("gated", schedulingGates=[{"name": "queue"}]),
+        gpus(
+            "near",
+            affinity={
+                "podAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]
+                }
+            },
+        ),
+        gpus("apart", affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}),
+    ]
+    unknown = "namespace selectors, since no namespaces were read"
+    found = by_name(played(NODES, pods=pods))
+    named = {name: pod.admitted.not_modelled for name, pod in found.items()}
+    assert named == {"gated": ("scheduling gates",), "near": (unknown,), "apart": (unknown,)}
+    found = by_name(played(NODES, pods=pods, namespaces=[{"metadata": {"name": "default", "labels": {}}}]))
+    assert [pod.admitted.not_modelled for pod in found.values()] == [("scheduling gates",), (), ()]

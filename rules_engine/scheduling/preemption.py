@@ -90,9 +90,7 @@ class Preemption:
         Raises CostExceeded.
         """
         lower = sorted(priority for priority in self._having if priority < pod.priority)
-        candidates = self._sufficient(pod, lower[-1]) if lower else 0
-        if candidates:
-            candidates &= self._with_pods(lower)
+        candidates = self._sufficient(pod, lower[-1]) & self._with_pods(lower) if lower else 0
         if not candidates:
             return None
         scheduling = self._scheduler.answer(pod.requirements)

@@ -39,3 +39,10 @@ def is_rdma(resource: str) -> bool:
 def is_mig(resource: str) -> bool:
     """Return True for the name of a MIG device's resource."""
     return resource.startswith("nvidia.com/mig-")
+
+
+def short_name(resource: str) -> str:
+    """Return a name without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
+    if not resource.startswith("nvidia.com/"):
+        return resource
+    return resource.removeprefix("nvidia.com/").removeprefix("mig-")

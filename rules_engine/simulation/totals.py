@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from rules_engine.model.durations import UNITS
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.mig_profiles import card_share
 from rules_engine.model.quantity import NANOS
@@ -12,9 +13,6 @@ from rules_engine.model.rules import RuleId
 from rules_engine.model.simulation import Milliseconds
 from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
 from rules_engine.simulation.usage import Fragmentation, bound_pods, curve, intervals, run_time, span
-
-HOUR = 3_600_000
-"""Milliseconds of an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +273,7 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
         times[id(pod.admitted)] += max(end - start, 0)
     requested = given = lost = short = Fraction()
     for admitted in _admitted(bound):
-        hours = Fraction(times[id(admitted)], HOUR)
+        hours = Fraction(times[id(admitted)], UNITS["h"])
         wanted, held = cards(admitted.requested), cards(admitted.given)
         requested += hours * wanted
         given += hours * held
@@ -284,7 +282,7 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     allocatable: Counter[str] = Counter()
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
-    capacity = cards(allocatable) * Fraction(span(record), HOUR)
+    capacity = cards(allocatable) * Fraction(span(record), UNITS["h"])
     return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short)
 
 

@@ -19,14 +19,12 @@ from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
+from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.json.edits import Edits, merged
 from rules_engine.model.pod import ANNOTATIONS
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import Mode, RuleId
 from rules_engine.model.source import Field
-
-NVIDIA_PREFIX = "nvidia.com/"
-MIG_PREFIX = "mig-"
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
@@ -360,10 +358,3 @@ class _LadderRun:
         ]
         new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
         return {key: ",".join([present, *new] if present else new)}
-
-
-def short_name(resource: str) -> str:
-    """Shorten a resource for the annotation: without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
-    if not resource.startswith(NVIDIA_PREFIX):
-        return resource
-    return resource.removeprefix(NVIDIA_PREFIX).removeprefix(MIG_PREFIX)

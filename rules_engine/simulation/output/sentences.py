@@ -5,18 +5,14 @@ from fractions import Fraction
 from itertools import pairwise
 
 from rules_engine.model import wording
-from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.mig_profiles import MIG_RESOURCE
+from rules_engine.model.durations import UNITS
+from rules_engine.model.gpu_resources import is_gpu, short_name
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.simulation import Milliseconds, Simulation
 from rules_engine.model.wording import counted
 from rules_engine.simulation.comparison import Better, Unit, Value
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.totals import Totals, waited
-
-UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-
-NVIDIA = "nvidia.com/"
 
 PROMISES: Mapping[Better, str] = {
     Better.HIGHER: "higher is better",
@@ -27,7 +23,7 @@ PROMISES: Mapping[Better, str] = {
 
 def duration(time: Milliseconds) -> str:
     """Return a time with its two largest units, such as 1h30m or 45s."""
-    for (unit, length), (smaller, part) in pairwise(UNITS):
+    for (unit, length), (smaller, part) in pairwise(UNITS.items()):
         if time >= length:
             rest = time % length // part
             return f"{time // length}{unit}" + (f"{rest}{smaller}" if rest else "")
@@ -56,11 +52,6 @@ def hours(number: Fraction) -> str:
     return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"
 
 
-def short(resource: str) -> str:
-    """Return the name of a resource as annotations of ladders have it: 1g.10gb for nvidia.com/mig-1g.10gb."""
-    return resource.removeprefix(MIG_RESOURCE) if resource.startswith(MIG_RESOURCE) else resource.removeprefix(NVIDIA)
-
-
 def amount(resource: str, nanos: int) -> str:
     """Return an amount: devices as a number, all else as Kubernetes writes it."""
     return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.amount(resource, nanos)
@@ -70,7 +61,7 @@ def devices(amounts: Amounts) -> str:
     """Return the GPUs in amounts, or without GPUs all of them."""
     gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
     chosen = gpus or {name: held for name, held in amounts.items() if held}
-    return ", ".join(f"{amount(name, held)} × {short(name)}" for name, held in sorted(chosen.items())) or "nothing"
+    return ", ".join(f"{amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())) or "nothing"
 
 
 def request(pod: PodRecord) -> str:

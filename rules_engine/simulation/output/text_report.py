@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.text import Text
 
 from rules_engine.model.excerpt import visible
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu, short_name
 from rules_engine.model.wording import counted
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Verdict
@@ -106,7 +106,7 @@ class _TextReport(TextReport):
             ("RESOURCE", "CAPACITY", "MEAN", "PEAK", "END", "FRAGMENTED"),
             [
                 (
-                    sentences.short(name),
+                    short_name(name),
                     sentences.amount(name, use.capacity),
                     bar(use),
                     sentences.amount(name, use.peak),
@@ -116,7 +116,7 @@ class _TextReport(TextReport):
                 for name, use in resources.items()
             ],
         )
-        curves = {sentences.short(name): use for name, use in resources.items() if is_gpu(name) and use.capacity}
+        curves = {short_name(name): use for name, use in resources.items() if is_gpu(name) and use.capacity}
         width = max(map(len, curves), default=0)
         for name, use in curves.items():
             end = sentences.duration(result.totals.time)
@@ -129,7 +129,7 @@ class _TextReport(TextReport):
         self._section("Falls", counted(result.totals.fell, "pod"))
         rows = [
             (
-                f"{sentences.short(fall.requested)} → {sentences.short(fall.given)}",
+                f"{short_name(fall.requested)} → {short_name(fall.given)}",
                 f"{fall.pods:,}",
                 f"{fall.devices:,}",
                 fall.rule,
@@ -250,7 +250,7 @@ def _use_rows(node: NodeUse) -> Iterable[Sequence[str]]:
         first = ("", "") if index else (node.node, f"{node.pods:,}")
         yield (
             *first,
-            sentences.short(name),
+            short_name(name),
             sentences.amount(name, use.capacity),
             bar(use),
             sentences.amount(name, use.peak),

@@ -26,7 +26,10 @@ from rules_engine.model.simulation import (
     Strategy,
 )
 from rules_engine.model.source import Location
+from rules_engine.simulation.play import play
 from tests.support.loading import codes, load_text, rule
+
+RULES = read_rules([]).rule_set
 
 # The example of the design.
 TEN_PODS = """\
@@ -380,6 +383,15 @@ def test_the_cluster_may_be_the_output_of_kubectl(folder: Path) -> None:
     assert [pod.object_name.name for pod in simulation.objects.pods] == ["a"]
     written: Any = simulation.arrivals[0].groups[0].pod["spec"]
     assert written["priority"] == 3
+
+
+def test_a_node_takes_as_many_pods_as_its_allocatable_says(folder: Path) -> None:
+    arrivals = "[{count: 3, pod: {metadata: {name: p}, spec: {containers: [{name: c}]}}}]"
+
+    record = play(sound(folder, scenario(arrivals, cluster="{nodes: [{name: w, allocatable: {pods: 2}}]}")), RULES, "")
+
+    assert [pod.node for pod in record.pods] == ["w", "w", ""]
+    assert record.pods[2].message == "0/1 nodes are available: 1 Too many pods."
 
 
 def test_a_given_cluster_replaces_that_of_the_scenario(folder: Path) -> None:

@@ -123,6 +123,16 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         raise click.FileError(str(file), error.strerror) from None
 
 
+def check_writable(file: Path | None) -> None:
+    """Raise FileError if a file cannot be opened for output: before work that would be lost. It is not created."""
+    if file is None or (os.access(file, os.W_OK) and not file.is_dir()):
+        return
+    folder = file.parent
+    if os.access(file, os.F_OK) or not (os.access(folder, os.W_OK) and folder.is_dir()):
+        with opened(file):  # which fails, and says why
+            pass
+
+
 def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:
     """Return JSON for a stream, by default standard output.
 

@@ -20,13 +20,16 @@ from rules_engine.cli.options import (
     rules_option,
     targets_option,
 )
-from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, examples, json_text, opened
+from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, check_writable, examples, json_text, opened
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_files import RuleFiles
     from rules_engine.model.simulation import Simulation
     from rules_engine.simulation.answer import Answer
     from rules_engine.simulation.record import Record
+
+MAX_SEED = 2**63 - 1
+"""Largest seed, as in the schema of Simulation: it fits into 64 bits."""
 
 Progress = Callable[[int, int], None]
 """A function that gets the number of pods that are done, and of all."""
@@ -64,7 +67,7 @@ Progress = Callable[[int, int], None]
 @cluster_option(". Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=click.IntRange(0, MAX_SEED),
     metavar="NUMBER",
     help="Seed of random times and of ties. Default: the Simulation's.",
 )
@@ -102,6 +105,8 @@ def simulate(
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")
     simulation, files = _read(file, cluster, sets.values())
+    for target in targets:
+        check_writable(target.file)
     options = simulation.scheduler
     if scoring is not None:
         options = replace(options, scoring=type(options.scoring)(scoring))

@@ -168,11 +168,21 @@ def test_each_format_can_go_to_a_file(folder: Path) -> None:
     assert (folder / "html.out").read_text().startswith("<!doctype html>")
 
 
-def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
-    result = simulate("--output", "html=absent/answer.html")
+@pytest.mark.parametrize("target", ["absent/answer.html", "load.yaml/answer.html", "folder"])
+def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_played(target: str, folder: Path) -> None:
+    (folder / "folder").mkdir()
+    result = simulate("--output", "text", "--output", f"html={target}")
 
-    assert result.exit_code == 1
-    assert "absent/answer.html" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Could not open file '{target}': " in result.stderr
+
+
+def test_seeds_have_the_same_bound_in_the_document_and_as_an_option(folder: Path) -> None:
+    most = 2**63 - 1
+    write(folder, {"load.yaml": load(seed=str(most))})
+
+    assert document()["seed"] == document("--seed", str(most))["seed"] == most
+    assert simulate("--seed", str(most + 1)).exit_code == 2
 
 
 def test_what_is_not_modelled_is_printed(folder: Path) -> None:

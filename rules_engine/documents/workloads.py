@@ -309,7 +309,8 @@ class _Counts:
             return None
         value = manifest_json(node)
         if not isinstance(value, int) or isinstance(value, bool):
-            message = f"{name} must be a whole number, not {kind_of(value)}"
+            given = value if isinstance(value, float) else kind_of(value)
+            message = f"{name} must be a whole number, not {given}"
             self._diagnostics.error(Code.WRONG_TYPE, message, node.location, node.length)
             return None
         if value < 0:

@@ -501,7 +501,7 @@ ARRIVAL_PROBLEMS = [
     ),
     (
         "{workload: {kind: Deployment, spec: {replicas: 1.5, template: T}}}",
-        "replicas must be a whole number, not a number [wrong-type]",
+        "replicas must be a whole number, not 1.5 [wrong-type]",
     ),
     ("{namespace: b, pod: NAMED}", "Pod/one has namespace a, not b [conflicting-fields]"),
     (

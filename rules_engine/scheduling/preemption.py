@@ -7,9 +7,9 @@ candidates are not a random sample.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.scheduling.amounts import PODS, FreeAmounts
 from rules_engine.scheduling.choice import Choice
 from rules_engine.scheduling.requirements import Requirements
@@ -90,7 +90,9 @@ class Preemption:
         Raises CostExceeded.
         """
         lower = sorted(priority for priority in self._having if priority < pod.priority)
-        candidates = self._sufficient(pod, lower[-1]) & self._with_pods(lower) if lower else 0
+        if not lower:
+            return None
+        candidates = self._sufficient(pod, lower[-1]) & union([self._having[priority] for priority in lower])
         if not candidates:
             return None
         scheduling = self._scheduler.answer(pod.requirements)
@@ -109,13 +111,6 @@ class Preemption:
         best = min(keys.values())
         chosen = self._choice.lowest(name, node_set([number for number, key in keys.items() if key == best]))
         return Bound(chosen, found[chosen])
-
-    def _with_pods(self, priorities: Iterable[int]) -> NodeSet:
-        """Return the nodes that have a pod of one of these priorities."""
-        found = 0
-        for priority in priorities:
-            found |= self._having[priority]
-        return found
 
     def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
         """Return those of some nodes where the highest priority of a victim is the lowest.
@@ -255,8 +250,5 @@ def _needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
     """
     if pod.affinity:
         return scheduling.every
-    found = 0
-    for name in (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY):
-        for nodes in scheduling.excluded.get(name, {}).values():
-            found |= nodes
-    return found
+    filters = (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
+    return union([nodes for name in filters for nodes in scheduling.excluded.get(name, {}).values()])

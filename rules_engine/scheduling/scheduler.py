@@ -10,7 +10,7 @@ from heapq import nlargest
 from typing import Final
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import NodeSet, placed_index_of, selected_nodes
+from rules_engine.evaluation.nodes import NodeSet, node_set, placed_index_of, selected_nodes, union
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import Object, mapping, strings, text
@@ -232,11 +232,7 @@ class Scheduler:
         )
 
     def _named(self, names: Iterable[str]) -> NodeSet:
-        found = 0
-        for name in names:
-            if name in self._numbers:
-                found |= 1 << self._numbers[name]
-        return found
+        return node_set([self._numbers[name] for name in names if name in self._numbers])
 
     def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
         """Return the nodes without enough of each resource that the pod requests; `pods`: those that are full."""
@@ -274,12 +270,8 @@ def _reason(resource: str) -> str:
 
 def _others(excluded: Mapping[Filter, Excluded]) -> NodeSet:
     """Return the nodes that another filter than NodeResourcesFit excludes."""
-    found = 0
-    for name, reasons in excluded.items():
-        if name is not Filter.NODE_RESOURCES_FIT:
-            for nodes in reasons.values():
-                found |= nodes
-    return found
+    others = [reasons for name, reasons in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
+    return union([nodes for reasons in others for nodes in reasons.values()])
 
 
 def _waiting_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.evaluation.nodes import NodeSet, numbers_of, union
 from rules_engine.model.cluster import Taint
 from rules_engine.scheduling.reasons import (
     NO_AFFINE_POD,
@@ -63,11 +63,7 @@ class Scheduling:
     @cached_property
     def passing(self) -> NodeSet:
         """The nodes that pass all filters."""
-        found = self.every
-        for reasons in self.excluded.values():
-            for nodes in reasons.values():
-                found &= ~nodes
-        return found
+        return self.every & ~union([nodes for reasons in self.excluded.values() for nodes in reasons.values()])
 
     @property
     def feasible(self) -> int:

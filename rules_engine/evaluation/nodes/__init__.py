@@ -1,7 +1,7 @@
 """The cluster's nodes, indexed: a query reads classes of equal nodes, not every node."""
 
 from rules_engine.evaluation.nodes.capacity import Capacity
-from rules_engine.evaluation.nodes.groups import NodeSet, node_set, numbers_of
+from rules_engine.evaluation.nodes.groups import NodeSet, node_set, numbers_of, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex, capacity_of, index_of, placed_index_of
 from rules_engine.evaluation.nodes.places import NO_LABEL, REPELLING, Label
 from rules_engine.evaluation.nodes.query import ABSENT, Demand, NodeFilter, NodeQuery, NodeRequirement, Offered
@@ -28,4 +28,5 @@ __all__ = [
     "numbers_of",
     "placed_index_of",
     "selected_nodes",
+    "union",
 ]

@@ -6,6 +6,8 @@ An index gives each node a number. A set of nodes is an int, whose bit n stands 
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from rules_engine.model.cluster import Node
@@ -20,6 +22,11 @@ Move: TypeAlias = tuple[int, Node | None, Node | None]
 """A node's number, and the node before and after; None where it does not exist."""
 
 K = TypeVar("K", bound=Hashable)
+
+
+def union(sets: Iterable[NodeSet]) -> NodeSet:
+    """Return the nodes that are in one of some sets."""
+    return reduce(or_, sets, 0)
 
 
 def node_set(numbers: Sequence[int]) -> NodeSet:

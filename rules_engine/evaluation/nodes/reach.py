@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes.groups import NodeSet
+from rules_engine.evaluation.nodes.groups import NodeSet, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex
 from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
 from rules_engine.model.cluster import Taint
@@ -118,10 +118,7 @@ class _Search:
 
 
 def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
-    found = 0
-    for value in values:
-        found |= label.values[value]
-    return found
+    return union([label.values[value] for value in values])
 
 
 class Tolerated:
@@ -183,7 +180,4 @@ class _Numbers:
         return self._from_start[rounded] | self._between(first, rounded * STRIDE)
 
     def _between(self, first: int, end: int) -> NodeSet:
-        found = 0
-        for key in self._keys[first:end]:
-            found |= self._values[key]
-        return found
+        return union([self._values[key] for key in self._keys[first:end]])

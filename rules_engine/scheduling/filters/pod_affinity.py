@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.evaluation.nodes import NodeSet, union
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import EMPTY, LabelSelector
 from rules_engine.scheduling.filters.bound_pods import BoundPods, LabelGroup
@@ -166,16 +166,10 @@ def unaffine(
 
 def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies) -> NodeSet:
     """Return the nodes that the pod's required anti-affinity excludes."""
-    found = 0
-    for term in pod.anti_affinity:
-        found |= Affine((term,), namespaces).nodes(pods, topologies, term.topology_key)
-    return found
+    return union(Affine((term,), namespaces).nodes(pods, topologies, term.topology_key) for term in pod.anti_affinity)
 
 
 def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
     """Return the nodes that the required anti-affinity of bound pods excludes."""
-    found = 0
-    for term in terms.matching(pod.labels):
-        if namespaces.includes(term, pod.namespace):
-            found |= terms.near(term)
-    return found
+    matching = terms.matching(pod.labels)
+    return union(terms.near(term) for term in matching if namespaces.includes(term, pod.namespace))

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.evaluation.nodes import NodeSet, union
 from rules_engine.scheduling.filters.topologies import Topologies
 
 K = TypeVar("K", bound=Hashable)
@@ -50,10 +50,7 @@ class _Sums(Generic[K]):
     @property
     def nodes(self) -> NodeSet:
         """The nodes of the places whose sum is not zero."""
-        found = 0
-        for nodes in self.by_sum.values():
-            found |= nodes
-        return found
+        return union(self.by_sum.values())
 
 
 class PodsByNode(_Sums[int]):
@@ -93,8 +90,4 @@ class Domains(_Sums[str]):
 
     def above(self, count: int) -> NodeSet:
         """Return the nodes of the domains with higher sums; `count` is not negative."""
-        found = 0
-        for total, nodes in self.by_sum.items():
-            if total > count:
-                found |= nodes
-        return found
+        return union([nodes for total, nodes in self.by_sum.items() if total > count])

@@ -231,7 +231,7 @@ def _report_after(node: Node | None, at: int, until: int | None, diagnostics: Di
 
 
 def _duration(node: Node | None, diagnostics: Diagnostics) -> Milliseconds | None:
-    """Read a duration; None if it is absent, or with a problem if it is none."""
+    """Read a duration; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, ScalarNode):
         return None
     try:
@@ -242,7 +242,7 @@ def _duration(node: Node | None, diagnostics: Diagnostics) -> Milliseconds | Non
 
 
 def _distribution(node: Node | None, diagnostics: Diagnostics) -> Distribution | None:
-    """Read a duration or a distribution; None if it is absent or, with a problem, if it is none."""
+    """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, MapNode):
         fixed = _duration(node, diagnostics)
         return None if fixed is None else Distribution(least=fixed, most=fixed)

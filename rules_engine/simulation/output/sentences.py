@@ -14,7 +14,7 @@ from rules_engine.simulation.comparison import Better, Unit, Value
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.totals import Totals, waited
 
-PROMISES: Mapping[Better, str] = {
+DIRECTIONS: Mapping[Better, str] = {
     Better.HIGHER: "higher is better",
     Better.LOWER: "lower is better",
     Better.NEITHER: "",
@@ -87,7 +87,7 @@ def waiting_time(pod: PodRecord, record: Record) -> str:
     return "" if time is None else duration(time)
 
 
-def fate(pod: PodRecord) -> str:
+def pod_state(pod: PodRecord) -> str:
     """Return the state of a pod, with what ended it."""
     if not pod.by:
         return pod.state.value

@@ -174,7 +174,7 @@ class _TextReport(TextReport):
                     (
                         sentences.full_name(pod),
                         sentences.request(pod),
-                        sentences.fate(pod),
+                        sentences.pod_state(pod),
                         pod.node,
                         sentences.duration(max(pod.arrived, 0)),
                         sentences.waiting_time(pod, record),
@@ -225,7 +225,7 @@ class _TextReport(TextReport):
                 unit = each.metric.unit
                 old, new = (sentences.value(found, unit) for found in (each.values[0], each.values[index + 1]))
                 rows.append(
-                    (each.metric.title, old, new, each.verdicts[index].value, sentences.PROMISES[each.metric.better])
+                    (each.metric.title, old, new, each.verdicts[index].value, sentences.DIRECTIONS[each.metric.better])
                 )
                 verdicts.append(each.verdicts[index])
             heads = _heads(first, other)

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 """Largest seed, as in the schema of Simulation: it fits into 64 bits."""
 
-Progress = Callable[[int, int], None]
-"""A function that gets the number of pods that are done, and of all."""
-
 
 @click.command(
     cls=Command,

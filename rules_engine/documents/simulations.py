@@ -141,7 +141,6 @@ class _Arrivals:
                 every=every or Distribution(),
                 count=count,
                 run_for=run_for,
-                location=place.location,
             )
         )
 
@@ -221,7 +220,7 @@ def _events(
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
             diagnostics.error(Code.UNKNOWN_NODE, message, written.location, written.length)
         becomes = NodeState(text(line, "becomes", NodeState.READY.value))
-        yield NodeEvent(at=at, node=name, becomes=becomes, location=line.location)
+        yield NodeEvent(at=at, node=name, becomes=becomes)
 
 
 def _report_after(node: Node | None, at: int, until: int | None, diagnostics: Diagnostics) -> None:

@@ -70,7 +70,6 @@ class Arrival:
     every: Distribution = Distribution()
     count: int = 1
     run_for: Distribution | None = None
-    location: Location
 
 
 class NodeState(StrEnum):
@@ -90,7 +89,6 @@ class NodeEvent:
     at: Milliseconds
     node: str
     becomes: NodeState
-    location: Location
 
 
 class Strategy(StrEnum):

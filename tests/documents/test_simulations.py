@@ -111,14 +111,13 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
     assert [node.name for node in simulation.cluster.nodes] == ["gpu-sim-cluster-worker"]
     assert [node.name for node in simulation.objects.nodes] == ["gpu-sim-cluster-worker"]
     pods, job = simulation.arrivals
-    assert (pods.title, pods.namespace, pods.at, pods.every, pods.count, pods.run_for, pods.location) == (
+    assert (pods.title, pods.namespace, pods.at, pods.every, pods.count, pods.run_for) == (
         "Pod/gpu-test",
         "default",
         0,
         Distribution(least=1000, most=1000),
         10,
         Distribution(least=60_000, most=60_000),
-        Location(file, 8, 38),
     )
     assert pods.groups == (
         PodGroup(
@@ -150,7 +149,6 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
             at=45_000,
             node="gpu-sim-cluster-worker",
             becomes=NodeState.NOT_READY,
-            location=Location(file, 10, 12),
         ),
     )
     assert (simulation.until, simulation.running_for, simulation.scheduler) == (7_200_000, None, SchedulerOptions())

@@ -15,7 +15,6 @@ from rules_engine.simulation.output.timelines import LANE, WIDTH, Timeline, area
 from rules_engine.simulation.record import PodRecord, Record, State
 from tests.support.simulation_records import (
     GPU,
-    HERE,
     HOUR,
     MESSAGE,
     MINUTE,
@@ -174,7 +173,7 @@ def test_markup_and_control_characters_are_escaped() -> None:
         recorded_pod(evil, admitted_pod({evil: 1}), node=evil),
         recorded_pod("w", ONE, message=evil),
     ]
-    change = NodeEvent(at=0, node=evil, becomes=NodeState.READY, location=HERE)
+    change = NodeEvent(at=0, node=evil, becomes=NodeState.READY)
     load = simulation([evil], name=evil)
     found = record(
         [recorded_node(evil, gpu=1)], pods, 9, rules=evil, notices=(evil,), changes=(change,), simulation=load

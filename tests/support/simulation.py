@@ -71,7 +71,6 @@ def load(
         groups=(group,),
         every=every if isinstance(every, Distribution) else always(every),
         run_for=always(run_for) if isinstance(run_for, int) else run_for,
-        location=HERE,
         **members,
     )
 
@@ -86,7 +85,7 @@ def template(gpus: int | str = 1, requests: Mapping[str, str] | None = None, **s
 
 
 def at(moment: Milliseconds, node: str, becomes: NodeState) -> NodeEvent:
-    return NodeEvent(at=moment, node=node, becomes=becomes, location=HERE)
+    return NodeEvent(at=moment, node=node, becomes=becomes)
 
 
 def simulation(

@@ -56,7 +56,7 @@ def recorded_pod(name: str, what: AdmittedPod, **fields: Any) -> PodRecord:
 
 
 def simulation(arrivals: Iterable[str] = ("Pod/train",), **fields: Any) -> Simulation:
-    made = tuple(Arrival(title=title, namespace="ml", groups=(), location=HERE) for title in arrivals)
+    made = tuple(Arrival(title=title, namespace="ml", groups=()) for title in arrivals)
     objects = ClusterObjects({}, now=datetime(2026, 11, 23, tzinfo=UTC))
     values: dict[str, Any] = {"name": "load", "seed": 1, "arrivals": made, **fields}
     return Simulation(location=HERE, cluster=Cluster(), objects=objects, **values)
@@ -91,6 +91,6 @@ def whole_record(**fields: Any) -> Record:
         recorded_pod("greedy", denied, arrival=1, arrived=4 * MINUTE, state=State.DENIED),
     ]
     nodes = [recorded_node("a", gpu=4, cpu=16, memory="64Gi"), recorded_node("b", gpu=4, cpu=16, memory="64Gi")]
-    changes = (NodeEvent(at=30 * MINUTE, node="b", becomes=NodeState.DRAINED, location=HERE),)
+    changes = (NodeEvent(at=30 * MINUTE, node="b", becomes=NodeState.DRAINED),)
     values = {"simulation": simulation(("Job/train", "Deployment/web")), "changes": changes, **fields}
     return record(nodes, pods, 2 * HOUR, **values)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.simulation.play import play
-from rules_engine.simulation.record import PodRecord
+from rules_engine.simulation.record import PodRecord, Record
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.laws import law
 from tests.support.naive_simulation import NaiveSimulation
@@ -85,6 +85,23 @@ def test_the_same_seed_gives_the_same_record(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
     assert play(drawn, rule_set, "rules").pods == play(drawn, rule_set, "rules").pods
+
+
+@law
+@given(SEEDS)
+def test_a_pod_has_the_same_run_time_under_other_rules(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
+    drawn = generator.draw()
+    one, other = (run_times(play(drawn, rule_set, "rules")) for rule_set in (NO_RULES, generator.rules()))
+    assert {**other, **one} == {**one, **other}
+
+
+def run_times(record: Record) -> dict[str, int]:
+    return {
+        f"{found.namespace}/{found.name}": found.ended - found.bound
+        for found in record.pods
+        if found.state == "Succeeded" and found.ended is not None and found.bound is not None
+    }
 
 
 @law

@@ -26,6 +26,9 @@ CACHED_PRIORITIES = 16
 """Priorities for which the amounts that nodes have free without the pods up to them are cached: 0.4 MB each for a
 resource, with 5,000 nodes. Clusters have a few PriorityClasses."""
 
+CACHED_PODS = 16
+"""Pods for which the victims on nodes are cached, as long as the nodes do not change: some 100 bytes for a node."""
+
 _LEAST_PRIORITY = -(2**31)
 
 Key = tuple[int, int, int, int]
@@ -46,6 +49,8 @@ class Preemption:
         """The nodes with pods of a priority."""
         self._free: dict[int, dict[str, FreeAmounts]] = {}
         """Free amounts of nodes without their pods up to a priority, by resource; the last used one at the end."""
+        self._cached: dict[int, tuple[SchedulablePod, dict[int, tuple[BoundPod, ...]]]] = {}
+        """The victims for a pod by node, where resources alone decide. By the identity of the pod, which is kept."""
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node."""
@@ -68,6 +73,7 @@ class Preemption:
     def forget(self) -> None:
         """Drop what is cached, since the allocatable amounts of a node have changed."""
         self._free.clear()
+        self._cached.clear()
 
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod, if it `preempts` without the pods of lower priority."""
@@ -100,8 +106,12 @@ class Preemption:
         other_filters = _needing_all_filters(pod.requirements, scheduling)
         found = {}
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
+            cached = self._cached_for(pod)
             for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
-                found[number] = self._victims(pod, number)
+                victims = cached.get(number)
+                if victims is None:
+                    victims = cached[number] = self._victims(pod, number)
+                found[number] = victims
         for number in numbers_of(self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS)):
             if victims := self._dry_run(pod, number):
                 found[number] = victims
@@ -111,6 +121,14 @@ class Preemption:
         best = min(keys.values())
         chosen = self._choice.lowest(name, node_set([number for number, key in keys.items() if key == best]))
         return Bound(chosen, found[chosen])
+
+    def _cached_for(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
+        found = self._cached.get(id(pod))
+        if found is None:
+            if len(self._cached) >= CACHED_PODS:
+                del self._cached[next(iter(self._cached))]
+            found = self._cached[id(pod)] = (pod, {})
+        return found[1]
 
     def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
         """Return those of some nodes where the highest priority of a victim is the lowest.
@@ -189,6 +207,8 @@ class Preemption:
                 scheduler.bind(number, other.pod.requirements)
 
     def _changed(self, pod: BoundPod, sign: int) -> None:
+        for _, cached in self._cached.values():
+            cached.pop(pod.node, None)
         for priority, by_resource in self._free.items():
             if pod.pod.priority > priority:
                 for resource, amount in pod.pod.amounts:

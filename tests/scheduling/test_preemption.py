@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.preemption import CACHED_PRIORITIES, MAX_DRY_RUNS
+from rules_engine.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
 from tests.support.clusters import Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
@@ -248,3 +248,21 @@ def test_a_cordon_keeps_what_is_known_of_amounts() -> None:
     (cordoned,) = ClusterObjects({"Node": [node("n0", allocatable={GPU: "1"}, unschedulable=True)]}, now=NOW).view.nodes
     subject.change_node(0, cordoned)
     assert subject.schedule("default/p", high, 9) == Bound(1, (bound[1],))
+
+
+def test_equal_pods_that_preempt_one_after_the_other_have_other_victims() -> None:
+    subject = cycle([node("n", allocatable={GPU: "2"})])
+    low, high = (SchedulablePod.of(_gpus("p", 1, priority=priority)) for priority in (1, 9))
+    bound = [BoundPod(f"default/low-{number}", low, 0, number) for number in range(2)]
+    for one in bound:
+        subject.bind(one)
+    assert subject.schedule("default/first", high, 9) == Bound(0, (bound[1],))
+    assert subject.schedule("default/second", high, 9) == Bound(0, (bound[0],))
+
+
+def test_more_pods_than_are_cached_change_no_answer() -> None:
+    subject, pods = _full(*range(CACHED_PODS + 2))
+    for number, victim in enumerate(pods):
+        found = subject.schedule(f"high-{number}", SchedulablePod.of(_gpus("high", 1, priority=99 + number)), 10)
+        assert found is not None
+        assert [other.name for other in found.victims] == [victim.name]

@@ -54,15 +54,21 @@ def _later(pod: PodRecord) -> str:
 
 
 def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
-    """Play the load of a scenario with the packaged rules. Raises ValueError if it cannot be read."""
+    """Play the load of a scenario with the packaged rules.
+
+    Raises ValueError if it cannot be read, and KeyboardInterrupt.
+    """
     file = folder / f"{load.simulation}.yaml"
     simulation, problems, _ = load_simulation(file, None)
     files = read_some_rules((DEFAULT_RULES,))
     if simulation is None or has_errors((*problems, *files.rule_problems)):
         raise ValueError(f"{file} cannot be simulated: {'; '.join(problem.message for problem in problems)}")
-    pods = play(simulation, files.rule_set, DEFAULT_RULES.name).pods
-    last = play(replace(simulation, until=None), files.rule_set, DEFAULT_RULES.name).pods
-    result = Played(load=load, pods=pods, last=last, wrong=())
+    first, last = (
+        play(found, files.rule_set, DEFAULT_RULES.name) for found in (simulation, replace(simulation, until=None))
+    )
+    if first.interrupted or last.interrupted:
+        raise KeyboardInterrupt
+    result = Played(load=load, pods=first.pods, last=last.pods, wrong=())
     return replace(result, wrong=tuple(_differences(scenario, result)))
 
 

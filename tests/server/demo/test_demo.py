@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
+from rules_engine.simulation.play import play
+from server.demo import simulated
 from server.demo.run import DemoError, Server, admit, patched, run, running, show_load
 from server.demo.scenarios import SCENARIOS, Load, Scenario
 from server.demo.simulated import PACKAGED, played
@@ -280,3 +282,12 @@ def test_a_patch_inserts_into_lists_and_may_be_impossible() -> None:
         patched(document, [{"op": "replace", "path": "/b", "value": 1}])
     with pytest.raises(ValueError, match="unknown operation: move"):
         patched(document, [{"op": "move", "path": "/a", "from": "/b"}])
+
+
+def test_an_interrupted_simulation_interrupts_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: Any) -> Any:
+        return replace(play(*given), interrupted=True)
+
+    monkeypatch.setattr(simulated, "play", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        played(TEN, load())

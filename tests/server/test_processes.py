@@ -375,6 +375,9 @@ def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, numb
     process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
     try:
         with pipe.open("wb"):  # blocks until the server opens it, which then waits for text
+            stat = Path(f"/proc/{process.pid}/stat")
+            # A signal between opening and waiting would only be noticed after text.
+            until(lambda: " S " in stat.read_text(), "a server that waits")
             process.send_signal(number)
             _, output = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, output) == (0, b"")

@@ -227,7 +227,6 @@ def test_a_denial_that_gpuinjector_missed_is_not_pinned(tmp_path: Path) -> None:
     assert [case for case in cases if "is denied" in case] == ["more cpu than the total in default is denied"]
 
 
-@pytest.mark.no_cover
 def test_many_entries_are_divided_among_tests_that_can_be_read(tmp_path: Path) -> None:
     entries = {f"ns-{n}": {"V100": {GPU: {**items(cpu=(4, "")), "annotations": {f"a-{n}": "b"}}}} for n in range(700)}
     text = json.dumps({"resourceMap": V100["resourceMap"], "namespaceResourceMap": entries})

@@ -267,7 +267,6 @@ def test_the_saved_parser_is_that_of_the_grammar() -> None:
     assert found[:32] == parser.digest(parser.grammar_folder(), found[32:])
 
 
-@pytest.mark.no_cover
 def test_the_saved_parser_is_the_one_that_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written = (Path(__file__).parent / "true_expressions.txt").read_text().splitlines()
     # Each with half of itself: most halves are syntax errors.

@@ -27,7 +27,7 @@ SECONDS, MEMORY_MIB = 60, 1024
 GPU = "nvidia.com/gpu"
 LARGE, MIDDLE, SMALL = (f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb"))
 OFFERED: tuple[dict[str, int], ...] = ({GPU: 8}, {LARGE: 8, SMALL: 8}, {MIDDLE: 24}, {})
-"""What every fourth node offers besides 96 cpus and a terabyte."""
+"""Devices of every fourth node, besides 96 cpus and a terabyte of memory."""
 
 WORKLOADS = 500
 PODS_OF_JOB = 4
@@ -38,7 +38,7 @@ HOURS = 6
 """The time in which all pods arrive, on average: more GPUs are requested in it than there are."""
 
 REQUESTED = (GPU, GPU, SMALL, MIDDLE, LARGE, "nvidia.com/mig-3g.30gb")
-"""What workloads request in turn; no node offers the last one."""
+"""Resources that workloads request in turn; no node offers the last one."""
 
 
 def pod(workload: int) -> dict[str, Any]:

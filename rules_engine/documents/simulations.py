@@ -183,7 +183,7 @@ class _Names:
         self._numbers: dict[_Key, list[tuple[int, str]]] = {}
         """The numbers of single objects by the name before the number."""
         self._several: dict[_Key, tuple[int, str]] = {}
-        """How many objects have this name and a number."""
+        """The number of objects with this name and a number."""
 
     def take(self, key: _Key, count: int, where: str) -> tuple[str, str] | None:
         """Take a name, or `count` of them with numbers; return one that is taken already, with its place."""

@@ -35,7 +35,7 @@ class Fall(Struct, frozen=True):
 
 
 class AdmittedPod(Struct, frozen=True, kw_only=True):
-    """What pods of one template with equal decisions requested and were given: effective requests.
+    """Effective requests of pods of one template with equal decisions, as submitted and as admitted.
 
     `message` is that of the denial, "" if they were allowed, and `denied_by` the rule.
     """

@@ -102,7 +102,7 @@ class PodsWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a simulation amounts to."""
+    """Totals of a simulation."""
 
     time: Milliseconds
     pods: int

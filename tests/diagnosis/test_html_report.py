@@ -2,47 +2,14 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
 from rules_engine.diagnosis.output.html_report import MAX_GROUP_NODES, MAX_ROWS, bar, html_report
 from rules_engine.diagnosis.report import Absent, Amounts, Report
 from rules_engine.model.finding import ObjectName, Remedy
+from tests.support.html_pages import Page
 from tests.support.reports import empty_report, group, pod_name, reported_finding, reported_node, whole_report
-
-VOID = {"meta", "br", "link", "img"}
-
-
-class Page(HTMLParser):
-    """The elements of a page, and its text without style and markup."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words += data.split()
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
-
-    def having(self, css_class: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.elements if css_class in (attributes.get("class") or "").split()]
 
 
 def page(report: Report) -> Page:

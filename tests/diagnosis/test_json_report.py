@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from rules_engine.diagnosis.output.json_report import json_report
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
+from tests.support.output_schemas import objects_of
 from tests.support.reports import empty_report, pod_name, reported_node, whole_report
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "doctor.json").read_text())
@@ -31,13 +32,6 @@ def document(report: Report) -> Any:
 def test_every_report_matches_the_schema(report: Report) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(report))] == []
-
-
-def objects_of(schema: Any) -> list[Any]:
-    """Return every schema of an object with fixed members."""
-    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    found = [each for below in inner for each in objects_of(below)]
-    return [schema, *found] if isinstance(schema, dict) and "required" in schema else found
 
 
 def test_every_member_is_described_and_required() -> None:

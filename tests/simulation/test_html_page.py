@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
-from html.parser import HTMLParser
 
 import pytest
 
@@ -13,6 +12,7 @@ from rules_engine.simulation.answer import answer
 from rules_engine.simulation.output.html_page import MAX_BARS, MAX_NODES, MAX_ROWS, html_page
 from rules_engine.simulation.output.timelines import LANE, WIDTH, Timeline, area, timelines
 from rules_engine.simulation.record import PodRecord, Record, State
+from tests.support.html_pages import Page
 from tests.support.simulation_records import (
     GPU,
     HOUR,
@@ -27,39 +27,7 @@ from tests.support.simulation_records import (
     whole_record,
 )
 
-VOID = {"meta", "br", "link", "img"}
 ONE, THREE = admitted_pod({GPU: 1}), admitted_pod({GPU: 3})
-
-
-class Page(HTMLParser):
-    """The elements of a page, and its text without style and markup."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words += data.split()
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
 
 
 def page(*records: Record) -> Page:

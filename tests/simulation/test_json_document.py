@@ -14,6 +14,7 @@ from rules_engine.simulation.answer import answer
 from rules_engine.simulation.output.csv_tables import PODS, USAGE, write_pods, write_usage
 from rules_engine.simulation.output.json_document import json_document
 from rules_engine.simulation.record import Record, State
+from tests.support.output_schemas import objects_of
 from tests.support.simulation_records import (
     GPU,
     HOUR,
@@ -49,13 +50,6 @@ EMPTY = record([], [], 0, simulation=simulation(until=1_500))
 def test_every_answer_matches_the_schema(records: list[Record]) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(*records))] == []
-
-
-def objects_of(schema: Any) -> list[Any]:
-    """Return every schema of an object with fixed members."""
-    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    found = [each for below in inner for each in objects_of(below)]
-    return [schema, *found] if isinstance(schema, dict) and "required" in schema else found
 
 
 def test_every_member_is_described_and_required() -> None:

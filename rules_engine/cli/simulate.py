@@ -95,6 +95,7 @@ def simulate(
     """
     paths = rule_paths(rules, more_rules)
     from rules_engine.authoring.rule_files import DEFAULT_RULES
+    from rules_engine.model.simulation import Strategy
     from rules_engine.simulation.answer import answer
 
     sets = {" ".join(map(str, paths)) or DEFAULT_RULES.name: paths or (DEFAULT_RULES,)}
@@ -106,7 +107,7 @@ def simulate(
         check_writable(target.file)
     options = simulation.scheduler
     if scoring is not None:
-        options = replace(options, scoring=type(options.scoring)(scoring))
+        options = replace(options, scoring=Strategy(scoring))
     if no_preemption:
         options = replace(options, preemption=False)
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)

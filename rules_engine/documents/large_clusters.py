@@ -1,9 +1,9 @@
 """Large output of kubectl, read object by object and reduced to what a simulation reads, with equal values shared."""
 
 import json
-from marshal import dumps
 from pathlib import Path
 
+from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.loading.json_list import JsonList, ListError
@@ -108,4 +108,4 @@ class _Reducer:
             return value
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
-        return self._shared.setdefault(dumps(value), value)
+        return self._shared.setdefault(marshalled([value]), value)

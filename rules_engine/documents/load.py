@@ -174,11 +174,7 @@ def _load_cluster(
         loader.read(source)
     found = loader.inventories
     if not loader.failed:
-        if len(found) > 1:
-            message = f"expected one ClusterInventory, not {len(found)}"
-            loader.diagnostics.error(Code.NOT_A_CLUSTER, message, found[1].location)
-        elif not found:
-            loader.report_other(Code.NOT_A_CLUSTER, _EXPECTED_CLUSTER, str(path))
+        loader.report_unless_one(_CLUSTER, found, Code.NOT_A_CLUSTER, _EXPECTED_CLUSTER, path)
     cluster = None if loader.failed else (found[0].cluster, loader.objects[0])
     return cluster, in_file_order(loader.problems), loader.sources
 
@@ -194,11 +190,7 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
         loader.read(source)
     found = loader.simulations
     if not loader.failed:
-        if len(found) > 1:
-            message = f"expected one Simulation, not {len(found)}"
-            loader.diagnostics.error(Code.NOT_A_SIMULATION, message, found[1].location)
-        elif not found:
-            loader.report_other(Code.NOT_A_SIMULATION, "a Simulation", str(path))
+        loader.report_unless_one(_SIMULATION, found, Code.NOT_A_SIMULATION, "a Simulation", path)
     return None if loader.failed else found[0], in_file_order(loader.problems, (str(path),)), loader.sources
 
 
@@ -417,11 +409,17 @@ class _Loader:
             diagnostics.error(Code.MISSING_FIELD, message, place.location, place.length)
         return build_simulation(root, diagnostics, self._reader, given, replaced=replaced)
 
-    def report_other(self, code: Code, expected: str, file: str) -> None:
-        """Report a file that has no wanted document, at the kind of the first one that it has."""
+    def report_unless_one(
+        self, name: str, found: Sequence[Inventory | Simulation], code: Code, expected: str, file: Path
+    ) -> None:
+        """Report a file that has not one wanted document: at the second one, or at the kind of the first other one."""
+        if len(found) > 1:
+            self.diagnostics.error(code, f"expected one {name}, not {len(found)}", found[1].location)
+        if found:
+            return
         kind = self.other
         given = f"{truncate(kind.source.text)} is not {_ARTICLES[code]}: " if kind else ""
-        place, length = (kind.location, kind.length) if kind else (Location(file, 1, 1), 1)
+        place, length = (kind.location, kind.length) if kind else (Location(str(file), 1, 1), 1)
         self.diagnostics.error(code, f"{given}expected {expected}", place, length)
 
     def _report_duplicate(self, kind: str, root: MapNode, diagnostics: Diagnostics) -> None:

@@ -1,0 +1,129 @@
+"""Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes.
+
+All but Submitted are hashable, so that equal ones are found and stored once.
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.decision import Action
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+
+
+class Workload(Struct, frozen=True, kw_only=True, order=True):
+    """The owner of pods, or a pod without one. `cluster`: the name of its cluster; "" if there is only one."""
+
+    cluster: str = ""
+    namespace: str
+    kind: str
+    name: str
+
+
+class Submitted(Struct, frozen=True, kw_only=True):
+    """Equal pods of a workload with the request that creates them.
+
+    `count`: number of the pods. `user_unknown`: `request.userInfo` is not that of the user who submitted them.
+    `as_it_is`: a live pod that no template makes under the old rules, so that it is decided as it is now.
+    """
+
+    workload: Workload
+    request: AdmissionRequest
+    count: int = 1
+    user_unknown: bool = True
+    as_it_is: bool = False
+
+
+class Amount(Struct, frozen=True, kw_only=True):
+    """A container's request and limit of a resource; None if it has none.
+
+    `container` is "spec.resources" for the pod level: no container's name has a dot.
+    """
+
+    container: str
+    resource: str
+    request: Quantity | None = None
+    limit: Quantity | None = None
+
+
+class Fall(Struct, frozen=True, kw_only=True):
+    """A move from the requested resource to another one by a rule."""
+
+    rule: RuleId
+    requested: str
+    given: str
+
+
+Effect: TypeAlias = tuple[object, ...]
+"""The effect of a rule on a pod: its changes, warnings and the message of its denial. Hashable."""
+
+
+class Deciding(Struct, frozen=True, kw_only=True):
+    """A rule that contributed to an outcome, with the location of the field that decided, or of the rule."""
+
+    rule: RuleId
+    location: Location
+    action: Action
+    effect: Effect = ()
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The outcome of a pod's admission at both endpoints.
+
+    `message` is that of a denial. `resources`: the containers' requests and limits after the mutation, in order; a
+    denied pod has none. `annotations`: the keys that rules write, with their values; None: they remove it.
+    `gpus`: effective requests of GPU resources, in nanos. `unknown`: the reason why all else is not known, or "".
+    """
+
+    allowed: bool = True
+    message: str = ""
+    resources: tuple[Amount, ...] = ()
+    annotations: tuple[tuple[str, str | None], ...] = ()
+    warnings: tuple[str, ...] = ()
+    falls: tuple[Fall, ...] = ()
+    gpus: tuple[tuple[str, int], ...] = ()
+    deciding: tuple[Deciding, ...] = ()
+    unknown: str = ""
+
+    @property
+    def denied_by(self) -> tuple[Deciding, ...]:
+        """The rules that denied the pod; none for a malformed pod."""
+        return tuple(deciding for deciding in self.deciding if deciding.action is Action.DENY)
+
+
+class Kind(StrEnum):
+    """Kinds of change: the arguments of `--allow`.
+
+    A pod that is admitted under one rule set only has no other kind of change. RESOURCES are those that no changed
+    rung explains. UNKNOWN: an outcome is not known, so that it may have changed.
+    """
+
+    DENIED = "Denied"
+    ADMITTED = "Admitted"
+    RUNG = "Rung"
+    RESOURCES = "Resources"
+    ANNOTATIONS = "Annotations"
+    WARNINGS = "Warnings"
+    MESSAGE = "Message"
+    RULE = "Rule"
+    UNKNOWN = "Unknown"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """Different outcomes of a pod under the old rules and the new ones."""
+
+    kinds: frozenset[Kind]
+    before: Outcome
+    after: Outcome
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """Pods of a workload with one and the same change."""
+
+    workload: Workload
+    change: Change
+    count: int

@@ -4,7 +4,6 @@ All but Submitted are hashable, so that equal ones are found and stored once.
 """
 
 from enum import StrEnum
-from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -39,7 +38,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """A container's request and limit of a resource; None if it has none.
+    """A container's request and limit of a resource; None if it has none. Without a request, the limit is one.
 
     `container` is "spec.resources" for the pod level: no container's name has a dot.
     """
@@ -58,17 +57,27 @@ class Fall(Struct, frozen=True, kw_only=True):
     given: str
 
 
-Effect: TypeAlias = tuple[object, ...]
-"""The effect of a rule on a pod: its changes, warnings and the message of its denial. Hashable."""
-
-
 class Deciding(Struct, frozen=True, kw_only=True):
-    """A rule that contributed to an outcome, with the location of the field that decided, or of the rule."""
+    """A rule that contributed to an outcome, with the location of the field that decided, or of the rule.
+
+    All but the first three is its effect on the pod; a rule that keeps the pod as it is has none. `message`: that of
+    its denial. `amounts`: container, resource and the amount that it writes. `annotations`: their keys and values.
+    """
 
     rule: RuleId
     location: Location
     action: Action
-    effect: Effect = ()
+    message: str = ""
+    falls: tuple[Fall, ...] = ()
+    amounts: tuple[tuple[str, str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def effect(self) -> tuple[object, ...]:
+        """The effect of the rule on the pod; () if it has none. Its location is no part of it."""
+        found = (self.message, self.falls, self.amounts, self.annotations, self.warnings)
+        return found if any(found) else ()
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -84,10 +93,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     resources: tuple[Amount, ...] = ()
     annotations: tuple[tuple[str, str | None], ...] = ()
     warnings: tuple[str, ...] = ()
-    falls: tuple[Fall, ...] = ()
     gpus: tuple[tuple[str, int], ...] = ()
     deciding: tuple[Deciding, ...] = ()
     unknown: str = ""
+
+    @property
+    def falls(self) -> tuple[Fall, ...]:
+        """The moves to other resources; none of a denied pod."""
+        return tuple(fall for deciding in self.deciding for fall in deciding.falls) if self.allowed else ()
 
     @property
     def denied_by(self) -> tuple[Deciding, ...]:
@@ -98,8 +111,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class Kind(StrEnum):
     """Kinds of change: the arguments of `--allow`.
 
-    A pod that is admitted under one rule set only has no other kind of change. RESOURCES are those that no changed
-    rung explains. UNKNOWN: an outcome is not known, so that it may have changed.
+    A pod that is admitted under one rule set only has no other kind of change. RUNG: it gets another resource;
+    RESOURCES and ANNOTATIONS are only those that no changed rung explains. RULE: other rules make an equal outcome.
+    UNKNOWN: an outcome is not known, so that it may have changed.
     """
 
     DENIED = "Denied"

@@ -10,7 +10,7 @@ from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.steps import failed, skipped
-from rules_engine.model.decision import Step
+from rules_engine.model.decision import UNMET_CONDITION, Step
 from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
 from rules_engine.model.rules import SKIP_ANNOTATION, OptOut, Rule
 
@@ -50,7 +50,7 @@ def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step
     except Exception as error:
         return failed(rule, error)
     if unmet is not None:
-        return skipped(rule, "condition", f"the match condition {unmet.name} is false", unmet.fields)
+        return skipped(rule, UNMET_CONDITION, f"the match condition {unmet.name} is false", unmet.fields)
     if wants_out:
         return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
     if skip is not None:

@@ -37,6 +37,9 @@ class Action(Enum):
 EVALUATION_ERROR = "evaluation-error"
 """Reason of a rule that could not be evaluated."""
 
+UNMET_CONDITION = "condition"
+"""Reason of a rule that does not apply since a match condition is false."""
+
 _DENY = Action.DENY  # looking a member up on its enum is slow
 
 

@@ -1,0 +1,67 @@
+"""Comparison of two outcomes of a pod."""
+
+from collections.abc import Iterator, Set
+
+from rules_engine.difference.values import Amount, Change, Kind, Outcome
+from rules_engine.model.rules import RuleId
+
+
+def compare(before: Outcome, after: Outcome) -> Change | None:
+    """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
+    kinds = frozenset(_kinds(before, after))
+    return Change(kinds=kinds, before=before, after=after) if kinds else None
+
+
+def rules_of(change: Change) -> tuple[RuleId, ...]:
+    """Return the rules with different effects before and after; none of an outcome that is not known."""
+    before, after = _effects(change.before), _effects(change.after)
+    return tuple(sorted(rule for rule in {*before, *after} if before.get(rule) != after.get(rule)))
+
+
+def _kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
+    if before.unknown or after.unknown:
+        yield Kind.UNKNOWN
+        return
+    if before.allowed != after.allowed:
+        yield Kind.ADMITTED if after.allowed else Kind.DENIED
+        return
+    found = [*_differences(before, after)]
+    yield from found
+    if not found and _effects(before).keys() != _effects(after).keys():
+        yield Kind.RULE
+
+
+def _differences(before: Outcome, after: Outcome) -> Iterator[Kind]:
+    moved, explained = _moved(before, after)
+    if moved:
+        yield Kind.RUNG
+    if _without(before.resources, moved) != _without(after.resources, moved):
+        yield Kind.RESOURCES
+    if any(key not in explained for key, _ in {*before.annotations} ^ {*after.annotations}):
+        yield Kind.ANNOTATIONS
+    if before.warnings != after.warnings:
+        yield Kind.WARNINGS
+    if before.message != after.message:
+        yield Kind.MESSAGE
+
+
+def _moved(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
+    """Return the resources of different moves, and the keys of the annotations that their rules write."""
+    old = {(fall.requested, fall.given) for fall in before.falls}
+    new = {(fall.requested, fall.given) for fall in after.falls}
+    different = old ^ new
+    keys = {
+        key
+        for deciding in (*before.deciding, *after.deciding)
+        if any((fall.requested, fall.given) in different for fall in deciding.falls)
+        for key, _ in deciding.annotations
+    }
+    return {resource for move in different for resource in move}, keys
+
+
+def _without(amounts: tuple[Amount, ...], moved: Set[str]) -> list[Amount]:
+    return [amount for amount in amounts if amount.resource not in moved] if moved else list(amounts)
+
+
+def _effects(outcome: Outcome) -> dict[RuleId, tuple[object, ...]]:
+    return {deciding.rule: deciding.effect for deciding in outcome.deciding if deciding.effect}

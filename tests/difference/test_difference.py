@@ -1,0 +1,374 @@
+"""Difference of two rule sets: outcomes, kinds of change, lines and totals."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rules_engine.difference import grouping
+from rules_engine.difference.comparison import compare, rules_of
+from rules_engine.difference.grouping import OTHERS, Grouping
+from rules_engine.difference.outcomes import Outcomes
+from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.kinds.validation.value import ValidationAction
+from rules_engine.model.admission import pod_request
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Action
+from rules_engine.model.json.patch import Json
+from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.rules import Match, Mode, Rule, RuleId
+from rules_engine.model.source import Location
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    asks,
+    check,
+    cluster,
+    compiled,
+    container,
+    injection,
+    ladder,
+    validation,
+)
+from tests.support.evaluation import pod as made_pod
+from tests.support.laws import clusters, injections, ladder_sets, law, levelled_pods, pods
+from tests.support.naive_difference import counted, look
+
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+READS_USER = "request.userInfo.username != 'root'"
+EXPRESSIONS = (
+    "object.spec.containers.size() < 2",
+    "object.metadata.name != 'b'",
+    "!has(object.spec.initContainers)",
+    "object.metadata.?annotations[?'a/b'].orValue('') != 'c'",
+    "cluster.allocatable('nvidia.com/gpu') > 1",
+    "request.namespace == 'ml'",
+)
+
+
+def submitted(made: Json, *, name: str = "job", namespace: str = "ml", user: str = "ada", **fields: Any) -> Submitted:
+    return Submitted(
+        workload=Workload(namespace=namespace, kind="Job", name=name),
+        request=pod_request(made, namespace=namespace, user=user),
+        **fields,
+    )
+
+
+def outcome(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) -> Outcome:  # noqa: B008 - immutable
+    return Outcomes(compiled(*rules)).of(submitted(made, **fields), on)
+
+
+def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster()) -> Change:  # noqa: B008 - immutable
+    """Return the change of a pod's outcome. Asserts that there is one, and that both sides without it are equal."""
+    before, after = outcome(made, *old, on=on), outcome(made, *new, on=on)
+    assert compare(before, before) is None
+    found = compare(before, after)
+    assert found is not None
+    return found
+
+
+# Outcomes
+
+
+def test_an_outcome_has_the_amounts_of_all_containers_and_of_the_pod() -> None:
+    made = made_pod(
+        container("main", limits={GPU: 2}),
+        container("idle"),
+        init=[container("init", requests={"cpu": "1500m"})],
+        resources={"limits": {"cpu": "4"}},
+    )
+    found = outcome(made, injection({"memory": "1Gi"}, gpu_type=None))
+    gi = Quantity.parse("2Gi")
+    assert found.resources == (
+        Amount(container="spec.resources", resource="cpu", limit=Quantity.of(4)),
+        Amount(container="main", resource="memory", request=gi, limit=gi),
+        Amount(container="main", resource=GPU, request=Quantity.of(2), limit=Quantity.of(2)),
+        Amount(container="init", resource="cpu", request=Quantity.parse("1.5")),
+    )
+    assert found.gpus == ((GPU, 2 * NANOS),)
+
+
+def test_an_outcome_names_falls_and_the_rules_that_decided() -> None:
+    found = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1, name="a"), on=cluster({MIG1: 1}))
+    assert found.falls == (Fall(rule=RuleId("FallbackLadder/a"), requested=MIG2, given=MIG1),)
+    assert found.annotations == ((FALLBACK, "2g.20gb->1g.10gb"),)
+    (deciding,) = found.deciding
+    assert (deciding.rule, deciding.action) == ("FallbackLadder/a", Action.CHANGE)
+    assert found.denied_by == ()
+
+
+def test_a_denied_pod_has_the_rules_that_denied_it_and_no_resources() -> None:
+    found = outcome(asks({GPU: 1}), validation(check("false", "never"), name="no"))
+    assert not found.allowed
+    assert found.message == "Validation/no: never"
+    assert [deciding.rule for deciding in found.denied_by] == ["Validation/no"]
+    assert (found.resources, found.gpus, found.falls) == ((), (), ())
+
+
+def test_a_malformed_pod_is_denied_by_no_rule() -> None:
+    found = outcome(asks({GPU: "one"}))
+    assert not found.allowed
+    assert found.message.startswith("the pod is malformed: ")
+    assert found.denied_by == ()
+
+
+def test_a_denial_at_mutate_ends_the_admission() -> None:
+    exhausted = ladder(MIG2, name="l", when_exhausted=WhenExhausted.DENY)
+    found = outcome(asks({MIG2: 1}), exhausted, validation(check("false", "never")))
+    assert [deciding.rule for deciding in found.deciding] == ["FallbackLadder/l"]
+
+
+def test_an_update_that_no_rule_matches_is_not_checked() -> None:
+    request = pod_request({"spec": {"containers": 1}}, namespace="ml", operation="UPDATE")
+    found = Outcomes(compiled()).of(replace(submitted(asks({})), request=request), cluster())
+    assert found == Outcome()
+
+
+def test_rules_in_audit_mode_decide_nothing() -> None:
+    found = outcome(asks({GPU: 1}), validation(check("false", "never"), mode=Mode.AUDIT))
+    assert found.allowed
+    assert found.deciding == ()
+
+
+# Rules that read the user
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        validation(READS_USER),
+        validation("request.size() > 0"),
+        validation("true", match_conditions={"user": READS_USER}),
+        validation("variables.user", variables={"user": READS_USER}),
+        ladder(MIG2, MIG1, match_conditions={"user": "request.userInfo.username == 'root'"}),
+    ],
+)
+def test_an_outcome_by_a_rule_that_reads_the_user_is_unknown(rule: Rule) -> None:
+    found = outcome(asks({MIG2: 1}), rule)
+    assert found == Outcome(unknown=f"{rule.id} reads request.userInfo")
+    known = outcome(asks({MIG2: 1}), rule, user_unknown=False)
+    assert known.unknown == ""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        validation(READS_USER, mode=Mode.AUDIT),
+        validation(READS_USER, match=Match(namespaces=("other",))),
+        validation(READS_USER, match=Match(resources=(MIG1,))),
+        validation("request.namespace == 'ml'"),
+        validation(check("false", "no", message_expression="'not for ' + request.userInfo.username")),
+    ],
+)
+def test_an_outcome_is_known_if_no_user_can_change_it(rule: Rule) -> None:
+    assert outcome(asks({MIG2: 1}), rule).unknown == ""
+
+
+@law
+@given(st.data())
+def test_another_user_does_not_change_a_known_outcome(data: st.DataObject) -> None:
+    rule_set, made, view = data.draw(rule_sets(user=True)), data.draw(pods()), data.draw(clusters())
+    one, other = data.draw(st.permutations(["ada", "root"]))
+    found = Outcomes(rule_set).of(submitted(made, user=one), view)
+    if not found.unknown:
+        assert Outcomes(rule_set).of(submitted(made, user=other, user_unknown=False), view) == found
+
+
+# Kinds of change
+
+
+def test_a_pod_that_is_denied_now_has_one_kind_of_change() -> None:
+    warns = validation(check("false", "hm"), name="w", validation_actions=frozenset({ValidationAction.WARN}))
+    denies = validation(check("false", "never"), name="no")
+    change = changed(asks({GPU: 1}), [warns], [denies])
+    assert change.kinds == {Kind.DENIED}
+    assert rules_of(change) == ("Validation/no", "Validation/w")
+    assert changed(asks({GPU: 1}), [denies], [warns]).kinds == {Kind.ADMITTED}
+
+
+def test_another_rung_explains_its_resources_and_its_annotation() -> None:
+    old, new = ladder(MIG2, MIG1), ladder(MIG2, GPU)
+    change = changed(asks({MIG2: 1}), [old], [new], cluster({MIG1: 1, GPU: 1}))
+    assert change.kinds == {Kind.RUNG}
+    assert rules_of(change) == ("FallbackLadder/ladder",)
+
+
+def test_amounts_that_no_rung_explains_are_another_kind() -> None:
+    old, new = injection({"cpu": 2}, gpu_type=None), injection({"cpu": 3}, gpu_type=None, annotations={"a": "b"})
+    assert changed(asks({GPU: 1}), [old], [new]).kinds == {Kind.RESOURCES, Kind.ANNOTATIONS}
+    both = changed(asks({MIG2: 1}), [ladder(MIG2, GPU), old], [], cluster({GPU: 1}))
+    assert both.kinds == {Kind.RUNG, Kind.RESOURCES}
+
+
+def test_warnings_and_messages_are_kinds_of_their_own() -> None:
+    warn = frozenset({ValidationAction.WARN})
+    old, new = (validation(check("false", text), validation_actions=warn) for text in ("a", "b"))
+    assert changed(asks({}), [old], [new]).kinds == {Kind.WARNINGS}
+    old, new = (validation(check("false", text)) for text in ("a", "b"))
+    assert changed(asks({}), [old], [new]).kinds == {Kind.MESSAGE}
+
+
+def test_an_equal_outcome_by_another_rule_is_a_change_of_rule() -> None:
+    old, new = injection({"cpu": 2}, gpu_type=None, name="a"), injection({"cpu": 2}, gpu_type=None, name="b")
+    change = changed(asks({GPU: 1}), [old], [new])
+    assert change.kinds == {Kind.RULE}
+    assert rules_of(change) == ("ResourceInjection/a", "ResourceInjection/b")
+
+
+def test_a_new_rule_that_keeps_the_pod_changes_nothing() -> None:
+    view = cluster({MIG2: 1})
+    kept = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1), on=view)
+    assert [deciding.action for deciding in kept.deciding] == [Action.KEEP]
+    assert compare(outcome(asks({MIG2: 1}), on=view), kept) is None
+
+
+def test_amounts_are_compared_by_value() -> None:
+    one, other = (
+        Outcome(resources=(Amount(container="c", resource="cpu", request=Quantity.parse(text)),))
+        for text in ("2", "2000m")
+    )
+    assert compare(one, other) is None
+
+
+def test_locations_of_rules_are_not_compared() -> None:
+    made = injection({"cpu": 2}, gpu_type=None)
+    before = outcome(asks({GPU: 1}), made)
+    moved = tuple(replace(deciding, location=Location("new.yaml", 9, 9)) for deciding in before.deciding)
+    assert compare(before, replace(before, deciding=moved)) is None
+
+
+def test_an_unknown_outcome_is_a_change_of_its_own() -> None:
+    unknown = outcome(asks({GPU: 1}), validation(READS_USER))
+    for before, after in ((unknown, Outcome()), (Outcome(allowed=False), unknown), (unknown, unknown)):
+        change = compare(before, after)
+        assert change is not None
+        assert change.kinds == {Kind.UNKNOWN}
+        assert rules_of(change) == ()
+
+
+# Lines and totals
+
+DENIED = Outcome(allowed=False, message="no")
+
+
+def test_pods_of_one_workload_with_equal_changes_are_one_line() -> None:
+    found = Grouping()
+    for name, after in (("b", DENIED), ("a", DENIED), ("b", DENIED), ("b", Outcome(warnings=("w",))), ("c", Outcome())):
+        found.add(submitted(asks({}), name=name, count=2), Outcome(), after)
+    shown = [(line.workload.name, sorted(line.change.kinds), line.count) for line in found.lines]
+    assert shown == [("a", ["Denied"], 2), ("b", ["Denied"], 4), ("b", ["Warnings"], 2)]
+    totals = found.totals[""]
+    assert (totals.pods, totals.changed, totals.kinds) == (10, 8, {Kind.DENIED: 6, Kind.WARNINGS: 2})
+
+
+def test_gpus_are_those_of_the_pods_that_are_admitted() -> None:
+    found = Grouping()
+    whole, part = Outcome(gpus=((GPU, NANOS),)), Outcome(gpus=((MIG1, 2 * NANOS),))
+    found.add(submitted(asks({}), count=3), part, whole)
+    found.add(submitted(asks({})), whole, DENIED)
+    found.add(submitted(asks({})), whole, Outcome(unknown="it is not known"))
+    update = pod_request(asks({}), namespace="ml", operation="UPDATE")
+    found.add(replace(submitted(asks({})), request=update), whole, whole)
+    assert found.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
+    assert found.totals[""].unknown == {"it is not known": 1}
+
+
+def test_pods_that_are_decided_as_they_are_now_are_counted() -> None:
+    found = Grouping()
+    found.add(submitted(asks({}), as_it_is=True, count=2), Outcome(), Outcome())
+    found.add(submitted(asks({})), Outcome(), Outcome())
+    assert (found.totals[""].as_it_is, found.totals[""].pods, found.lines) == (2, 3, ())
+
+
+def test_each_cluster_has_its_own_totals() -> None:
+    found = Grouping(["east", "west"])
+    here = replace(submitted(asks({})), workload=Workload(cluster="west", namespace="ml", kind="Job", name="a"))
+    found.add(here, Outcome(), DENIED)
+    assert [totals.changed for totals in found.totals.values()] == [0, 1]
+    assert found.exit_code() == 1
+
+
+def test_the_exit_code_is_0_if_every_kind_of_each_change_is_allowed() -> None:
+    found = Grouping()
+    assert found.exit_code() == 0
+    found.add(submitted(asks({})), Outcome(), Outcome(warnings=("w",), annotations=(("a", "b"),)))
+    assert found.exit_code() == 1
+    assert found.exit_code(frozenset({Kind.WARNINGS})) == 1
+    assert found.exit_code(frozenset({Kind.WARNINGS, Kind.ANNOTATIONS})) == 0
+
+
+def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "MAX_LINES", 2)
+    monkeypatch.setattr(grouping, "MAX_NAMES", 2)
+    found = Grouping()
+    for name in "abcda":
+        found.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
+    assert [(line.workload.name, line.count) for line in found.lines] == [("a", 2), ("b", 1)]
+    assert found.omitted == 2
+    assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 2}
+    assert found.totals[""].changed == 5
+
+
+# Against a second implementation
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn, *, user: bool = False) -> RuleSet:
+    """Generate a rule set of all kinds; with `user`, some rules read the user."""
+    expressions = st.sampled_from([*EXPRESSIONS, *([READS_USER] * 3 if user else [])])
+    conditions = st.dictionaries(st.sampled_from("xy"), expressions, max_size=1)
+    made: list[Rule] = [*draw(ladder_sets())]
+    for index in range(draw(st.integers(0, 2))):
+        made.append(draw(injections(f"i{index}", match_conditions=draw(conditions))))
+    for index in range(draw(st.integers(0, 2))):
+        actions = draw(st.sampled_from([*ValidationAction]))
+        text = draw(st.sampled_from(["", "'no: ' + object.metadata.name"])) or None
+        made.append(
+            validation(
+                check(draw(expressions), draw(st.sampled_from(["no", "never"])), message_expression=text),
+                name=f"v{index}",
+                validation_actions=frozenset({actions}),
+                mode=draw(st.sampled_from([Mode.ENFORCE] * 3 + [Mode.AUDIT])),
+                match_conditions=draw(conditions),
+            )
+        )
+    return compiled(*made)
+
+
+@law
+@given(st.data())
+def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject) -> None:
+    old, new, view = data.draw(rule_sets()), data.draw(rule_sets()), data.draw(clusters())
+    before, after = Outcomes(old), Outcomes(new)
+    found, seen = Grouping(), []
+    for made in data.draw(st.lists(pods(shared=True) | levelled_pods(), min_size=1, max_size=4)):
+        for name in ("a", "b", "a"):
+            namespace = data.draw(st.sampled_from(["ml", "prod"]))
+            named: Any = {**made, "metadata": {**made["metadata"], "name": name}}  # type: ignore[dict-item]
+            one = submitted(named, name=name, namespace=namespace, count=data.draw(st.integers(1, 3)))
+            naive = look(one, old, new, view)
+            outcomes = before.of(one, view), after.of(one, view)
+            change = compare(*outcomes)
+            assert (change.kinds if change else frozenset()) == naive.kinds
+            found.add(one, *outcomes)
+            seen.append(naive)
+    expected, totals = counted(seen), found.totals[""]
+    assert totals.kinds == expected["kinds"]
+    assert totals.namespaces == expected["namespaces"]
+    assert +totals.gpus_before == expected["before"]
+    assert +totals.gpus_after == expected["after"]
+    assert sum(line.count for line in found.lines) == totals.changed
+    assert totals.pods == sum(one.submitted.count for one in seen)
+
+
+@law
+@given(st.data())
+def test_equal_rules_change_nothing(data: st.DataObject) -> None:
+    rule_set, made, view = data.draw(rule_sets()), data.draw(pods()), data.draw(clusters())
+    one = submitted(made)
+    assert compare(Outcomes(rule_set).of(one, view), Outcomes(rule_set).of(one, view)) is None

@@ -58,6 +58,20 @@ class Totals(Struct, kw_only=True):
         """Return the number of pods with a kind of change that is not allowed."""
         return sum(count for kinds, count in self.by_kinds.items() if not kinds <= allowed)
 
+    def merge(self, other: "Totals") -> None:
+        """Add the numbers of other pods of the cluster."""
+        self.pods += other.pods
+        self.as_it_is += other.as_it_is
+        self.by_kinds.update(other.by_kinds)
+        for mine, further in zip(self.by_name, other.by_name, strict=True):
+            for name, count in further.items():
+                _count(mine, name, count)
+
+    @property
+    def by_name(self) -> tuple[Counter[str], ...]:
+        """The totals by name, of MAX_NAMES names each."""
+        return self.namespaces, self.rules, self.unknown, self.gpus_before, self.gpus_after
+
     def add(self, submitted: Submitted, before: Outcome, after: Outcome, change: Change | None) -> None:
         """Count equal pods of a workload."""
         count = submitted.count
@@ -98,14 +112,24 @@ class Grouping:
         """Count equal pods of a workload with their outcomes. Raises KeyError for a cluster that is not known."""
         change = compare(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)
-        if change is None:
-            return
-        key = (submitted.workload, self._changes.get(change, change))
+        if change is not None:
+            self._add_line(submitted.workload, change, submitted.count)
+
+    def merge(self, other: "Grouping") -> None:
+        """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
+        for cluster, totals in other.totals.items():
+            self.totals[cluster].merge(totals)
+        self.omitted += other.omitted
+        for line in other.lines:
+            self._add_line(line.workload, line.change, line.count)
+
+    def _add_line(self, workload: Workload, change: Change, count: int) -> None:
+        key = (workload, self._changes.get(change, change))
         if key not in self._counts and len(self._counts) >= MAX_LINES:
-            self.omitted += submitted.count
+            self.omitted += count
             return
         self._changes.setdefault(change, change)
-        self._counts[key] += submitted.count
+        self._counts[key] += count
 
     @property
     def lines(self) -> tuple[Line, ...]:

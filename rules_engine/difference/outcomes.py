@@ -9,10 +9,11 @@ from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import UNMET_CONDITION, Action, Decision, Step
 from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.rules import Rule
@@ -43,6 +44,11 @@ class Outcomes:
             return Outcome(allowed=False, message=admission.message, warnings=admission.warnings, deciding=decided)
         made = admission.mutation.once(_made)
         return replace(made, warnings=admission.warnings, deciding=decided)
+
+    def mutated(self, request: AdmissionRequest, cluster: Cluster) -> Json:
+        """Return the pod of a request after /mutate; None if it is denied."""
+        mutation = self._mutate(request, cluster)
+        return mutation.result if mutation.allowed else None
 
     def _admission(self, submitted: Submitted, cluster: Cluster) -> Admission:
         request = submitted.request

@@ -1,5 +1,6 @@
 """Difference of two rule sets: outcomes, kinds of change, lines and totals."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -134,6 +135,13 @@ def test_rules_in_audit_mode_decide_nothing() -> None:
     found = outcome(asks({GPU: 1}), validation(check("false", "never"), mode=Mode.AUDIT))
     assert found.allowed
     assert found.deciding == ()
+
+
+def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
+    made = asks({MIG2: 1})
+    request, view = submitted(made).request, cluster({MIG1: 1})
+    assert Outcomes(compiled(ladder(MIG2, when_exhausted=WhenExhausted.DENY))).mutated(request, view) is None
+    assert Outcomes(compiled(ladder(MIG2, MIG1, annotation=""))).mutated(request, view) == asks({MIG1: 1})
 
 
 # Rules that read the user
@@ -313,6 +321,46 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
     assert found.omitted == 2
     assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 2}
     assert found.totals[""].changed == 5
+
+
+@law
+@given(st.data())
+def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> None:
+    outcomes = (Outcome(gpus=((GPU, NANOS),)), Outcome(warnings=("w",)), DENIED, Outcome(unknown="not known"))
+    added = st.tuples(
+        st.builds(
+            submitted,
+            st.just(asks({})),
+            name=st.sampled_from("ab"),
+            namespace=st.sampled_from("xy"),
+            count=st.integers(1, 3),
+            as_it_is=st.booleans(),
+        ),
+        st.sampled_from(outcomes),
+        st.sampled_from(outcomes),
+    )
+    parts = data.draw(st.lists(st.lists(added, max_size=4), max_size=3))
+    whole, merged = Grouping(), Grouping()
+    for part in parts:
+        counted_there = Grouping()
+        for entry in part:
+            whole.add(*entry)
+            counted_there.add(*entry)
+        merged.merge(pickle.loads(pickle.dumps(counted_there)))
+    assert merged.lines == whole.lines
+    assert merged.totals == whole.totals
+
+
+def test_lines_beyond_the_bound_are_counted_when_parts_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "MAX_LINES", 1)
+    parts = [Grouping(), Grouping()]
+    for part, names in zip(parts, ("ab", "ca"), strict=True):
+        for name in names:
+            part.add(submitted(asks({}), name=name), Outcome(), DENIED)
+    one, other = parts
+    one.merge(other)
+    assert [(line.workload.name, line.count) for line in one.lines] == [("a", 1)]
+    assert one.omitted == 3
 
 
 # Against a second implementation

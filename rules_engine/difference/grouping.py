@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from sys import getsizeof
 
 from msgspec import Struct, field
 
@@ -10,7 +11,14 @@ from rules_engine.difference.values import Change, Kind, Line, Outcome, Submitte
 from rules_engine.model.rules import Operation
 
 MAX_LINES = 10_000
-"""Lines that are kept, at some kilobytes each; nobody reads more. Totals count all pods."""
+"""Lines that are kept; nobody reads more. Totals count all pods."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Memory of the changes of all lines, as estimated: several times that of 10,000 ordinary ones, but a pod may have
+thousands of containers."""
+
+_OBJECT_BYTES = 400
+"""Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
 
 MAX_NAMES = 10_000
 """Names that one total counts separately: more namespaces, rules and GPU resources than clusters have."""
@@ -98,13 +106,14 @@ def _count(total: Counter[str], name: str, count: int) -> None:
 class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
-    `totals`: by cluster. `omitted`: number of changed pods that have no line, since there are MAX_LINES.
+    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
         self.totals: Mapping[str, Totals] = {cluster: Totals() for cluster in clusters}
         self.omitted = 0
         self._counts: Counter[tuple[Workload, Change]] = Counter()
+        self._bytes = 0
         self._changes: dict[Change, Change] = {}
         """Equal changes of several workloads, stored once."""
 
@@ -124,11 +133,15 @@ class Grouping:
             self._add_line(line.workload, line.change, line.count)
 
     def _add_line(self, workload: Workload, change: Change, count: int) -> None:
-        key = (workload, self._changes.get(change, change))
-        if key not in self._counts and len(self._counts) >= MAX_LINES:
-            self.omitted += count
-            return
-        self._changes.setdefault(change, change)
+        known = self._changes.get(change)
+        size = _size(change.before) + _size(change.after) if known is None else 0
+        key = (workload, known or change)
+        if key not in self._counts:
+            if len(self._counts) >= MAX_LINES or self._bytes + size > MAX_BYTES:
+                self.omitted += count
+                return
+            self._bytes += size
+            self._changes.setdefault(change, change)
         self._counts[key] += count
 
     @property
@@ -140,3 +153,13 @@ class Grouping:
     def exit_code(self, allowed: Set[Kind] = frozenset()) -> int:
         """Return the command's exit code: 0 if nothing changed that is not allowed, else 1."""
         return int(any(totals.beyond(allowed) for totals in self.totals.values()))
+
+
+def _size(outcome: Outcome) -> int:
+    """Return the estimated memory of an outcome, in bytes."""
+    objects = 1 + len(outcome.resources) + len(outcome.annotations) + len(outcome.gpus)
+    texts = [outcome.message, *outcome.warnings, *(text for _, text in outcome.annotations if text)]
+    for deciding in outcome.deciding:
+        objects += 1 + len(deciding.falls) + len(deciding.amounts) + len(deciding.annotations)
+        texts += [deciding.message, *deciding.warnings]
+    return _OBJECT_BYTES * objects + sum(map(getsizeof, texts))

@@ -1,6 +1,7 @@
 """Difference of two rule sets: outcomes, kinds of change, lines and totals."""
 
 import pickle
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -321,6 +322,39 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
     assert found.omitted == 2
     assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 2}
     assert found.totals[""].changed == 5
+
+
+def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Outcome(warnings=("w" * 10_000,))
+    monkeypatch.setattr(grouping, "MAX_BYTES", 12_000)
+    found = Grouping()
+    for name, after in (("a", large), ("b", Outcome(warnings=("x" * 10_000,))), ("c", large), ("d", DENIED)):
+        found.add(submitted(asks({}), name=name), Outcome(), after)
+    assert [line.workload.name for line in found.lines] == ["a", "c", "d"]
+    assert (found.omitted, found.totals[""].changed) == (1, 4)
+
+
+def test_memory_stays_below_the_bound_whatever_pods_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "MAX_BYTES", 2 * 1024 * 1024)
+    found = Grouping()
+    old, new = Outcomes(compiled()), Outcomes(compiled(validation(check("false", "no"))))
+
+    def add(index: int) -> None:
+        made = made_pod(*(container(f"c{n}", {"cpu": index + 1, "memory": n + 1}) for n in range(200)))
+        one = submitted(made, name=f"job-{index}")
+        found.add(one, old.of(one, cluster()), new.of(one, cluster()))
+
+    add(0)  # fills caches
+    tracemalloc.start()
+    try:
+        for index in range(1, 20):
+            add(index)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.omitted
+    assert len(found.lines) > 1
+    assert used < grouping.MAX_BYTES
 
 
 @law

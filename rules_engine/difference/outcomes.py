@@ -13,6 +13,7 @@ from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import UNMET_CONDITION, Action, Decision, Step
 from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import ANNOTATIONS, Pod
@@ -38,7 +39,8 @@ class Outcomes:
         if submitted.user_unknown and self._read_user:
             reading = dict.fromkeys(step.rule for step in admission.trace if self._depends_on_user(step))
             if reading:
-                return Outcome(unknown=f"{', '.join(reading)} reads request.userInfo")
+                reads = "reads" if len(reading) == 1 else "read"
+                return Outcome(unknown=f"{', '.join(reading)} {reads} request.userInfo")
         decided = tuple(entry for decision in admission.decisions for entry in decision.once(_deciding))
         if not admission.allowed:
             return Outcome(allowed=False, message=admission.message, warnings=admission.warnings, deciding=decided)
@@ -98,9 +100,12 @@ def _made(mutation: Decision) -> Outcome:
         # Not decided, so not checked: a pod of a request that changes it.
         return Outcome()
     requests = pod.effective_requests()
+    own = mapping(mapping(mapping(mutation.object).get("metadata")).get("annotations"))
+    # One rule may undo what another one writes.
+    written = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if own.get(key) != text}
     return Outcome(
         resources=tuple(_amounts(pod)),
-        annotations=tuple(sorted(mutation.edits.get(ANNOTATIONS, {}).items())),
+        annotations=tuple(sorted(written.items())),
         gpus=tuple(sorted((name, nanos) for name, nanos in requests.items() if nanos and is_gpu(name))),
     )
 

@@ -165,6 +165,11 @@ def test_an_outcome_by_a_rule_that_reads_the_user_is_unknown(rule: Rule) -> None
     assert known.unknown == ""
 
 
+def test_all_rules_that_read_the_user_are_named() -> None:
+    found = outcome(asks({}), validation(READS_USER, name="a"), validation(IS_ROOT, name="b"))
+    assert found.unknown == "Validation/a, Validation/b read request.userInfo"
+
+
 @pytest.mark.parametrize(
     "rule",
     [
@@ -243,6 +248,17 @@ def test_amounts_are_compared_by_value() -> None:
         for text in ("2", "2000m")
     )
     assert compare(one, other) is None
+
+
+def test_an_annotation_that_the_pod_has_already_is_no_change() -> None:
+    made = asks({GPU: 1}, annotations={"e": "f"})
+    assert outcome(made, injection(gpu_type=None, annotations={"e": "f"})).annotations == ()
+    moves = ladder(MIG2, GPU, annotation="e")
+    made = asks({MIG2: 1}, annotations={"e": "f"})
+    overwrites = injection(gpu_type=None, annotations={"e": "f"})
+    found = outcome(made, moves, overwrites, on=cluster({GPU: 1}))
+    assert [deciding.annotations for deciding in found.deciding] == [(("e", "f,2g.20gb->gpu"),), (("e", "f"),)]
+    assert found.annotations == ()
 
 
 def test_locations_of_rules_are_not_compared() -> None:
@@ -432,7 +448,8 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
     for made in data.draw(st.lists(pods(shared=True) | levelled_pods(), min_size=1, max_size=4)):
         for name in ("a", "b", "a"):
             namespace = data.draw(st.sampled_from(["ml", "prod"]))
-            named: Any = {**made, "metadata": {**made["metadata"], "name": name}}  # type: ignore[dict-item]
+            annotations = data.draw(st.sampled_from([{}, {"a/b": "c"}, {"a/b": "d"}, {"e": "f"}]))
+            named: Any = {**made, "metadata": {"name": name, "annotations": annotations}}
             one = submitted(named, name=name, namespace=namespace, count=data.draw(st.integers(1, 3)))
             naive = look(one, old, new, view)
             outcomes = before.of(one, view), after.of(one, view)

@@ -1,6 +1,15 @@
 """Documents: the rules, tests, simulations and inventories of files, with all their problems."""
 
-from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, Sources, load, load_cluster, load_pods, load_simulation
+from rules_engine.documents.load import (
+    DOCUMENT_KINDS,
+    Loaded,
+    Sources,
+    load,
+    load_cluster,
+    load_pods,
+    load_rules,
+    load_simulation,
+)
 from rules_engine.documents.manifest_stream import PodPart, stream_pods
 
 __all__ = [
@@ -11,6 +20,7 @@ __all__ = [
     "load",
     "load_cluster",
     "load_pods",
+    "load_rules",
     "load_simulation",
     "stream_pods",
 ]

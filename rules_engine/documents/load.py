@@ -4,7 +4,7 @@ import json
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -133,26 +133,20 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         source = read_file(path, loader.diagnostics, regular=True)
         if source is not None:
             loader.read(source)
-    names = tuple(map(str, files))
-    referenced = set(map(os.path.realpath, loader.references))
-    return Loaded(
-        rules=tuple(loader.rules),
-        diagnostics=tuple(loader.diagnostics_found),
-        tests=tuple(loader.tests),
-        simulations=tuple(loader.simulations),
-        inventories=tuple(loader.inventories),
-        drafts=tuple(loader.drafts),
-        diagnostic_drafts=tuple(loader.diagnostic_drafts),
-        test_drafts=tuple(loader.test_drafts),
-        written=tuple(loader.written),
-        problems=in_file_order(loader.problems, names),
-        diagnostic_problems=frozenset(loader.of_diagnostics.problems),
-        test_problems=frozenset(loader.test_diagnostics.problems),
-        sources=loader.sources,
-        files=names,
-        passed_over=tuple(name for name in loader.passed_over if os.path.realpath(name) not in referenced),
-        references=tuple(loader.references),
-    )
+    return loader.loaded(tuple(map(str, files)))
+
+
+def load_rules(sources: Iterable[SourceFile], kinds: Sequence[Kind] = KINDS) -> Loaded:
+    """Load the rules of texts, which need not be files, like `load`.
+
+    Other documents are not read: tests and simulations name files beside them.
+    """
+    loader = _Loader(kinds, rules_only=True)
+    names = []
+    for source in sources:
+        names.append(source.name)
+        loader.read(source)
+    return loader.loaded(tuple(names))
 
 
 def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
@@ -256,10 +250,17 @@ class _Loader:
     """Loader of rules of some kinds, of their tests, of simulations and of inventories.
 
     Without `kinds` it loads `wanted` documents only and ignores all other objects; `other` is the kind of the first.
-    `cluster`: the file of a cluster that replaces those of simulations.
+    `rules_only`: it ignores all but rules. `cluster`: the file of a cluster that replaces those of simulations.
     """
 
-    def __init__(self, kinds: Sequence[Kind] = (), *, wanted: str = _CLUSTER, cluster: Path | None = None) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[Kind] = (),
+        *,
+        rules_only: bool = False,
+        wanted: str = _CLUSTER,
+        cluster: Path | None = None,
+    ) -> None:
         self.diagnostics = Diagnostics()
         self.test_diagnostics = Diagnostics()
         """Problems of tests and inventories, and of the files that tests name."""
@@ -285,7 +286,7 @@ class _Loader:
         """Files and folders that tests and simulations refer to, found or not, in order."""
         self._kinds = {kind.name: kind for kind in kinds}
         self._known = (*self._kinds, _DIAGNOSTIC, _TEST, _SIMULATION, _CLUSTER) if kinds else DOCUMENT_KINDS
-        self._wanted = self._known if kinds else (wanted,)
+        self._wanted = tuple(self._kinds) if rules_only else self._known if kinds else (wanted,)
         self._cluster = cluster
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, tuple[Cluster, ObjectsOf] | None] = {}
@@ -298,6 +299,28 @@ class _Loader:
     @property
     def failed(self) -> bool:
         return self.diagnostics.failed or self.test_diagnostics.failed
+
+    def loaded(self, files: tuple[str, ...]) -> Loaded:
+        """Return all that was read from files of these names."""
+        referenced = set(map(os.path.realpath, self.references))
+        return Loaded(
+            rules=tuple(self.rules),
+            diagnostics=tuple(self.diagnostics_found),
+            tests=tuple(self.tests),
+            simulations=tuple(self.simulations),
+            inventories=tuple(self.inventories),
+            drafts=tuple(self.drafts),
+            diagnostic_drafts=tuple(self.diagnostic_drafts),
+            test_drafts=tuple(self.test_drafts),
+            written=tuple(self.written),
+            problems=in_file_order(self.problems, files),
+            diagnostic_problems=frozenset(self.of_diagnostics.problems),
+            test_problems=frozenset(self.test_diagnostics.problems),
+            sources=self.sources,
+            files=files,
+            passed_over=tuple(name for name in self.passed_over if os.path.realpath(name) not in referenced),
+            references=tuple(self.references),
+        )
 
     def read(self, source: SourceFile) -> None:
         """Read every document of a file."""

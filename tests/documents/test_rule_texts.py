@@ -1,0 +1,43 @@
+"""Rules of texts that are no files."""
+
+from pathlib import Path
+
+from rules_engine.documents import load, load_rules
+from rules_engine.loading.files import SourceFile
+from tests.support.loading import codes, rule
+
+INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+BROKEN = INJECTION.replace("coefficients", "coeficients")
+TEST = rule("RuleTest", "{cluster: {file: absent.yaml}, cases: []}")
+
+
+def text(name: str, content: str) -> SourceFile:
+    return SourceFile(f"git:main:{name}", content)
+
+
+def test_texts_have_the_same_rules_and_digest_as_files(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(INJECTION, encoding="utf-8")
+    files, texts = load([tmp_path]), load_rules([text("a.yaml", INJECTION)])
+    assert texts.digest == files.digest
+    assert [found.name for found in texts.rules] == [found.name for found in files.rules]
+    assert not texts.problems
+
+
+def test_a_problem_has_the_name_of_its_text() -> None:
+    texts = load_rules([text("a.yaml", BROKEN)])
+    assert codes(texts.problems) == ["missing-field", "unknown-field"]
+    assert {problem.location.file for problem in texts.problems} == {"git:main:a.yaml"}
+    assert texts.sources["git:main:a.yaml"][0] == BROKEN.splitlines()[0]
+
+
+def test_problems_are_in_the_order_of_the_texts() -> None:
+    texts = load_rules([text("z.yaml", BROKEN), text("a.yaml", BROKEN.replace("{name: x", "{name: y"))])
+    files = [problem.location.file for problem in texts.problems]
+    assert files == sorted(files, reverse=True)
+    assert set(files) == {"git:main:z.yaml", "git:main:a.yaml"}
+
+
+def test_only_rules_are_read() -> None:
+    texts = load_rules([text("a.yaml", f"{INJECTION}---\n{TEST}"), text("b.yaml", rule("Diagnostic", "{}"))])
+    assert [found.name for found in texts.rules] == ["x"]
+    assert not (texts.problems or texts.tests or texts.test_drafts or texts.diagnostic_drafts or texts.references)

@@ -83,12 +83,10 @@ def find_files(paths: Sequence[Path], diagnostics: Diagnostics, limit: int = MAX
         before = len(diagnostics.problems)
         inside = list(islice(_walk(path, frozenset(), diagnostics), limit + 1))
         if len(inside) > limit:
-            message = f"more than {limit:,} files: is this the right folder?"
-            diagnostics.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
+            report_too_many(str(path), limit, diagnostics)
             continue
         if not inside and len(diagnostics.problems) == before:
-            message = "no .yaml, .yml or .json file in this folder"
-            diagnostics.error(Code.NO_FILES, message, Location(str(path), 1, 1))
+            report_no_files(str(path), diagnostics)
         for file in inside:
             found.setdefault(os.path.realpath(file), file)
     return tuple(found.values())
@@ -138,7 +136,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
                 return None
             data = file.read(limit + 1)
     except FileNotFoundError:
-        diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
+        report_missing(str(path), diagnostics)
         return None
     except OSError as error:
         report_unreadable(path, error, diagnostics)
@@ -175,6 +173,22 @@ def _is_regular(status: os.stat_result) -> bool:
 def _kernel_devices() -> frozenset[int]:
     """Return devices of file systems whose files only seem regular, such as /proc/self/environ with its secrets."""
     return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
+
+
+def report_missing(name: str, diagnostics: Diagnostics) -> None:
+    """Report a file or folder that does not exist."""
+    diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
+
+
+def report_no_files(name: str, diagnostics: Diagnostics) -> None:
+    """Report a folder without a file that may have rules."""
+    diagnostics.error(Code.NO_FILES, "no .yaml, .yml or .json file in this folder", Location(name, 1, 1))
+
+
+def report_too_many(name: str, limit: int, diagnostics: Diagnostics) -> None:
+    """Report a folder with more files than are read."""
+    message = f"more than {limit:,} files: is this the right folder?"
+    diagnostics.error(Code.TOO_MANY_FILES, message, Location(name, 1, 1))
 
 
 def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:

@@ -40,4 +40,5 @@ def test_problems_are_in_the_order_of_the_texts() -> None:
 def test_only_rules_are_read() -> None:
     texts = load_rules([text("a.yaml", f"{INJECTION}---\n{TEST}"), text("b.yaml", rule("Diagnostic", "{}"))])
     assert [found.name for found in texts.rules] == ["x"]
-    assert not (texts.problems or texts.tests or texts.test_drafts or texts.diagnostic_drafts or texts.references)
+    assert (texts.problems, texts.tests, texts.test_drafts, texts.diagnostic_drafts) == ((), (), (), ())
+    assert texts.references == ()

@@ -1,0 +1,140 @@
+"""Sources of rules: files and folders, packaged sets, git revisions; further ones by their prefix."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from rules_engine.authoring.git_files import revision_files
+from rules_engine.authoring.packaged_sets import packaged_sets
+from rules_engine.authoring.rule_files import RuleFiles, compiled
+from rules_engine.documents import load_rules
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import SourceFile, exists, find_files, read_file
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem, did_you_mean, in_file_order
+from rules_engine.model.source import Location
+
+MAX_REVISION = 1024
+"""Characters of a git revision: a reference is a path of a file, of 255 characters a part."""
+
+
+class SourceError(Exception):
+    """A text names no source; the message is for the command line."""
+
+
+class RuleSource(Protocol):
+    """A place that has rule files; `str()` is its name in messages."""
+
+    def files(self, diagnostics: Diagnostics) -> Iterable[SourceFile]:
+        """Read the files, in order; problems are added to the diagnostics."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathSource:
+    """A file or folder."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def files(self, diagnostics: Diagnostics) -> Iterable[SourceFile]:
+        """Read the files that `check` reads."""
+        found = (read_file(file, diagnostics, regular=True) for file in find_files([self.path], diagnostics))
+        return [file for file in found if file is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedSource:
+    """A packaged rule set."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def parse(cls, name: str) -> "PackagedSource":
+        """Return the set of a name. Raises SourceError."""
+        names = packaged_sets()
+        if name not in names:
+            raise SourceError(f"'{truncate(name)}' is no packaged set: expected {', '.join(names)}")
+        return cls(name)
+
+    def files(self, diagnostics: Diagnostics) -> Iterable[SourceFile]:
+        """Read the set's files; their names in messages are `SET/FILE`."""
+        found = (read_file(file, diagnostics) for file in packaged_sets()[self.name].files)
+        return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in found if file is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """A file or folder at a revision of the repository of the current folder."""
+
+    revision: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"git:{self.revision}:{self.path}"
+
+    @classmethod
+    def parse(cls, text: str) -> "GitSource":
+        """Parse `REF:PATH`. Raises SourceError."""
+        revision, colon, path = text.partition(":")
+        if not revision or not colon:
+            raise SourceError(f"'git:{truncate(text)}' is not git:REF:PATH, such as git:main:rules")
+        if len(revision) > MAX_REVISION or not revision.isprintable():
+            raise SourceError(f"'{truncate(revision)}' is not the name of a git revision")
+        return cls(revision, path)
+
+    def files(self, diagnostics: Diagnostics) -> Iterable[SourceFile]:
+        """Read the files; their names in messages are `git:REF:PATH/FILE`."""
+        return revision_files(self.revision, self.path, diagnostics)
+
+
+Parse = Callable[[str], RuleSource]
+"""A function that parses a source's text after its prefix. Raises SourceError."""
+
+PREFIXES: Mapping[str, Parse] = MappingProxyType({"git": GitSource.parse, "set": PackagedSource.parse})
+
+
+def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSource:
+    """Return the source that a text names: a prefix with a colon, else a packaged set, else an existing path.
+
+    Raises SourceError.
+    """
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix in prefixes:
+        return prefixes[prefix](rest)
+    path = Path(text)
+    is_path, names = exists(path), packaged_sets()
+    if text in names:
+        if is_path:
+            message = f"'{text}' is a packaged set and is also in the current folder"
+            raise SourceError(f"{message}: write set:{text} for the former, ./{text} for the latter")
+        return PackagedSource(text)
+    if not is_path:
+        message = f"'{truncate(text)}' is no file or folder, no packaged set, and does not begin with "
+        raise SourceError(f"{message}{' or '.join(f'{each}:' for each in prefixes)}{did_you_mean(text, names)}")
+    return PathSource(path)
+
+
+def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
+    """Read and compile the rules of one or more sources, with the problems of rules alone.
+
+    No rule at all is a problem at the first source: it would allow every pod.
+    """
+    diagnostics = Diagnostics()
+    # Sources may overlap: a folder, and a file in it.
+    texts = {file.name: file for source in sources for file in source.files(diagnostics)}
+    loaded = load_rules(texts.values())
+    files = compiled(loaded)
+    problems = in_file_order((*diagnostics.problems, *files.rule_problems), loaded.files)
+    found = replace(files, problems=problems)
+    if found.failed or loaded.rules:
+        return found
+    missing = Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
+    return replace(found, problems=(*problems, missing))

@@ -1,0 +1,243 @@
+"""Rule files of git revisions."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring import git_files
+from rules_engine.authoring.git_files import LEAVES, SUBMODULE, revision_files
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import find_files
+from tests.support.git import commit, git, repository
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which is empty."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def read(path: str, revision: str = "HEAD", seconds: float = 30) -> tuple[dict[str, str], list[str]]:
+    """Return texts by name, and problems."""
+    diagnostics = Diagnostics()
+    found = revision_files(revision, path, diagnostics, seconds)
+    return {file.name: file.text for file in found}, [str(problem) for problem in diagnostics.problems]
+
+
+def refused(path: str, revision: str = "HEAD") -> str:
+    """Return the only problem of a path without files, without its code."""
+    texts, problems = read(path, revision)
+    assert texts == {}
+    [problem] = problems
+    return problem
+
+
+def test_a_folder_has_the_files_that_a_checkout_has(here: Path) -> None:
+    names = ["b.yaml", "a.yml", "c/d.json", "c/.hidden.yaml", ".github/e.yaml", "c/notes.md", "a.d/f.yaml", "é.yaml"]
+    links = {"link.yaml": "c/d.json", "c/up": "..", "again": "c", "gone": "nowhere", "README": "b.yaml"}
+    repository(here, {name: f"text of {name}" for name in names}, links)
+    texts, problems = read(".")
+    on_disk = {f"git:HEAD:./{path}": path.read_text(encoding="utf-8") for path in find_files([Path()], Diagnostics())}
+    assert list(texts.items()) == list(on_disk.items())
+    assert problems == []
+
+
+@pytest.mark.parametrize("path", ["rules", "rules/", "./rules", "rules/../rules", "linked"])
+def test_a_path_of_a_folder(here: Path, path: str) -> None:
+    repository(here, {"rules/a.yaml": "a", "other.yaml": "b"}, {"linked": "rules"})
+    assert read(path) == ({f"git:HEAD:{path.rstrip('/')}/a.yaml": "a"}, [])
+
+
+def test_a_path_counts_from_the_root_or_with_a_dot_from_the_current_folder(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository(here, {"a.yaml": "root", "inside/a.yaml": "inside"})
+    monkeypatch.chdir(here / "inside")
+    assert read("a.yaml")[0] == {"git:HEAD:a.yaml": "root"}
+    assert read("./a.yaml")[0] == {"git:HEAD:./a.yaml": "inside"}
+    assert read("../a.yaml")[0] == {"git:HEAD:../a.yaml": "root"}
+
+
+def test_each_revision_has_its_own_files(here: Path) -> None:
+    repository(here, {"a.yaml": "old"})
+    commit(here, {"a.yaml": "new"})
+    git(here, "tag", "--annotate", "--message=x", "v1")
+    (here / "a.yaml").write_text("not committed", encoding="utf-8")
+    texts = [read("a.yaml", revision)[0] for revision in ("HEAD", "main~1", "v1", git(here, "rev-parse", "HEAD")[:12])]
+    assert [text for found in texts for text in found.values()] == ["new", "old", "new", "new"]
+
+
+def test_a_repository_with_sha256(here: Path) -> None:
+    git(here, "init", "--quiet", "--object-format=sha256")
+    commit(here, {"rules/a.yaml": "a"})
+    assert read("rules") == ({"git:HEAD:rules/a.yaml": "a"}, [])
+
+
+def test_a_revision_that_does_not_exist(here: Path) -> None:
+    repository(here, {"a.yaml": "a"})
+    for revision in ("absent", "--batch-all-objects", "HEAD@{1 day ago} x"):
+        assert refused(".", revision) == (
+            f"git:{revision}:.:1:1: error: cannot be read: revision '{revision}' not found: "
+            "fetch it first if this is a shallow clone [unreadable-file]"
+        )
+
+
+@pytest.mark.parametrize("path", ["absent", "rules/absent.yaml", "rules/a.yaml/b", "broken.yaml"])
+def test_a_path_that_does_not_exist(here: Path, path: str) -> None:
+    repository(here, {"rules/a.yaml": "a"}, {"broken.yaml": "nowhere"})
+    assert refused(path) == f"git:HEAD:{path}:1:1: error: file or folder not found [missing-file]"
+
+
+def test_a_broken_link_in_a_folder(here: Path) -> None:
+    repository(here, {"a.yaml": "a"}, {"broken.yaml": "nowhere"})
+    texts, problems = read(".")
+    assert list(texts) == ["git:HEAD:./a.yaml"]
+    assert problems == ["git:HEAD:./broken.yaml:1:1: error: file or folder not found [missing-file]"]
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../outside.yaml", "../../outside.yaml", "a/../../x"])
+def test_a_link_that_leaves_the_tree_is_refused(here: Path, target: str) -> None:
+    (here.parent / "outside.yaml").write_text("outside", encoding="utf-8")
+    repository(here, {"a/b.yaml": "b"}, {"link.yaml": target})
+    problem = f"git:HEAD:%s:1:1: error: {LEAVES} [not-a-regular-file]"
+    assert refused("link.yaml") == problem % "link.yaml"
+    assert read(".") == ({"git:HEAD:./a/b.yaml": "b"}, [problem % "./link.yaml"])
+    assert refused("..") == problem % ".."
+
+
+def test_links_in_a_circle_and_long_links_are_refused(here: Path) -> None:
+    repository(here, {}, {"a.yaml": "b.yaml", "b.yaml": "a.yaml"})
+    assert "more than 40 links" in refused("a.yaml")
+    long = git_hash(here, "x/" * git_files.MAX_LINK_BYTES)
+    git(here, "update-index", "--add", "--cacheinfo", f"120000,{long},long.yaml")
+    git(here, "commit", "--quiet", "--message=long")
+    assert "a longer link" in refused("long.yaml")
+
+
+def git_hash(folder: Path, text: str) -> str:
+    (folder.parent / "blob").write_text(text, encoding="utf-8")
+    return git(folder, "hash-object", "-w", str(folder.parent / "blob"))
+
+
+def test_a_submodule_is_refused(here: Path) -> None:
+    repository(here, {"a.yaml": "a"})
+    git(here, "update-index", "--add", "--cacheinfo", f"160000,{git(here, 'rev-parse', 'HEAD')},module")
+    git(here, "commit", "--quiet", "--message=module")
+    problem = f"git:HEAD:%s:1:1: error: {SUBMODULE} [not-a-regular-file]"
+    assert refused("module") == problem % "module"
+    assert refused("module/x") == problem % "module/x"
+    assert read(".")[1] == [problem % "./module"]
+
+
+def test_a_folder_without_rule_files(here: Path) -> None:
+    repository(here, {"a/notes.md": "a"})
+    assert refused("a") == "git:HEAD:a:1:1: error: no .yaml, .yml or .json file in this folder [no-files]"
+
+
+def test_a_file_that_is_not_utf_8(here: Path) -> None:
+    git(here, "init", "--quiet")
+    (here / "a.yaml").write_bytes(b"a: \xff\n")
+    commit(here, {})
+    assert refused("a.yaml") == (
+        "git:HEAD:a.yaml:1:4: error: byte 0xFF is not UTF-8: save the file as UTF-8 [not-utf-8]"
+    )
+
+
+def test_a_name_that_is_not_utf_8(here: Path) -> None:
+    git(here, "init", "--quiet")
+    (here / os.fsdecode(b"\xff.yaml")).write_text("a", encoding="utf-8")
+    commit(here, {})
+    assert list(read(".")[0].values()) == ["a"]
+
+
+def test_sizes_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_files, "MAX_FILE_BYTES", 2**20)
+    repository(here, {"large.yaml": "x" * (2**20 + 1), "next.yaml": "y"})
+    large = "git:HEAD:./large.yaml:1:1: error: the file is larger than 1 MiB [file-too-large]"
+    assert read(".") == ({"git:HEAD:./next.yaml": "y"}, [large])
+    monkeypatch.setattr(git_files, "MAX_CLUSTER_BYTES", 2**20)
+    monkeypatch.setattr(git_files, "MAX_FILE_BYTES", 2**21)
+    assert refused(".") == (
+        "git:HEAD:.:1:1: error: more than 1 MiB of files: is this the right folder? [too-many-files]"
+    )
+    monkeypatch.setattr(git_files, "MAX_TREE_BYTES", 10)
+    assert "cannot be read: a folder has an index of more than 0 MiB [unreadable-file]" in refused(".")
+
+
+def test_the_number_of_files_and_the_depth_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(here, {"a.yaml": "a", "b/c.yaml": "c"})
+    monkeypatch.setattr(git_files, "MAX_FOLDERS", 1)
+    assert read(".")[1] == [
+        "git:HEAD:./b:1:1: error: cannot be read: more than 1 folders in one another [unreadable-file]"
+    ]
+    monkeypatch.setattr(git_files, "MAX_FILES", 0)
+    assert refused(".") == ("git:HEAD:.:1:1: error: more than 0 files: is this the right folder? [too-many-files]")
+
+
+def test_outside_of_a_repository(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
+    for path in ("rules", "./rules"):
+        assert "cannot be read: fatal: not a git repository" in refused(path)
+
+
+def test_an_object_that_is_not_stored(here: Path) -> None:
+    repository(here, {"a.yaml": "a"})
+    hash = git(here, "rev-parse", "HEAD:a.yaml")
+    (here / ".git/objects" / hash[:2] / hash[2:]).unlink()
+    assert f"object {hash} is not stored here: fetch it first if this is a partial clone" in refused("a.yaml")
+
+
+def test_a_malformed_folder(here: Path) -> None:
+    repository(here, {"a.yaml": "a"})
+    (here.parent / "tree").write_text("100644 a.yaml", encoding="utf-8")
+    tree = git(here, "hash-object", "-t", "tree", "--literally", "-w", str(here.parent / "tree"))
+    text = f"tree {tree}\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 0 +0000\n\nx\n"
+    (here.parent / "commit").write_text(text, encoding="utf-8")
+    revision = git(here, "hash-object", "-t", "commit", "--literally", "-w", str(here.parent / "commit"))
+    assert f"cannot be read: object {tree} is malformed [unreadable-file]" in refused("a.yaml", revision)
+
+
+def test_a_partial_clone_fetches_nothing(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = repository(tmp_path / "source", {"a.yaml": "a"})
+    git(source, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    git(here, "clone", "--quiet", "--no-checkout", "--filter=blob:none", source.as_uri(), str(clone))
+    monkeypatch.chdir(clone)
+    assert "cannot be read: " in refused("a.yaml")
+    assert git(clone, "rev-list", "--objects", "--missing=print", "HEAD").count("?") == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("import signal; signal.pause()\n", "git takes longer than 0.2 s"),
+        ("", "git ended without a message"),
+        ("print('0' * 40 + ' tree 5\\nab', end='')\n", "git ended without a message"),
+        ("import sys; sys.stderr.write('fatal: a\\nb\\x1b[m' + 'x' * 2000)\n", "fatal: a b\\x1b[mxxx"),
+    ],
+)
+@pytest.mark.parametrize("path", ["rules", "./rules"])
+def test_git_that_fails(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str, path: str
+) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{script}raise SystemExit(1)\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    texts, problems = read(path, seconds=0.2 if "longer" in message else 30)
+    assert texts == {}
+    assert len(problems) == 1
+    assert len(problems[0]) < 700
+    assert message in problems[0]
+
+
+@pytest.mark.parametrize("path", ["rules", "./rules"])
+def test_git_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    assert "cannot be read: git cannot be run: No such file or directory" in refused(path)

@@ -1,0 +1,151 @@
+"""Sources of rules: named on a command line, read and compiled."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.packaged_sets import packaged_sets
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.authoring.rule_sources import (
+    MAX_REVISION,
+    GitSource,
+    PackagedSource,
+    PathSource,
+    SourceError,
+    read_sources,
+    rule_source,
+)
+from tests.support.git import commit, repository
+from tests.support.loading import codes, rule
+
+INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+BROKEN = INJECTION.replace("coefficients", "coeficients")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_each_text_names_its_source(here: Path) -> None:
+    (here / "rules").mkdir()
+    assert rule_source("rules") == PathSource(Path("rules"))
+    assert rule_source("default") == PackagedSource("default")
+    assert rule_source("set:default") == PackagedSource("default")
+    assert rule_source("git:main:rules") == GitSource("main", "rules")
+    assert rule_source("git:origin/main:a:b") == GitSource("origin/main", "a:b")
+    assert rule_source("git:HEAD:") == GitSource("HEAD", "")
+    assert [str(rule_source(text)) for text in ("rules", "default", "git:main:rules")] == [
+        "rules",
+        "default",
+        "git:main:rules",
+    ]
+
+
+def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
+    (here / "a:b.yaml").touch()
+    assert rule_source("a:b.yaml") == PathSource(Path("a:b.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defualt", "does not begin with git: or set: (did you mean 'default'?)"),
+        ("x" * 10_000, "is no file or folder"),
+        ("a\0b", "is no file or folder"),
+        ("git:main", "'git:main' is not git:REF:PATH, such as git:main:rules"),
+        ("git::rules", "'git::rules' is not git:REF:PATH, such as git:main:rules"),
+        ("git:a\nb:rules", "is not the name of a git revision"),
+        (f"git:{'a' * (MAX_REVISION + 1)}:rules", "is not the name of a git revision"),
+        ("set:rules", f"'rules' is no packaged set: expected {', '.join(packaged_sets())}"),
+    ],
+)
+def test_a_text_that_names_no_source(here: Path, text: str, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        rule_source(text)
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_name_of_a_set_and_of_a_folder_is_ambiguous(here: Path) -> None:
+    (here / "default").mkdir()
+    with pytest.raises(SourceError) as caught:
+        rule_source("default")
+    assert str(caught.value) == (
+        "'default' is a packaged set and is also in the current folder: "
+        "write set:default for the former, ./default for the latter"
+    )
+    assert rule_source("./default") == PathSource(Path("default"))
+
+
+def test_the_same_rules_of_each_source_have_one_digest(here: Path) -> None:
+    texts = {f"rules/{file.name}": file.read_text(encoding="utf-8") for file in packaged_sets()["default"].files}
+    repository(here, texts)
+    expected = read_rules([here / "rules"]).loaded
+    for text in ("rules", "git:HEAD:rules", "set:default"):
+        files = read_sources([rule_source(text)])
+        assert files.problems == ()
+        assert files.loaded.digest == expected.digest
+        assert [found.name for found in files.loaded.rules] == [found.name for found in expected.rules]
+
+
+def test_two_revisions_differ(here: Path) -> None:
+    repository(here, {"rules/a.yaml": INJECTION})
+    commit(here, {"rules/a.yaml": INJECTION.replace("4", "8")})
+    old, new = (read_sources([rule_source(f"git:{revision}:rules")]) for revision in ("HEAD~1", "HEAD"))
+    assert old.loaded.digest != new.loaded.digest
+    assert [str(files.loaded.rules[0].location) for files in (old, new)] == [
+        "git:HEAD~1:rules/a.yaml:3:18",
+        "git:HEAD:rules/a.yaml:3:18",
+    ]
+
+
+def test_each_side_has_its_own_problems(here: Path) -> None:
+    repository(here, {"rules/a.yaml": INJECTION})
+    (here / "rules/a.yaml").write_text(BROKEN, encoding="utf-8")
+    old, new = (read_sources([rule_source(text)]) for text in ("git:HEAD:rules", "rules"))
+    assert not old.failed
+    assert new.failed
+    assert codes(new.problems) == ["missing-field", "unknown-field"]
+    assert {problem.location.file for problem in new.problems} == {"rules/a.yaml"}
+
+
+def test_sources_may_overlap(here: Path) -> None:
+    repository(
+        here,
+        {
+            "rules/a.yaml": INJECTION,
+            "rules/b.yaml": rule("ResourceInjection", "{gpuType: T4, coefficients: {cpu: 1}}", "second"),
+        },
+    )
+    for folder in ("rules", "git:HEAD:rules"):
+        files = read_sources([rule_source(f"{folder}/b.yaml"), rule_source(folder)])
+        assert [rule.name for rule in files.loaded.rules] == ["second", "x"]
+
+
+def test_problems_of_tests_and_diagnostics_are_left_out(here: Path) -> None:
+    broken = f"{rule('RuleTest', '{}')}---\n{rule('Diagnostic', '{}')}"
+    (here / "a.yaml").write_text(INJECTION, encoding="utf-8")
+    (here / "b.yaml").write_text(broken, encoding="utf-8")
+    (here / "c.yaml").write_text("kind: RuleTest\na: [", encoding="utf-8")
+    assert read_sources([PathSource(here)]).problems == ()
+
+
+def test_no_rule_is_a_problem(here: Path) -> None:
+    (here / "a.yaml").write_text(rule("RuleTest", "{}"), encoding="utf-8")
+    assert list(map(str, read_sources([PathSource(Path("a.yaml"))]).problems)) == [
+        "a.yaml:1:1: error: no rule found [no-rules]"
+    ]
+
+
+def test_a_source_without_files_has_its_problem_alone(here: Path) -> None:
+    repository(here, {"rules/a.yaml": INJECTION})
+    assert codes(read_sources([rule_source("git:HEAD:absent")]).problems) == ["missing-file"]
+
+
+def test_the_expressions_of_a_revision_are_checked(here: Path) -> None:
+    repository(here, {"a.yaml": rule("Validation", "{validations: [{expression: objct.x, message: m}]}")})
+    [problem] = read_sources([rule_source("git:HEAD:a.yaml")]).problems
+    assert str(problem).startswith("git:HEAD:a.yaml:4:35: error: undeclared reference to 'objct'")

@@ -1,0 +1,118 @@
+"""Rules in force at a server."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.rule_files import DEFAULT_RULES
+from rules_engine.model.cluster import Cluster
+from server.diff.in_force import InForce, InForceError, Side, read_in_force, sentence, side_in_force
+from server.http.app import create_metrics_app
+from server.http.messages import Response
+from server.rules.sources import prepare_rules
+from server.state import Served, State
+from tests.support.apiserver import Silence, api_server
+from tests.support.listener import Recorder, pages, reachable
+
+OLD, NEW, OTHER = "0" * 64, "1" * 64, "2" * 64
+
+
+def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
+    with pytest.raises(InForceError) as caught:
+        read_in_force(url, ca, seconds)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_the_digest_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
+    rules = prepare_rules([DEFAULT_RULES])
+    state = State(rules.rule_set, Cluster())
+    state.served = Served(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
+    application = create_metrics_app(state, lambda: (b"", "text/plain"))
+    with reachable(tmp_path, pages(application), secure=secure) as server:
+        url = f"{'https' if secure else 'http'}://localhost:{server.port}"
+        ca = tmp_path / "ca.crt" if secure else None
+        found = read_in_force(url, ca)
+        assert found == InForce(url, rules.digest)
+        assert read_in_force(f"{url}/rules", ca) == read_in_force(f"{url}/", ca) == found
+        state.served = None
+        assert error_of(url, ca) == f"{url}/rules: 503: Service Unavailable"
+
+
+def test_a_certificate_of_an_unknown_ca(tmp_path: Path) -> None:
+    with reachable(tmp_path, Recorder()) as server:
+        assert "CERTIFICATE_VERIFY_FAILED" in error_of(f"https://localhost:{server.port}")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>", "the response: not JSON"),
+        (b"[]", "the response: not a JSON object"),
+        (b"{}", "the response has no digest: is this a gpu-rules server?"),
+        (b'{"digest": 1}', "the response has no digest: is this a gpu-rules server?"),
+        (b'{"digest": "' + b"x" * 64 + b'"}', "the response has no digest: is this a gpu-rules server?"),
+        (b" " * (4 * 2**20 + 1), "the response is larger than 4194304 bytes"),
+    ],
+)
+def test_a_response_that_is_none_of_gpu_rules(tmp_path: Path, body: bytes, message: str) -> None:
+    with reachable(tmp_path, Recorder(lambda _request: Response(200, body)), secure=False) as server:
+        url = f"http://localhost:{server.port}"
+        assert error_of(url).startswith(f"{url}/rules: {message}")
+
+
+def test_a_server_that_does_not_answer() -> None:
+    with api_server() as api:
+        api.single["/rules"] = {}
+        api.fail("/rules", Silence())
+        assert "timed out" in error_of(api.url, seconds=0.2)
+        url = api.url
+    assert "refused" in error_of(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8443",
+        "ftp://localhost",
+        "https://",
+        "https://localhost:",
+        "https://localhost?x=1",
+        "https://localhost?",
+        "https://localhost#x",
+        "https://local host",
+        "https://localhost/\x1b[m",
+    ],
+)
+def test_a_text_that_is_no_url_of_a_server(url: str) -> None:
+    message = error_of(url)
+    assert message.endswith(": not the URL of a server, such as https://gpu-rules.gpu-rules.svc")
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("url", ["https://localhost:x", "https://localhost:70000", "https://[::1"])
+def test_a_url_that_cannot_be_parsed(url: str) -> None:
+    assert error_of(url).startswith(f"{url}: ")
+
+
+def test_a_password_is_refused_and_not_shown() -> None:
+    assert "secret" not in error_of("https://me:secret@localhost")
+
+
+def test_a_ca_needs_https(tmp_path: Path) -> None:
+    assert error_of("http://localhost", tmp_path / "ca.crt") == "http://localhost: a CA needs https"
+
+
+@pytest.mark.parametrize(
+    ("digest", "new", "side", "end"),
+    [
+        (OLD, NEW, Side.OLD, "are those of --old"),
+        (NEW, NEW, Side.NEW, "are those of --new already"),
+        (OLD, OLD, Side.BOTH, "are those of --old and --new, which are equal"),
+        (OTHER, NEW, Side.NEITHER, "have digest 222222222222: they are neither those of --old nor those of --new"),
+    ],
+)
+def test_the_side_in_force(digest: str, new: str, side: Side, end: str) -> None:
+    found = InForce("https://localhost", digest)
+    assert side_in_force(found, OLD, new) is side
+    assert sentence(found, side) == f"the rules in force at https://localhost {end}"

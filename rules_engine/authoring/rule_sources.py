@@ -117,8 +117,9 @@ def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSour
             raise SourceError(f"{message}: write set:{text} for the former, ./{text} for the latter")
         return PackagedSource(text)
     if not is_path:
+        *others, last = (f"{each}:" for each in prefixes)
         message = f"'{truncate(text)}' is no file or folder, no packaged set, and does not begin with "
-        raise SourceError(f"{message}{' or '.join(f'{each}:' for each in prefixes)}{did_you_mean(text, names)}")
+        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, names)}")
     return PathSource(path)
 
 
@@ -138,3 +139,26 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
         return found
     missing = Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
     return replace(found, problems=(*problems, missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The rules before and after a change, each with its own problems."""
+
+    old: RuleFiles
+    new: RuleFiles
+
+    @property
+    def failed(self) -> bool:
+        """True if the rules of a side cannot be used."""
+        return self.old.failed or self.new.failed
+
+    @property
+    def equal(self) -> bool:
+        """True if both sides have the same rules, however their files are named and formatted."""
+        return self.old.loaded.digest == self.new.loaded.digest
+
+
+def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
+    """Read and compile the rules of both sides, also if one has errors."""
+    return Sides(read_sources(old), read_sources(new))

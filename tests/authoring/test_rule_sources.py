@@ -12,6 +12,7 @@ from rules_engine.authoring.rule_sources import (
     PackagedSource,
     PathSource,
     SourceError,
+    read_sides,
     read_sources,
     rule_source,
 )
@@ -105,11 +106,25 @@ def test_two_revisions_differ(here: Path) -> None:
 def test_each_side_has_its_own_problems(here: Path) -> None:
     repository(here, {"rules/a.yaml": INJECTION})
     (here / "rules/a.yaml").write_text(BROKEN, encoding="utf-8")
-    old, new = (read_sources([rule_source(text)]) for text in ("git:HEAD:rules", "rules"))
-    assert not old.failed
-    assert new.failed
-    assert codes(new.problems) == ["missing-field", "unknown-field"]
-    assert {problem.location.file for problem in new.problems} == {"rules/a.yaml"}
+    before, after = rule_source("git:HEAD:rules"), rule_source("rules")
+    sides = read_sides([before], [after])
+    assert sides.old.problems == ()
+    assert codes(sides.new.problems) == ["missing-field", "unknown-field"]
+    assert {problem.location.file for problem in sides.new.problems} == {"rules/a.yaml"}
+    assert sides.failed
+    assert read_sides([after], [before]).failed
+    assert not read_sides([before], [before]).failed
+
+
+def test_sides_are_equal_whatever_their_format(here: Path) -> None:
+    repository(here, {"rules/a.yaml": INJECTION})
+    (here / "rules/a.yaml").rename(here / "rules/b.yaml")
+    with (here / "rules/b.yaml").open("a") as file:
+        file.write("# a comment\n")
+    before, after = rule_source("git:HEAD:rules"), rule_source("rules")
+    assert read_sides([before], [after]).equal
+    (here / "rules/b.yaml").write_text(INJECTION.replace("4", "8"), encoding="utf-8")
+    assert not read_sides([before], [after]).equal
 
 
 def test_sources_may_overlap(here: Path) -> None:

@@ -162,7 +162,7 @@ def _message(stderr: bytes) -> str:
     return visible(text)[:MAX_MESSAGE] or "git ended without a message"
 
 
-class _Objects:
+class Objects:
     """Objects of a repository by name, read from `git cat-file --batch`."""
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
@@ -206,7 +206,7 @@ class _Objects:
 
 
 @contextmanager
-def _objects(seconds: float) -> Iterator[_Objects]:
+def _objects(seconds: float) -> Iterator[Objects]:
     """Run git while the block runs, at most so many seconds. Raises GitError if it ends before the block."""
     late = Event()
 
@@ -229,7 +229,7 @@ def _objects(seconds: float) -> Iterator[_Objects]:
         timer.daemon = True
         timer.start()
         try:
-            yield _Objects(cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout))
+            yield Objects(cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout))
         except EOFError:
             process.wait()
             errors.seek(0)
@@ -246,7 +246,7 @@ def _objects(seconds: float) -> Iterator[_Objects]:
 class _Revision:
     """The tree of a revision. Every method raises EOFError if git ends."""
 
-    def __init__(self, revision: str, objects: _Objects, diagnostics: Diagnostics) -> None:
+    def __init__(self, revision: str, objects: Objects, diagnostics: Diagnostics) -> None:
         self._objects = objects
         self._diagnostics = diagnostics
         self._seen: set[tuple[str, ...]] = set()
@@ -336,6 +336,8 @@ class _Revision:
         links = 0
         while left:
             part = left.pop()
+            if above[-1][1].mode != _FOLDER:  # even before "." and ".."
+                raise FileNotFoundError
             if part in ("", "."):
                 continue
             if part == "..":
@@ -363,9 +365,7 @@ class _Revision:
         return _Found(tuple(part for part, _ in above[1:]), above[-1][1])
 
     def _entries(self, folder: _Entry) -> Mapping[str, _Entry]:
-        """Return the entries of a folder by name. Raises FileNotFoundError if it is none."""
-        if folder.mode != _FOLDER:
-            raise FileNotFoundError
+        """Return the entries of a folder by name."""
         content = self._content(folder, MAX_TREE_BYTES)
         if content is None:
             raise GitError(f"a folder has an index of more than {MAX_TREE_BYTES // 2**20} MiB")

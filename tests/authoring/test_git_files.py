@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import chdir, suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.authoring import git_files
-from rules_engine.authoring.git_files import LEAVES, SUBMODULE, revision_files
+from rules_engine.authoring.git_files import LEAVES, SUBMODULE, Objects, revision_files
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, read_file
 from tests.support.git import commit, git, repository
@@ -56,7 +57,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 INSIDE = st.lists(st.sampled_from(["a", "b", "c.yaml", "."]), min_size=1, max_size=3).map("/".join)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(files=st.sets(PATHS, min_size=1, max_size=8), links=st.dictionaries(PATHS, INSIDE, max_size=6), data=st.data())
 def test_any_tree_has_the_files_that_its_checkout_has(
     files: set[str], links: dict[str, str], data: st.DataObject
@@ -64,11 +65,11 @@ def test_any_tree_has_the_files_that_its_checkout_has(
     with TemporaryDirectory() as folder, chdir(folder):
         git(Path(), "init", "--quiet")
         for name in sorted(files):
-            with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            with suppress(OSError):
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_text(name, encoding="utf-8")
         for name, target in links.items():
-            with suppress(FileExistsError, NotADirectoryError):
+            with suppress(OSError):
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 up = data.draw(st.integers(0, len(Path(name).parent.resolve().relative_to(Path.cwd()).parts)))
                 Path(name).symlink_to("../" * up + target)
@@ -120,7 +121,7 @@ def test_a_revision_that_does_not_exist(here: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("path", ["absent", "rules/absent.yaml", "rules/a.yaml/b", "broken.yaml"])
+@pytest.mark.parametrize("path", ["absent", "rules/absent.yaml", "rules/a.yaml/b", "rules/a.yaml/.", "broken.yaml"])
 def test_a_path_that_does_not_exist(here: Path, path: str) -> None:
     repository(here, {"rules/a.yaml": "a"}, {"broken.yaml": "nowhere"})
     assert refused(path) == f"git:HEAD:{path}:1:1: error: file or folder not found [missing-file]"
@@ -277,3 +278,11 @@ def test_git_that_fails(
 def test_git_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setenv("PATH", str(here))
     assert "cannot be read: git cannot be run: No such file or directory" in refused(path)
+
+
+def test_git_that_ends_before_a_request() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    requests = os.fdopen(writing, "wb", buffering=0)
+    with requests, pytest.raises(EOFError):
+        Objects(requests, BytesIO()).read("HEAD", "tree", 0)

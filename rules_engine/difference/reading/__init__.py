@@ -1,0 +1,1 @@
+"""Reading of pods to decide: manifests, and the objects of a live cluster."""

@@ -1,0 +1,148 @@
+"""Controllers of a live cluster: the pod templates of ReplicaSets, StatefulSets, DaemonSets and Jobs.
+
+The templates are kept in a temporary file, since a large cluster has more than fit in memory.
+"""
+
+from collections.abc import Mapping
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+
+from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
+from rules_engine.model.json.patch import Json
+
+MAX_CONTROLLERS = 500_000
+"""Controllers that are kept, some 200 bytes of memory each: the pods of others are decided as they are now."""
+
+MAX_DECODED = 256
+"""Controllers that are remembered decoded: kubectl lists the pods of one next to each other."""
+
+_GROUPS: Mapping[str, str] = {
+    "DaemonSet": "apps",
+    "Job": "batch",
+    "ReplicaSet": "apps",
+    "ReplicationController": "",
+    "StatefulSet": "apps",
+}
+"""Kinds that create pods of a template, with their API groups."""
+
+REVISION_LABEL = "controller-revision-hash"
+"""The label of a pod with the revision of its StatefulSet or DaemonSet (apps/v1, ControllerRevisionHashLabelKey)."""
+
+
+class Owner(Struct, frozen=True):
+    """The kind and name of the object that owns pods, for their line: the Deployment of a ReplicaSet."""
+
+    kind: str
+    name: str
+
+
+class Controller(Struct, frozen=True):
+    """A controller, or one revision of it: its outermost owner and the template of its pods."""
+
+    owner: Owner
+    template: dict[str, Any]
+
+
+class Controllers:
+    """The controllers that a first pass over the objects of a cluster found. A context manager.
+
+    `full`: there were more than MAX_CONTROLLERS, and some were left out.
+    """
+
+    def __init__(self) -> None:
+        self.full = False
+        self._file = TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._end = 0
+        self._places: dict[str, tuple[int, int]] = {}
+        self._decoded: dict[str, Controller] = {}
+        self._encode = Encoder().encode
+        self._decode = Decoder(Controller).decode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def take(self, item: dict[str, Json]) -> None:
+        """Keep an object if it is a controller, or a revision of one. Raises OSError if the disk is full."""
+        kind = text(item, "kind")
+        metadata = mapping(item.get("metadata"))
+        if kind == "ControllerRevision":
+            owner = controller(item)
+            template = mapping(mapping(mapping(item.get("data")).get("spec")).get("template"))
+            if owner is not None:
+                self._keep(_revision(text(owner, "uid"), text(metadata, "name")), _owner_of(owner), template)
+        elif _is_controller(item, kind) and not _is_scaled_down(item):
+            above = controller(item)
+            owner = above if above is not None else {"kind": kind, "name": text(metadata, "name")}
+            template = mapping(mapping(item.get("spec")).get("template"))
+            self._keep(text(metadata, "uid"), _owner_of(owner), template)
+
+    def _keep(self, key: str, owner: Owner, template: Object) -> None:
+        if not key or not template:
+            return
+        if len(self._places) >= MAX_CONTROLLERS:
+            self.full = True
+            return
+        # "$patch" is an instruction to who restores the revision, and no member of a template.
+        members = {name: member for name, member in template.items() if name != "$patch"}
+        written = self._encode(Controller(owner, members))
+        self._file.write(written)
+        self._places[key] = self._end, len(written)
+        self._end += len(written)
+
+    def of(self, pod: dict[str, Json]) -> Controller | None:
+        """Return the controller of a pod, in the revision that created the pod if that is known; None if it is not."""
+        owner = controller(pod)
+        if owner is None:
+            return None
+        uid = text(owner, "uid")
+        own = self._found(uid)
+        revision = text(mapping(mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
+        # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at its end.
+        for name in (revision, f"{text(owner, 'name')}-{revision}") if revision else ():
+            found = self._found(_revision(uid, name))
+            if found is not None:
+                return found if own is None else Controller(own.owner, found.template)
+        return own
+
+    def _found(self, key: str) -> Controller | None:
+        found = self._decoded.get(key)
+        place = self._places.get(key)
+        if found is not None or place is None:
+            return found
+        at, size = place
+        self._file.seek(at)
+        found = self._decode(self._file.read(size))
+        self._file.seek(self._end)
+        if len(self._decoded) >= MAX_DECODED:
+            self._decoded.clear()
+        self._decoded[key] = found
+        return found
+
+
+def _owner_of(reference: Object) -> Owner:
+    return Owner(text(reference, "kind"), text(reference, "name"))
+
+
+def _revision(uid: str, name: str) -> str:
+    return f"{uid}/{name}" if uid else ""
+
+
+def _is_controller(item: Object, kind: str) -> bool:
+    """Return True for Kubernetes' own controllers: other groups have objects of the same kinds."""
+    version: Json = item.get("apiVersion", "")
+    return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])
+
+
+def _is_scaled_down(item: Object) -> bool:
+    """Return True for a ReplicaSet without pods: a Deployment keeps ten of them."""
+    spec, status = mapping(item.get("spec")), mapping(item.get("status"))
+    return text(item, "kind") == "ReplicaSet" and not integer(spec, "replicas", 1) and not integer(status, "replicas")

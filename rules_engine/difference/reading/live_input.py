@@ -1,0 +1,101 @@
+"""Live pods of a cluster, read in two passes: first the controllers and the cluster, then the pods."""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner
+from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
+from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.usage import MAX_PODS, ClusterUsage
+from rules_engine.difference.reading.views import ViewsWithout
+from rules_engine.difference.values import Submitted, Workload
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.admission import AdmissionRequest, pod_request
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.lenient import controller, mapping, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.pod import is_finished
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.source import Location
+
+Mutated = Callable[[AdmissionRequest, Cluster], Json]
+"""The pod of a request after the mutation by the old rules; None if they deny it."""
+
+
+class LiveInput:
+    """The live objects of files, which are all of one cluster. A context manager, which does not close the files.
+
+    `usage`: the cluster. `live`: some object has a uid. Problems are added to `diagnostics`.
+    """
+
+    def __init__(self, files: Sequence[ObjectFile], diagnostics: Diagnostics) -> None:
+        self.usage = ClusterUsage()
+        self.live = False
+        self._files = files
+        self._diagnostics = diagnostics
+        self._controllers = Controllers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._controllers.__exit__(kind, error, trace)
+
+    def read_controllers(self) -> None:
+        """Read the first pass. Raises OSError."""
+        for file in self._files:
+            for item in file.objects(self._diagnostics):
+                if text(mapping(item.get("metadata")), "uid"):
+                    self.live = True
+                    self._controllers.take(item)
+                    self.usage.take(item)
+        start = Location(self._files[0].name, 1, 1)
+        for full, what in (
+            (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
+            (self.usage.full, f"{MAX_PODS:,} pods on nodes"),
+        ):
+            if full:
+                self._diagnostics.warning(Code.UNREAD_OBJECT, f"more than {what}: the others are left out", start)
+
+    def pods(
+        self, views: ViewsWithout, mutated: Mutated, cluster_name: str = ""
+    ) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass: yield each live pod as it was submitted, and the view without it. Raises OSError.
+
+        Pods that have finished or are being deleted are left out.
+        """
+        for file in self._files:
+            for item in file.objects(self._diagnostics):
+                metadata = mapping(item.get("metadata"))
+                if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
+                    view = views.without(item)
+                    yield self._submitted(item, view, mutated, cluster_name), view
+
+    def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
+        metadata = mapping(pod.get("metadata"))
+        namespace = text(metadata, "namespace")
+        found = self._controllers.of(pod)
+        owner = found.owner if found is not None else _owner(pod)
+        workload = Workload(cluster=cluster_name, namespace=namespace, kind=owner.kind, name=owner.name)
+        back = turned_back(pod, found.template) if found is not None else None
+        if back is not None:
+            request = pod_request(back, namespace=namespace)
+            made = mutated(request, view)
+            if made is not None and makes(made, pod):
+                return Submitted(workload=workload, request=request)
+        return Submitted(workload=workload, request=pod_request(as_it_is(pod), namespace=namespace), as_it_is=True)
+
+
+def _owner(pod: dict[str, Json]) -> Owner:
+    """Return the controller of a pod as the pod names it, or the pod itself."""
+    reference = controller(pod)
+    if reference is None or text(reference, "kind") == "Node":
+        return Owner("Pod", text(mapping(pod.get("metadata")), "name"))
+    return Owner(text(reference, "kind"), text(reference, "name"))
+
+
+def _is_leaving(pod: dict[str, Json]) -> bool:
+    return is_finished(pod) or mapping(pod.get("metadata")).get("deletionTimestamp") is not None

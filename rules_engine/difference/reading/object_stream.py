@@ -1,0 +1,151 @@
+"""Objects of a list in JSON, such as the output of `kubectl get … -A -o json`, one by one and more than once."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from errno import EFBIG
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import STDIN, standard_input
+from rules_engine.loading.json_list import CHUNK_BYTES, JsonList, ListError, too_deep
+from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.model.json.lenient import Object, text
+from rules_engine.model.json.patch import Json
+
+MAX_LIST_BYTES = 64 * 1024 * 1024 * 1024
+"""Largest list: no memory depends on it, but standard input is copied to a file on a disk that others use."""
+
+Progress = Callable[[int], None]
+"""A function that gets the number of bytes that were just read."""
+
+
+def no_progress(_read: int) -> None:
+    """Count nothing."""
+
+
+class ObjectFile:
+    """A file that is read from its beginning several times; standard input and pipes are copied to a temporary file.
+
+    Opening it raises OSError.
+    """
+
+    def __init__(self, path: Path, progress: Progress = no_progress) -> None:
+        self.name = str(path)
+        self._progress = progress
+        self._file = _opened(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        """The number of its bytes."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes. Raises OSError."""
+        chunk = self._file.read(size)
+        self._progress(len(chunk))
+        return chunk
+
+    def objects(self, diagnostics: Diagnostics) -> Iterator[dict[str, Json]]:
+        """Yield the objects of the list from its beginning; a single object is yielded itself.
+
+        Items without a kind get that of their list. A list that is cut or no JSON is an error, after what was read of
+        it. Raises OSError.
+        """
+        self._file.seek(0)
+        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, _Scanner().scan)
+        try:
+            for _, item in listed.items():  # noqa: PERF102 - no dict
+                if isinstance(item, dict):
+                    yield item if "kind" in item else {"kind": _kind_of_items(listed.members), **item}
+        except ListError as error:
+            diagnostics.error(error.code, str(error), listed.here())
+        else:
+            if not listed.listed and listed.members:
+                yield listed.members
+
+
+def _kind_of_items(members: Object) -> str:
+    """Return the kind of items that have none: kubectl writes the kind of a PodList before them."""
+    return text(members, "kind").removesuffix("List")
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path == STDIN:
+        return _copied(standard_input())
+    file = path.open("rb")
+    if file.seekable():
+        return file
+    with file:
+        return _copied(file)
+
+
+def _copied(source: BinaryIO) -> BinaryIO:
+    """Copy a stream to a temporary file. Raises OSError, also if the disk is full or the stream too long."""
+    file = TemporaryFile()  # noqa: SIM115 - closed by the caller
+    try:
+        while chunk := source.read(CHUNK_BYTES):
+            if file.tell() + len(chunk) > MAX_LIST_BYTES:
+                raise OSError(EFBIG, os.strerror(EFBIG))
+            file.write(chunk)
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+_decode = Decoder().decode
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+class _Scanner:
+    """Scanner of items. Those that kubectl indents are found by their last line, which is faster than to parse them."""
+
+    def __init__(self) -> None:
+        self._indented = True
+        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
+
+    def scan(self, written: str, at: int, column: int) -> tuple[Json, int]:
+        """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
+        closed = -1
+        if self._indented and written.startswith("{\n", at):
+            # No text has a line end, so this is the end of the item if what is before is an object.
+            closing = f"\n{' ' * (column - 1)}}}"
+            closed = written.find(closing, at) + len(closing)
+            if closed >= len(closing):
+                with suppress(MsgspecError):  # halves of surrogate pairs
+                    return _checked(_decode(written[at:closed])), closed
+        value, end = _raw_decode(written, at)
+        self._indented = end == closed
+        return _checked(value), end
+
+
+def _checked(value: Json) -> Json:
+    """Return a value. Raises ListError if it has more than MAX_DEPTH levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for item in level
+            for member in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+            if isinstance(member, dict | list)
+        ]
+        if not level:
+            return value
+    raise too_deep()

@@ -1,0 +1,71 @@
+"""Cluster of a list of its objects, which are read one by one: nodes, labels of namespaces, and what pods use."""
+
+from collections import Counter
+from dataclasses import replace
+
+from rules_engine.difference.reading.views import requests_of
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.node import read_node
+from rules_engine.model.pod import is_finished
+from rules_engine.model.quantity import Quantity, QuantityError
+
+MAX_PODS = 1_000_000
+"""Pods whose uids are remembered, some 100 bytes each; the largest cluster that Kubernetes supports has 150,000."""
+
+
+class ClusterUsage:
+    """The objects that rules read of a cluster. `counted`: the uids of the pods in its usage.
+
+    `full`: there were more than MAX_PODS pods, and some are not in the usage.
+    """
+
+    def __init__(self) -> None:
+        self.counted: set[str] = set()
+        self.full = False
+        self._nodes: dict[str, Node] = {}
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._used: dict[str, Counter[str]] = {}
+        self._namespaces_read = False
+
+    def take(self, item: Object) -> None:
+        """Take an object; those of other kinds are ignored."""
+        kind, metadata = text(item, "kind"), mapping(item.get("metadata"))
+        if kind == "Node":
+            node = read_node(item, _unread)
+            self._nodes[node.name] = node
+        elif kind == "Namespace":
+            self._namespaces_read = True
+            self._namespaces[text(metadata, "name")] = strings(metadata.get("labels"))
+        elif kind == "Pod":
+            self._take_pod(item, text(metadata, "uid"))
+
+    def _take_pod(self, pod: Object, uid: str) -> None:
+        node = text(mapping(pod.get("spec")), "nodeName")
+        if not node or is_finished(pod) or uid in self.counted:
+            return
+        if len(self.counted) >= MAX_PODS:
+            self.full = True
+            return
+        self.counted.add(uid)
+        used = self._used.setdefault(node, Counter())
+        for resource, nanos in requests_of(pod).items():
+            used[resource] += nanos
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster; None if no node was read. Without namespaces, their labels are not known."""
+        if not self._nodes:
+            return None
+        return Cluster(
+            nodes=tuple(replace(node, used=self._used_on(node.name)) for node in self._nodes.values()),
+            namespaces=self._namespaces,
+            namespaces_complete=self._namespaces_read,
+        )
+
+    def _used_on(self, node: str) -> dict[str, Quantity]:
+        return {resource: Quantity(nanos) for resource, nanos in self._used.get(node, Counter()).items()}
+
+
+def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+    """Leave out an amount that is malformed: the API server writes none."""

@@ -1,0 +1,61 @@
+"""Views of a cluster without one of its pods, which is submitted again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.pod import Pod, is_finished
+from rules_engine.model.quantity import Quantity
+
+MAX_VIEWS = 16
+"""Views that are remembered: equal pods on one node share one, and with it their decisions."""
+
+
+class ViewsWithout:
+    """The views of a cluster without one of the pods that it counts.
+
+    `counted`: the uids of the pods whose requests are in the usage of nodes. `reads_pods`: some rule reads that usage;
+    otherwise every view is the cluster itself.
+    """
+
+    def __init__(self, cluster: Cluster, counted: frozenset[str], *, reads_pods: bool) -> None:
+        self._cluster = cluster
+        self._counted = counted if reads_pods else frozenset[str]()
+        self._positions = {node.name: position for position, node in enumerate(cluster.nodes)} if reads_pods else {}
+        self._views: dict[tuple[int, frozenset[tuple[str, int]]], Cluster] = {}
+
+    def without(self, pod: Object) -> Cluster:
+        """Return the cluster without a live pod; the cluster itself if the pod is not in its usage."""
+        uid = text(mapping(pod.get("metadata")), "uid")
+        position = self._positions.get(text(mapping(pod.get("spec")), "nodeName"))
+        if uid not in self._counted or position is None or is_finished(pod):
+            return self._cluster
+        amounts = requests_of(pod)
+        key = position, frozenset(amounts.items())
+        view = self._views.get(key)
+        if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            view = self._views[key] = self._less(position, amounts)
+        return view
+
+    def _less(self, position: int, amounts: Mapping[str, int]) -> Cluster:
+        nodes = list(self._cluster.nodes)
+        old = nodes[position]
+        new = nodes[position] = _less(old, amounts)
+        return self._cluster.changed(tuple(nodes), [(old, new)], self._cluster.namespaces)
+
+
+def _less(node: Node, amounts: Mapping[str, int]) -> Node:
+    left = {resource: Quantity(used.nanos - amounts.get(resource, 0)) for resource, used in node.used.items()}
+    return replace(node, used={resource: used for resource, used in left.items() if used.nanos})
+
+
+def requests_of(pod: Object) -> Mapping[str, int]:
+    """Return the amounts that a pod holds on its node, in nanos; none if they are malformed."""
+    try:
+        return Pod.parse(dict(pod)).effective_requests()
+    except PodError:
+        return {}

@@ -1,0 +1,298 @@
+"""Live pods are decided as they were submitted: turned back from the templates of their own controllers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.difference.reading import controllers, live_input, usage
+from rules_engine.difference.reading.live_input import LiveInput
+from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.views import ViewsWithout
+from rules_engine.difference.values import Submitted
+from rules_engine.evaluation import RuleSet, mutate
+from rules_engine.evaluation.nodes.query import Offered
+from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.patch import Json
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG3,
+    asks,
+    cluster,
+    compiled,
+    container,
+    injection,
+    ladder,
+    mutated,
+    pod,
+)
+from tests.support.live_objects import controller, live, node_object, reference, template, write_list
+
+NODES = cluster({GPU: 4})
+DOWN = ladder(MIG3, GPU)
+INDEX = "batch.kubernetes.io/job-completion-index"
+REPLICA_SET = ("ReplicaSet", "train-5d8")
+
+
+def read(
+    path: Path, items: Sequence[Any], rules: RuleSet, on: Cluster | None = NODES, *, reads_pods: bool = False
+) -> list[Submitted]:
+    """Return the live pods of a dump as they were submitted. `on`: None for the cluster of the dump itself."""
+    diagnostics = Diagnostics()
+
+    def old(request: AdmissionRequest, view: Cluster) -> Json:
+        decision = mutate(rules, request, view)
+        return decision.result if decision.allowed else None
+
+    with (
+        ObjectFile(write_list(path / "dump.json", items)) as file,
+        LiveInput([file], diagnostics) as found,
+    ):
+        found.read_controllers()
+        whole = found.usage.cluster if on is None else on
+        assert whole is not None
+        views = ViewsWithout(whole, frozenset(found.usage.counted), reads_pods=reads_pods)
+        pods = [submitted for submitted, _ in found.pods(views, old)]
+    assert not diagnostics.problems
+    return pods
+
+
+def admitted(submitted: Json, *rules: Any, on: Cluster = NODES) -> Any:
+    return mutated(submitted, *rules, on=on).result
+
+
+def given_amounts(submitted: Submitted) -> Any:
+    found: Any = submitted.request.object
+    return found["spec"]["containers"][0]["resources"]
+
+
+def name(submitted: Submitted) -> str:
+    return f"{submitted.workload.kind}/{submitted.workload.name}"
+
+
+def test_a_pod_is_turned_back_from_its_own_replica_set(tmp_path: Path) -> None:
+    first, second = asks({MIG3: 1}), asks({MIG1: 2})
+    dump = [
+        live(admitted(first, DOWN), REPLICA_SET),
+        controller("Deployment", "train", second),
+        controller("ReplicaSet", "train-9c1", second, owner=("Deployment", "train")),
+        controller(*REPLICA_SET, first, owner=("Deployment", "train")),
+    ]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert given_amounts(submitted)["limits"] == {MIG3: "1"}
+    assert not submitted.as_it_is
+    assert name(submitted) == "Deployment/train"
+
+
+def test_a_pod_that_the_old_rules_do_not_make_is_decided_as_it_is(tmp_path: Path) -> None:
+    dump = [live(asks({MIG1: 1}), REPLICA_SET), controller(*REPLICA_SET, asks({MIG3: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert given_amounts(submitted)["limits"] == {MIG1: "1"}
+    assert submitted.as_it_is
+    assert name(submitted) == "ReplicaSet/train-5d8"
+
+
+def test_a_pod_that_the_old_rules_deny_is_decided_as_it_is(tmp_path: Path) -> None:
+    dump = [live(asks({MIG3: 1}), REPLICA_SET), controller(*REPLICA_SET, asks({MIG3: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(ladder(MIG3, when_exhausted=WhenExhausted.DENY)))
+    assert submitted.as_it_is
+
+
+@pytest.mark.parametrize(
+    "hashed",
+    [("StatefulSet", "train-77"), ("DaemonSet", "77")],
+    ids=["whole name", "hash"],
+)
+def test_the_revision_of_a_stateful_set_or_daemon_set_is_the_template(tmp_path: Path, hashed: tuple[str, str]) -> None:
+    kind, revision = hashed
+    first, second = asks({MIG3: 1}), asks({MIG1: 2})
+    labels = {"app": "train", "controller-revision-hash": revision}
+    metadata = {"name": "train-77", "namespace": "ml", "uid": "r", "ownerReferences": [reference(kind, "train")]}
+    dump = [
+        controller(kind, "train", second, owner=("GpuService", "service")),
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": metadata,
+            "data": {"spec": {"template": {"$patch": "replace", **template(first)}}},
+        },
+        live(admitted(first, DOWN), (kind, "train"), labels=labels),
+    ]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert given_amounts(submitted)["limits"] == {MIG3: "1"}
+    assert name(submitted) == "GpuService/service"
+    (submitted,) = read(tmp_path, dump[1:], compiled(DOWN))
+    assert (name(submitted), submitted.as_it_is) == (f"{kind}/train", False)
+
+
+@pytest.mark.parametrize(("present", "as_it_is"), [({MIG3: 1}, False), ({MIG1: 2}, True)])
+def test_without_its_revision_the_present_template_counts_if_the_resources_agree(
+    tmp_path: Path, present: dict[str, int], as_it_is: bool
+) -> None:
+    labels = {"controller-revision-hash": "train-77"}
+    pod_of_set = live(admitted(asks({MIG3: 1}), DOWN), ("StatefulSet", "train"), labels=labels)
+    (submitted,) = read(tmp_path, [controller("StatefulSet", "train", asks(present)), pod_of_set], compiled(DOWN))
+    assert submitted.as_it_is is as_it_is
+
+
+def test_pods_of_a_job_are_those_of_its_cron_job(tmp_path: Path) -> None:
+    dump = [
+        controller("Job", "train-1", asks({GPU: 1}), owner=("CronJob", "train")),
+        live(asks({GPU: 1}), ("Job", "train-1")),
+    ]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert name(submitted) == "CronJob/train"
+    assert not submitted.as_it_is
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [(None, "Pod/train-1"), (("Node", "worker"), "Pod/train-1"), (("PyTorchJob", "t"), "PyTorchJob/t")],
+)
+def test_a_pod_whose_controller_has_no_template_is_decided_as_it_is(
+    tmp_path: Path, owner: tuple[str, str] | None, expected: str
+) -> None:
+    (submitted,) = read(tmp_path, [live(asks({GPU: 1}), owner)], compiled(DOWN))
+    assert (name(submitted), submitted.as_it_is) == (expected, True)
+
+
+def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers(tmp_path: Path) -> None:
+    other = {**controller("Job", "a", asks({GPU: 1})), "apiVersion": "batch.volcano.sh/v1alpha1"}
+    down = controller("ReplicaSet", "b", asks({GPU: 1}), replicas=0)
+    without_uid = controller("StatefulSet", "c", asks({GPU: 1}))
+    without_uid["metadata"]["labels"] = {}
+    revision = {"kind": "ControllerRevision", "metadata": {"name": "d", "uid": "u"}}
+    pods = [live(asks({GPU: 1}), ("Job", "a")), live(asks({GPU: 1}), ("ReplicaSet", "b"), name="other")]
+    found = read(tmp_path, [other, down, without_uid, revision, *pods], compiled(DOWN))
+    assert [submitted.as_it_is for submitted in found] == [True, True]
+
+
+def test_what_is_written_after_the_admission_is_left_out(tmp_path: Path) -> None:
+    asked = asks({GPU: 1}, annotations={"team": "ml"})
+    running = live(asked, REPLICA_SET, on="node-0", labels={"app": "train", "pod-template-hash": "5d8"})
+    running["metadata"]["annotations"] |= {"cni.example.com/status": "ok", INDEX: "3"}
+    running["spec"]["ephemeralContainers"] = [{"name": "debug"}]
+    (submitted,) = read(tmp_path, [running, controller(*REPLICA_SET, asked)], compiled(DOWN))
+    assert submitted.request.object == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "annotations": {"team": "ml", INDEX: "3"},
+            "generateName": "train-5d8-",
+            "labels": {"app": "train", "pod-template-hash": "5d8"},
+            "namespace": "ml",
+            "ownerReferences": [reference(*REPLICA_SET)],
+        },
+        "spec": asked["spec"],
+    }
+    assert (submitted.request.namespace, submitted.request.name) == ("ml", "")
+
+
+def test_a_static_pod_keeps_its_node(tmp_path: Path) -> None:
+    (submitted,) = read(tmp_path, [live(asks({GPU: 1}), ("Node", "worker"), on="worker")], compiled(DOWN))
+    found: Any = submitted.request.object
+    assert found["spec"]["nodeName"] == "worker"
+
+
+def test_finished_and_deleted_pods_are_left_out(tmp_path: Path) -> None:
+    finished = {**live(asks({GPU: 1})), "status": {"phase": "Succeeded"}}
+    deleted = live(asks({GPU: 1}), deletionTimestamp="2026-01-01T00:00:00Z")
+    without_uid = live(asks({GPU: 1}), uid=None)
+    assert read(tmp_path, [finished, deleted, without_uid], compiled(DOWN)) == []
+
+
+def test_the_annotation_of_a_fallback_is_turned_back(tmp_path: Path) -> None:
+    running = live(admitted(asks({MIG3: 1}), DOWN), REPLICA_SET)
+    assert running["metadata"]["annotations"]
+    (submitted,) = read(tmp_path, [running, controller(*REPLICA_SET, asks({MIG3: 1}))], compiled(DOWN))
+    found: Any = submitted.request.object
+    assert "annotations" not in found["metadata"]
+
+
+def test_containers_that_other_webhooks_inject_are_kept(tmp_path: Path) -> None:
+    proxied = pod(container("main", {GPU: 1}), container("proxy", {"cpu": "100m"}), name="train")
+    dump = [live(proxied, REPLICA_SET), controller(*REPLICA_SET, asks({GPU: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    found: Any = submitted.request.object
+    assert found["spec"] == proxied["spec"]
+    assert not submitted.as_it_is
+
+
+def test_a_template_with_other_containers_is_not_that_of_the_pod(tmp_path: Path) -> None:
+    renamed = pod(container("renamed", {GPU: 1}))
+    (submitted,) = read(
+        tmp_path, [live(asks({GPU: 1}), REPLICA_SET), controller(*REPLICA_SET, renamed)], compiled(DOWN)
+    )
+    assert submitted.as_it_is
+
+
+def test_malformed_amounts_are_those_of_no_template(tmp_path: Path) -> None:
+    running = live(asks({GPU: "many"}), REPLICA_SET, on="node")
+    dump = [running, controller(*REPLICA_SET, asks({GPU: 1})), node_object("node", {GPU: "1", "cpu": "much"})]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN), None, reads_pods=True)
+    assert submitted.as_it_is
+
+
+def test_a_pod_is_decided_without_what_it_uses_itself(tmp_path: Path) -> None:
+    free = ladder(MIG3, GPU, offered=Offered.AVAILABLE)
+    dump = [
+        node_object("node", {MIG3: "1", GPU: "2"}),
+        {"kind": "Namespace", "metadata": {"name": "ml", "uid": "n", "labels": {"team": "a"}}},
+        live(asks({MIG3: 1}), REPLICA_SET, on="node"),
+        live(admitted(asks({MIG3: 1}), DOWN), REPLICA_SET, on="node", name="train-2"),
+        controller(*REPLICA_SET, asks({MIG3: 1})),
+    ]
+    first, second = read(tmp_path, dump, compiled(free), None, reads_pods=True)
+    assert not first.as_it_is
+    assert not second.as_it_is  # MIG3 is in use by the first one
+    first, _ = read(tmp_path, dump, compiled(free), None)
+    assert first.as_it_is
+
+
+AMOUNTS = st.dictionaries(st.sampled_from([MIG3, MIG1, GPU]), st.integers(0, 3), max_size=3)
+
+
+@given(asked=AMOUNTS, offered=AMOUNTS, coefficient=st.integers(1, 4))
+def test_a_pod_of_generated_rules_is_turned_back_to_what_was_submitted(
+    tmp_path_factory: pytest.TempPathFactory, asked: dict[str, int], offered: dict[str, int], coefficient: int
+) -> None:
+    rules = (DOWN, ladder(MIG1, GPU, name="second"), injection({"cpu": str(coefficient)}, gpu_type=None))
+    submitted = asks(asked)
+    running = live(admitted(submitted, *rules, on=cluster(offered)), REPLICA_SET)
+    dump = [running, controller(*REPLICA_SET, submitted)]
+    (found,) = read(tmp_path_factory.mktemp("dump"), dump, compiled(*rules), cluster(offered))
+    raw: Any = found.request.object
+    assert raw["spec"] == submitted["spec"]
+    assert "annotations" not in raw["metadata"]
+    assert not found.as_it_is
+
+
+def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_input, "MAX_CONTROLLERS", 1)
+    monkeypatch.setattr(controllers, "MAX_CONTROLLERS", 1)
+    monkeypatch.setattr(live_input, "MAX_PODS", 1)
+    monkeypatch.setattr(usage, "MAX_PODS", 1)
+    monkeypatch.setattr(controllers, "MAX_DECODED", 1)
+    dump = [controller("Job", each, asks({GPU: 1})) for each in "ab"]
+    dump += [live(asks({GPU: 1}), ("Job", each), name=each, on="node") for each in "ab"]
+    diagnostics = Diagnostics()
+    with (
+        ObjectFile(write_list(tmp_path / "dump.json", dump)) as file,
+        LiveInput([file], diagnostics) as found,
+    ):
+        found.read_controllers()
+        views = ViewsWithout(NODES, frozenset(), reads_pods=False)
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, lambda request, _view: request.object)]
+    assert [problem.message for problem in diagnostics.problems] == [
+        "more than 1 controllers: the others are left out",
+        "more than 1 pods on nodes: the others are left out",
+    ]
+    assert pods == [False, True]
+    assert found.usage.cluster is None

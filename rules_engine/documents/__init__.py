@@ -11,6 +11,7 @@ from rules_engine.documents.load import (
     load_simulation,
 )
 from rules_engine.documents.manifest_stream import PodPart, stream_pods
+from rules_engine.documents.workloads import pod_count
 
 __all__ = [
     "DOCUMENT_KINDS",
@@ -22,5 +23,6 @@ __all__ = [
     "load_pods",
     "load_rules",
     "load_simulation",
+    "pod_count",
     "stream_pods",
 ]

@@ -7,10 +7,9 @@ import codecs
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from rules_engine.documents.load import Sources, pods_below, pods_in
 from rules_engine.loading.diagnostics import Diagnostics
@@ -23,7 +22,7 @@ from rules_engine.loading.files import (
     report_unreadable,
     standard_input,
 )
-from rules_engine.loading.json_list import JsonList, ListError, too_deep, too_large
+from rules_engine.loading.json_list import JsonList, ListError, Readable, too_deep, too_large
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
@@ -43,14 +42,15 @@ class PodPart:
     sources: Sources
 
 
-def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES) -> Iterator[PodPart]:
+def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | None = None) -> Iterator[PodPart]:
     """Yield the pods of a file of manifests: all at once, or those of a large list in JSON one by one.
 
     Memory is bounded by MAX_FILE_BYTES, whatever the size of the list, which may have `limit` bytes.
+    `opened`: the file at its beginning, if it is open; it is not closed.
     """
     diagnostics = Diagnostics()
     try:
-        with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
+        with _open(path) if opened is None else nullcontext(opened) as file:
             head = file.read(MAX_FILE_BYTES + 1)
             if len(head) > MAX_FILE_BYTES and head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
                 yield from _parts(str(path), head, file, limit)
@@ -69,7 +69,11 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES) -> Iterator[PodPart]
     yield PodPart(pods, in_file_order(diagnostics.problems), lines)
 
 
-def _parts(name: str, head: bytes, file: BinaryIO, limit: int) -> Iterator[PodPart]:
+def _open(path: Path) -> AbstractContextManager[Readable]:
+    return nullcontext(standard_input()) if path == STDIN else path.open("rb")
+
+
+def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
     """Yield the pods of each object of a list; a problem of the list itself is that of the last part."""
     diagnostics = Diagnostics()
     found = False

@@ -279,6 +279,17 @@ def _role(manifest: Manifest) -> str:
     return "pods"
 
 
+def pod_count(manifest: Manifest, diagnostics: Diagnostics) -> int:
+    """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are not known.
+
+    A workload that is scaled down has none, which is no problem.
+    """
+    own = Diagnostics()
+    total = _Counts(manifest, own).total
+    diagnostics.problems += [problem for problem in own.problems if problem.code is not Code.IGNORED_FIELD]
+    return total
+
+
 class _Counts:
     """Numbers of pods of a template: at the same time, and in all."""
 

@@ -53,9 +53,11 @@ def test_a_single_object_is_read(tmp_path: Path, text: str, expected: list[Any])
 
 def test_half_of_a_surrogate_pair_is_read(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
-    path.write_text('{"items": [\n    {\n        "kind": "\\ud800"\n    },\n    {\n        "kind": "b"\n    }]}')
+    path.write_text(
+        '{"items": [\n    {\n        "kind": "\\ud800", "n": [1, "a"]\n    },\n    {\n        "kind": "b"\n    }]}'
+    )
     with ObjectFile(path) as file:
-        assert objects(file) == ([{"kind": "\ud800"}, {"kind": "b"}], [])
+        assert objects(file) == ([{"kind": "\ufffd", "n": [1, "a"]}, {"kind": "b"}], [])
 
 
 def test_an_item_is_read_beyond_the_end_of_a_chunk(tmp_path: Path) -> None:

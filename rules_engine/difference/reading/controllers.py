@@ -4,12 +4,12 @@ The templates are kept in a temporary file, since a large cluster has more than 
 """
 
 from collections.abc import Mapping
+from marshal import dumps, loads
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec import Struct
-from msgspec.json import Decoder, Encoder
 
 from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
 from rules_engine.model.json.patch import Json
@@ -59,8 +59,6 @@ class Controllers:
         self._end = 0
         self._places: dict[str, tuple[int, int]] = {}
         self._decoded: dict[str, Controller] = {}
-        self._encode = Encoder().encode
-        self._decode = Decoder(Controller).decode
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +91,7 @@ class Controllers:
             return
         # "$patch" is an instruction to who restores the revision, and no member of a template.
         members = {name: member for name, member in template.items() if name != "$patch"}
-        written = self._encode(Controller(owner, members))
+        written = dumps((owner.kind, owner.name, members))
         self._file.write(written)
         self._places[key] = self._end, len(written)
         self._end += len(written)
@@ -120,7 +118,8 @@ class Controllers:
             return found
         at, size = place
         self._file.seek(at)
-        found = self._decode(self._file.read(size))
+        kind, name, template = loads(self._file.read(size))  # noqa: S302 - written by _keep
+        found = Controller(Owner(kind, name), template)
         self._file.seek(self._end)
         if len(self._decoded) >= MAX_DECODED:
             self._decoded.clear()

@@ -13,6 +13,7 @@ from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.excerpt import visible
 from rules_engine.model.json.lenient import controller, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.pod import is_finished
@@ -79,7 +80,9 @@ class LiveInput:
         namespace = text(metadata, "namespace")
         found = self._controllers.of(pod)
         owner = found.owner if found is not None else _owner(pod)
-        workload = Workload(cluster=cluster_name, namespace=namespace, kind=owner.kind, name=owner.name)
+        workload = Workload(
+            cluster=cluster_name, namespace=visible(namespace), kind=visible(owner.kind), name=visible(owner.name)
+        )
         back = turned_back(pod, found.template) if found is not None else None
         if back is not None:
             request = pod_request(back, namespace=namespace)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import EFBIG
@@ -55,6 +56,10 @@ class ObjectFile:
         """The number of its bytes."""
         return os.fstat(self._file.fileno()).st_size
 
+    def rewind(self) -> None:
+        """Go back to the beginning. Raises OSError."""
+        self._file.seek(0)
+
     def read(self, size: int, /) -> bytes:
         """Return the next bytes. Raises OSError."""
         chunk = self._file.read(size)
@@ -67,7 +72,7 @@ class ObjectFile:
         Items without a kind get that of their list. A list that is cut or no JSON is an error, after what was read of
         it. Raises OSError.
         """
-        self._file.seek(0)
+        self.rewind()
         listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, _Scanner().scan)
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict
@@ -110,6 +115,9 @@ def _copied(source: BinaryIO) -> BinaryIO:
     return file
 
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
+
 _decode = Decoder().decode
 _raw_decode = json.JSONDecoder().raw_decode
 
@@ -133,7 +141,7 @@ class _Scanner:
                     return _checked(_decode(written[at:closed])), closed
         value, end = _raw_decode(written, at)
         self._indented = end == closed
-        return _checked(value), end
+        return _encodable(_checked(value)), end
 
 
 def _checked(value: Json) -> Json:
@@ -149,3 +157,12 @@ def _checked(value: Json) -> Json:
         if not level:
             return value
     raise too_deep()
+
+
+def _encodable(value: Json) -> Json:
+    """Return a value whose texts UTF-8 can encode. Go replaces lone surrogates in the same way."""
+    if isinstance(value, dict):
+        return {str(_encodable(name)): _encodable(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value

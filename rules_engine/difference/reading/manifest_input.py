@@ -1,0 +1,29 @@
+"""Pods that manifests create."""
+
+from rules_engine.difference.values import Submitted, Workload
+from rules_engine.documents import pod_count
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.kubernetes.manifests import Manifest
+from rules_engine.model.admission import pod_request
+from rules_engine.model.excerpt import visible
+from rules_engine.model.json.lenient import mapping
+from rules_engine.model.json.patch import Json
+
+
+def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, diagnostics: Diagnostics) -> Submitted:
+    """Return the pods of a manifest, as its controller submits them.
+
+    `default_namespace`: that of an object that names none. A problem is a number of pods that is none.
+    """
+    namespace = manifest.namespace or default_namespace
+    pod = manifest.pod
+    if manifest.path:
+        # The API server makes the name of such a pod after the admission.
+        metadata = {key: value for key, value in mapping(pod.get("metadata")).items() if key != "name"}
+        own: dict[str, Json] = {**metadata, "generateName": f"{manifest.name}-"}
+        pod = {**pod, "metadata": own}
+    workload = Workload(
+        cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)
+    )
+    request = pod_request(pod, namespace=namespace)
+    return Submitted(workload=workload, request=request, count=pod_count(manifest, diagnostics))

@@ -1,0 +1,59 @@
+"""Manifests are decided as the pods that their controllers create."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.difference.reading.manifest_input import submitted_by
+from rules_engine.difference.values import Submitted
+from rules_engine.documents import stream_pods
+from rules_engine.loading.diagnostics import Diagnostics
+
+TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"
+
+
+def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
+    """Return the pods of a file of manifests, and the problems of their numbers."""
+    file = path / "manifests.yaml"
+    file.write_text(text)
+    diagnostics = Diagnostics()
+    found = [
+        submitted_by(manifest, "default", "east", diagnostics) for part in stream_pods(file) for manifest in part.pods
+    ]
+    return found, [problem.message for problem in diagnostics.problems]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "count"),
+    [
+        ("Deployment", f"{{replicas: 3, template: {TEMPLATE}}}", 3),
+        ("Deployment", f"{{template: {TEMPLATE}}}", 1),
+        ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 0),
+        ("DaemonSet", f"{{template: {TEMPLATE}}}", 1),
+        ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
+        ("PyTorchJob", f"{{replicaSpecs: {{Worker: {{replicas: 5, template: {TEMPLATE}}}}}}}", 5),
+    ],
+)
+def test_a_workload_is_its_pods(tmp_path: Path, kind: str, spec: str, count: int) -> None:
+    text = f"{{apiVersion: v1, kind: {kind}, metadata: {{name: train, namespace: ml}}, spec: {spec}}}"
+    (submitted,), problems = read(tmp_path, text)
+    found: Any = submitted.request.object
+    assert submitted.count == count
+    assert found["metadata"] == {"labels": {"app": "a"}, "generateName": "train-"}
+    workload = submitted.workload
+    assert (workload.cluster, workload.namespace, workload.kind, workload.name) == ("east", "ml", kind, "train")
+    assert (submitted.request.namespace, submitted.request.operation) == ("ml", "CREATE")
+    assert problems == []
+
+
+def test_a_pod_keeps_its_name_and_gets_a_namespace(tmp_path: Path) -> None:
+    text = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
+    (submitted,), _ = read(tmp_path, text)
+    assert (submitted.request.name, submitted.request.namespace, submitted.count) == ("a", "default", 1)
+
+
+def test_a_number_of_pods_that_is_none_is_a_problem(tmp_path: Path) -> None:
+    text = f"{{apiVersion: v1, kind: Deployment, metadata: {{name: a}}, spec: {{replicas: -1, template: {TEMPLATE}}}}}"
+    _, problems = read(tmp_path, text)
+    assert problems == ["replicas cannot be less than 0"]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.difference.reading import controllers, live_input, usage
+from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import LiveInput
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.views import ViewsWithout
@@ -31,7 +32,9 @@ from tests.support.evaluation import (
     injection,
     ladder,
     mutated,
+    node,
     pod,
+    quantities,
 )
 from tests.support.live_objects import controller, live, node_object, reference, template, write_list
 
@@ -53,19 +56,24 @@ def read(
 
     with (
         ObjectFile(write_list(path / "dump.json", items)) as file,
-        LiveInput([file], diagnostics) as found,
+        LiveInput() as found,
     ):
-        found.read_controllers()
+        found.add(file, diagnostics)
+        found.report_left_out(diagnostics)
         whole = found.usage.cluster if on is None else on
         assert whole is not None
         views = ViewsWithout(whole, frozenset(found.usage.counted), reads_pods=reads_pods)
-        pods = [submitted for submitted, _ in found.pods(views, old)]
+        pods = [submitted for submitted, _ in found.pods(views, old, "", diagnostics)]
     assert not diagnostics.problems
     return pods
 
 
 def admitted(submitted: Json, *rules: Any, on: Cluster = NODES) -> Any:
     return mutated(submitted, *rules, on=on).result
+
+
+def _unchanged(request: AdmissionRequest, _view: Cluster) -> Json:
+    return request.object
 
 
 def given_amounts(submitted: Submitted) -> Any:
@@ -167,10 +175,11 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
     other = {**controller("Job", "a", asks({GPU: 1})), "apiVersion": "batch.volcano.sh/v1alpha1"}
     down = controller("ReplicaSet", "b", asks({GPU: 1}), replicas=0)
     without_uid = controller("StatefulSet", "c", asks({GPU: 1}))
-    without_uid["metadata"]["labels"] = {}
+    del without_uid["metadata"]["uid"]
+    empty = {"kind": "DaemonSet", "metadata": {"name": "e", "uid": "e"}}
     revision = {"kind": "ControllerRevision", "metadata": {"name": "d", "uid": "u"}}
     pods = [live(asks({GPU: 1}), ("Job", "a")), live(asks({GPU: 1}), ("ReplicaSet", "b"), name="other")]
-    found = read(tmp_path, [other, down, without_uid, revision, *pods], compiled(DOWN))
+    found = read(tmp_path, [other, down, without_uid, empty, revision, *pods], compiled(DOWN))
     assert [submitted.as_it_is for submitted in found] == [True, True]
 
 
@@ -285,14 +294,29 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     diagnostics = Diagnostics()
     with (
         ObjectFile(write_list(tmp_path / "dump.json", dump)) as file,
-        LiveInput([file], diagnostics) as found,
+        LiveInput() as found,
     ):
-        found.read_controllers()
+        found.add(file, diagnostics)
+        found.report_left_out(diagnostics)
         views = ViewsWithout(NODES, frozenset(), reads_pods=False)
-        pods = [submitted.as_it_is for submitted, _ in found.pods(views, lambda request, _view: request.object)]
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics)]
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
         "more than 1 pods on nodes: the others are left out",
     ]
     assert pods == [False, True]
     assert found.usage.cluster is None
+
+
+def test_few_views_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views_module, "MAX_VIEWS", 1)
+    full = cluster(node("a", {GPU: 4}, used={GPU: 3}), node("b", {GPU: 4}, used={GPU: 1, MIG3: 1}))
+    views = ViewsWithout(full, frozenset({"uid-1", "uid-2"}), reads_pods=True)
+    on_a, on_b = (live(asks({GPU: 1}), name=name, on=on) for name, on in (("1", "a"), ("2", "b")))
+    assert views.without(on_a) is views.without(on_a)
+    assert [dict(each.used) for each in views.without(on_b).nodes] == [quantities({GPU: 3}), quantities({MIG3: 1})]
+    assert [dict(each.used) for each in views.without(on_a).nodes] == [
+        quantities({GPU: 2}),
+        quantities({GPU: 1, MIG3: 1}),
+    ]
+    assert views.without(live(asks({GPU: 1}), name="3", on="a")) is full

@@ -1,6 +1,6 @@
 """Live pods of a cluster, read in two passes: first the controllers and the cluster, then the pods."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -27,14 +27,12 @@ Mutated = Callable[[AdmissionRequest, Cluster], Json]
 class LiveInput:
     """The live objects of files, which are all of one cluster. A context manager, which does not close the files.
 
-    `usage`: the cluster. `live`: some object has a uid. Problems are added to `diagnostics`.
+    `usage`: the cluster. `files`: those with live objects, which have a uid.
     """
 
-    def __init__(self, files: Sequence[ObjectFile], diagnostics: Diagnostics) -> None:
+    def __init__(self) -> None:
         self.usage = ClusterUsage()
-        self.live = False
-        self._files = files
-        self._diagnostics = diagnostics
+        self.files: list[ObjectFile] = []
         self._controllers = Controllers()
 
     def __enter__(self) -> Self:
@@ -45,31 +43,37 @@ class LiveInput:
     ) -> None:
         self._controllers.__exit__(kind, error, trace)
 
-    def read_controllers(self) -> None:
-        """Read the first pass. Raises OSError."""
-        for file in self._files:
-            for item in file.objects(self._diagnostics):
-                if text(mapping(item.get("metadata")), "uid"):
-                    self.live = True
-                    self._controllers.take(item)
-                    self.usage.take(item)
-        start = Location(self._files[0].name, 1, 1)
-        for full, what in (
+    def add(self, file: ObjectFile, diagnostics: Diagnostics) -> bool:
+        """Read the first pass over a file; return True if it has live objects. Raises OSError."""
+        live = False
+        for item in file.objects(diagnostics):
+            if text(mapping(item.get("metadata")), "uid"):
+                live = True
+                self._controllers.take(item)
+                self.usage.take(item)
+        if live:
+            self.files.append(file)
+        return live
+
+    def report_left_out(self, diagnostics: Diagnostics) -> None:
+        """Warn of objects that are beyond a bound."""
+        for full, bound in (
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
             (self.usage.full, f"{MAX_PODS:,} pods on nodes"),
         ):
             if full:
-                self._diagnostics.warning(Code.UNREAD_OBJECT, f"more than {what}: the others are left out", start)
+                message = f"more than {bound}: the others are left out"
+                diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
-        self, views: ViewsWithout, mutated: Mutated, cluster_name: str = ""
+        self, views: ViewsWithout, mutated: Mutated, cluster_name: str, diagnostics: Diagnostics
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it. Raises OSError.
 
         Pods that have finished or are being deleted are left out.
         """
-        for file in self._files:
-            for item in file.objects(self._diagnostics):
+        for file in self.files:
+            for item in file.objects(diagnostics):
                 metadata = mapping(item.get("metadata"))
                 if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
                     view = views.without(item)

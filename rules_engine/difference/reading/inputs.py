@@ -1,0 +1,188 @@
+"""Files of manifests and of live objects, and the clusters on which their pods are decided."""
+
+import codecs
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rules_engine.difference.reading.live_input import LiveInput, Mutated
+from rules_engine.difference.reading.manifest_input import submitted_by
+from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
+from rules_engine.difference.reading.views import ViewsWithout
+from rules_engine.difference.values import Submitted
+from rules_engine.documents import load_cluster, stream_pods
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import find_files, is_folder, report_unreadable
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.source import Location
+
+HEAD_BYTES = 4096
+"""Bytes in which a text in JSON is recognized."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterColumn:
+    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage.
+
+    `file`: the real path of its file; "" if there is none.
+    """
+
+    name: str = ""
+    cluster: Cluster
+    counted: frozenset[str] = frozenset()
+    file: str = ""
+
+
+class Inputs:
+    """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
+
+    The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
+    cluster together. `default`: the cluster if `clusters` is empty, for pods that are not of a dump with its nodes.
+    `columns` and `sources`, the lines of small files by their names, are complete after `read`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        clusters: Sequence[Path],
+        default: Cluster,
+        diagnostics: Diagnostics,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.columns: tuple[ClusterColumn, ...] = ()
+        self.sources: dict[str, Sequence[str]] = {}
+        self._paths = tuple(dict.fromkeys(paths))
+        self._clusters = tuple(dict.fromkeys(clusters))
+        self._default = default
+        self._diagnostics = diagnostics
+        self._progress = progress
+        self._stack = ExitStack()
+        self._manifests: list[tuple[Path, ObjectFile, bool]] = []
+        """Each with True if it is named itself: in a folder, files without pods are passed over."""
+        self._live: dict[str, LiveInput] = {}
+        """By the real path of the file of their cluster; "" for all others."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def read(self) -> None:
+        """Read the first pass over all files, and the clusters."""
+        for path in self._paths:
+            for file in find_files([path], self._diagnostics):
+                with self._reporting(file):
+                    self._open(file, named=not is_folder(path))
+        for found in self._live.values():
+            found.report_left_out(self._diagnostics)
+        names = _names(self._clusters)
+        found_columns = [self._column(path, name) for path, name in names.items()]
+        self.columns = tuple(column for column in found_columns if column is not None)
+
+    def pods(self, mutated: Mutated, namespace: str, *, reads_pods: bool) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
+
+        `mutated` has the old rules. `namespace`: that of manifests that name none. `reads_pods`: some rule of either
+        side reads what pods use.
+        """
+        for path, file, named in self._manifests:
+            with self._reporting(path):
+                yield from self._of_manifests(path, file, namespace, named=named)
+        for real, found in self._live.items():
+            for column in self._columns_of(real, found):
+                views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods)
+                yield from found.pods(views, mutated, column.name, self._diagnostics)
+
+    def _open(self, path: Path, *, named: bool) -> None:
+        file = self._stack.enter_context(ObjectFile(path, self._progress))
+        if _is_json(file):
+            real = os.path.realpath(path)
+            key = real if real in map(os.path.realpath, self._clusters) else ""
+            if key not in self._live:
+                self._live[key] = self._stack.enter_context(LiveInput())
+            own = Diagnostics()
+            if self._live[key].add(file, own):
+                self._diagnostics.problems += own.problems
+                return
+        # If it is no JSON, or cut before the first live object, this is reported with the manifests.
+        self._manifests.append((path, file, named))
+
+    def _of_manifests(
+        self, path: Path, file: ObjectFile, namespace: str, *, named: bool
+    ) -> Iterator[tuple[Submitted, Cluster]]:
+        file.rewind()
+        for part in stream_pods(path, MAX_LIST_BYTES, file):
+            problems = [problem for problem in part.problems if named or problem.code is not Code.NOT_A_POD]
+            self._diagnostics.problems += problems
+            if problems:
+                self.sources |= part.sources
+            for manifest in part.pods:
+                for column in self.columns or [ClusterColumn(cluster=self._default)]:
+                    yield submitted_by(manifest, namespace, column.name, self._diagnostics), column.cluster
+
+    def _columns_of(self, real: str, found: LiveInput) -> Sequence[ClusterColumn]:
+        if real:
+            return [column for column in self.columns if column.file == real]
+        if self.columns:
+            return self.columns
+        return [_column_of(found, "", "") or ClusterColumn(cluster=self._default)]
+
+    def _column(self, path: Path, name: str) -> ClusterColumn | None:
+        """Return the cluster of a dump, which may be among the inputs, or of an inventory; None with a problem."""
+        real = os.path.realpath(path)
+        column = _column_of(self._live[real], name, real) if real in self._live else self._of_dump(path, name, real)
+        if column is not None:
+            return column
+        cluster, problems, sources = load_cluster(path, regular=True)
+        self._diagnostics.problems += problems
+        self.sources |= sources
+        return ClusterColumn(name=name, cluster=cluster, file=real) if cluster is not None else None
+
+    def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:
+        # load_cluster reports a file that cannot be read, and one that is cut.
+        with suppress(OSError), ObjectFile(path) as file, LiveInput() as found:
+            own = Diagnostics()
+            if _is_json(file) and found.add(file, own) and not own.failed:
+                found.report_left_out(self._diagnostics)
+                return _column_of(found, name, real)
+        return None
+
+    @contextmanager
+    def _reporting(self, path: Path) -> Iterator[None]:
+        """Report a file that cannot be read."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
+        except OSError as error:
+            report_unreadable(path, error, self._diagnostics)
+
+
+def _is_json(file: ObjectFile) -> bool:
+    file.rewind()
+    return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+
+
+def _column_of(found: LiveInput, name: str, real: str) -> ClusterColumn | None:
+    """Return the cluster of live objects; None if they have no node."""
+    cluster = found.usage.cluster
+    if cluster is None:
+        return None
+    return ClusterColumn(name=name, cluster=cluster, counted=frozenset(found.usage.counted), file=real)
+
+
+def _names(clusters: Sequence[Path]) -> Mapping[Path, str]:
+    """Return names of clusters: that of the only one is "", others have those of their files."""
+    if len(clusters) == 1:
+        return {clusters[0]: ""}
+    stems = Counter(path.stem for path in clusters)
+    return {path: path.stem if stems[path.stem] == 1 else str(path) for path in clusters}

@@ -1,0 +1,153 @@
+"""INPUT may be manifests or live objects; several clusters each have a column of their own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.difference.reading.inputs import Inputs
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.patch import Json
+from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
+from tests.support.live_objects import controller, live, node_object, write_list
+
+DEFAULT = cluster({GPU: 1})
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
+INVENTORY = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: i}
+spec: {nodes: [{name: big, allocatable: {nvidia.com/gpu: 8}}]}
+"""
+
+
+def read(
+    paths: Sequence[Path], clusters: Sequence[Path] = (), *, reads_pods: bool = False
+) -> tuple[list[tuple[str, str, Cluster]], list[str]]:
+    """Return the pods, each with its column, workload and cluster, and the problems."""
+    diagnostics = Diagnostics()
+    with Inputs(paths, clusters, DEFAULT, diagnostics) as inputs:
+        inputs.read()
+        found = [
+            (submitted.workload.cluster, f"{submitted.workload.namespace}/{submitted.workload.name}", view)
+            for submitted, view in inputs.pods(_unchanged, "default", reads_pods=reads_pods)
+        ]
+    return found, [str(problem).replace(str(Path(paths[0]).parent), "") for problem in diagnostics.problems]
+
+
+def _unchanged(request: AdmissionRequest, _view: Cluster) -> Json:
+    return request.object
+
+
+def dump(path: Path, name: str, *, nodes: dict[str, str] | None = None) -> Path:
+    """Write a dump with a running pod, and a node if it has resources."""
+    items: list[Any] = [live(asks({GPU: 1}), ("ReplicaSet", name), name=name, on=name)]
+    items += [controller("ReplicaSet", name, asks({GPU: 1}))]
+    return write_list(path / f"{name}.json", items + ([node_object(name, nodes)] if nodes else []))
+
+
+def manifest(path: Path, name: str = "pod.yaml", text: str = POD) -> Path:
+    (path / name).write_text(text)
+    return path / name
+
+
+def test_pods_are_decided_on_the_default_cluster(tmp_path: Path) -> None:
+    found, problems = read([manifest(tmp_path), dump(tmp_path, "east")])
+    assert found == [("", "default/a", DEFAULT), ("", "ml/east", DEFAULT)]
+    assert problems == []
+
+
+def test_live_pods_are_decided_on_their_own_cluster(tmp_path: Path) -> None:
+    ((_, _, view),), _ = read([dump(tmp_path, "east", nodes={GPU: "2"})])
+    assert [node.name for node in view.nodes] == ["east"]
+    assert str(view.nodes[0].used[GPU]) == "1"
+
+
+def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
+    pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), on="n")])
+    nodes = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "2"})])
+    ((_, _, view),), _ = read([pods, nodes])
+    assert [str(node.used[GPU]) for node in view.nodes] == ["1"]
+    ((_, _, view),), _ = read([pods, nodes], reads_pods=True)
+    assert [dict(node.used) for node in view.nodes] == [{}]
+
+
+def test_each_cluster_has_a_column(tmp_path: Path) -> None:
+    east, west = dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west", nodes={MIG3: "2"})
+    inventory = manifest(tmp_path, "inventory.yaml", INVENTORY)
+    found, problems = read([manifest(tmp_path), east], [east, west, inventory])
+    assert [(column, name, view.nodes[0].name) for column, name, view in found] == [
+        ("east", "default/a", "east"),
+        ("west", "default/a", "west"),
+        ("inventory", "default/a", "big"),
+        ("east", "ml/east", "east"),
+    ]
+    assert problems == []
+
+
+def test_live_pods_of_a_file_that_is_no_cluster_are_in_every_column(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    one = manifest(tmp_path, "i.yaml", INVENTORY)
+    two = manifest(tmp_path / "other", "i.yaml", INVENTORY)
+    found, _ = read([dump(tmp_path, "east")], [one, two])
+    assert [column for column, _, _ in found] == [str(one), str(two)]
+
+
+def test_a_dump_of_pods_alone_is_no_cluster_of_its_own(tmp_path: Path) -> None:
+    path = dump(tmp_path, "east")
+    _, (problem,) = read([path], [path])
+    assert "[not-a-cluster]" in problem
+
+
+def test_the_only_cluster_has_no_name(tmp_path: Path) -> None:
+    found, _ = read([manifest(tmp_path)], [manifest(tmp_path, "i.yaml", INVENTORY)])
+    assert [(column, view.nodes[0].name) for column, _, view in found] == [("", "big")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("i.yaml", POD, "[not-a-cluster]"),
+        ("absent.yaml", None, "[missing-file]"),
+        ("pods.json", '{"items": [{"kind": "Pod", "metadata": {"uid": "1"}}', "-syntax]"),
+        ("pods.json", '{"kind": "List", "items": [{"kind": "Pod", "metadata": {"uid": "1"}}]}', "[not-a-cluster]"),
+    ],
+)
+def test_a_cluster_that_cannot_be_read_is_a_problem(tmp_path: Path, name: str, text: str | None, expected: str) -> None:
+    path = tmp_path / name if text is None else manifest(tmp_path, name, text)
+    _, (problem,) = read([manifest(tmp_path)], [path])
+    assert expected in problem
+
+
+def test_files_that_cannot_be_read_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "link.yaml").symlink_to("link.yaml")
+    found, problems = read([tmp_path / "absent.yaml", tmp_path / "link.yaml", manifest(tmp_path)])
+    assert len(found) == 1
+    assert problems[0] == "/absent.yaml:1:1: error: file or folder not found [missing-file]"
+    assert "cannot be read" in problems[1]
+
+
+def test_a_dump_that_is_cut_is_a_problem(tmp_path: Path) -> None:
+    path = dump(tmp_path, "east")
+    path.write_text(path.read_text()[:-3])
+    _, problems = read([path])
+    assert "[json-syntax]" in problems[0]
+
+
+def test_json_without_live_objects_is_read_as_manifests(tmp_path: Path) -> None:
+    made = {**asks({MIG1: 1}), "apiVersion": "v1"}
+    found, problems = read([write_list(tmp_path / "pods.json", [made])])
+    assert [name for _, name, _ in found] == ["default/job"]
+    assert problems == []
+
+
+def test_files_of_a_folder_without_pods_are_passed_over(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    other = manifest(tmp_path, "service.yaml", "{apiVersion: v1, kind: Service, metadata: {name: s}}")
+    found, problems = read([tmp_path])
+    assert (len(found), problems) == (1, [])
+    _, problems = read([other])
+    assert "[not-a-pod]" in problems[0]

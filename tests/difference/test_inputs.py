@@ -1,5 +1,8 @@
 """INPUT may be manifests or live objects; several clusters each have a column of their own."""
 
+import io
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +11,7 @@ import pytest
 
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import STDIN
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
@@ -144,10 +148,28 @@ def test_json_without_live_objects_is_read_as_manifests(tmp_path: Path) -> None:
     assert problems == []
 
 
+@pytest.mark.parametrize("text", [POD, json.dumps({"items": [live(asks({GPU: 1}))], "kind": "PodList"})])
+def test_standard_input_may_be_of_either_kind(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    found, problems = read([STDIN])
+    assert (len(found), problems) == (1, [])
+
+
 def test_files_of_a_folder_without_pods_are_passed_over(tmp_path: Path) -> None:
     manifest(tmp_path)
-    other = manifest(tmp_path, "service.yaml", "{apiVersion: v1, kind: Service, metadata: {name: s}}")
+    other = manifest(tmp_path, "service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
     found, problems = read([tmp_path])
     assert (len(found), problems) == (1, [])
     _, problems = read([other])
     assert "[not-a-pod]" in problems[0]
+
+
+def test_live_objects_in_yaml_are_a_problem(tmp_path: Path) -> None:
+    found, problems = read([manifest(tmp_path, text=POD.replace("name: a", "name: a, uid: u"))])
+    assert found == []
+    assert problems == ["/pod.yaml:1:2: error: live objects are read in JSON only: write them with -o json [not-a-pod]"]
+
+
+def test_several_files_may_be_of_one_cluster_with_its_nodes(tmp_path: Path) -> None:
+    found, _ = read([dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west")])
+    assert [(name, len(view.nodes)) for _, name, view in found] == [("ml/east", 1), ("ml/west", 1)]

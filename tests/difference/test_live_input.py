@@ -160,6 +160,15 @@ def test_pods_of_a_job_are_those_of_its_cron_job(tmp_path: Path) -> None:
     assert not submitted.as_it_is
 
 
+def test_few_controllers_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controllers, "MAX_DECODED", 1)
+    names = ["a", "b", "a", "a"]
+    dump = [controller("Job", each, asks({GPU: count})) for count, each in enumerate("ab", 1)]
+    dump += [live(asks({GPU: 1 + (each == "b")}), ("Job", each), name=f"{each}-{at}") for at, each in enumerate(names)]
+    found = read(tmp_path, dump, compiled(DOWN))
+    assert [(each.workload.name, each.as_it_is) for each in found] == [(each, False) for each in names]
+
+
 @pytest.mark.parametrize(
     ("owner", "expected"),
     [(None, "Pod/train-1"), (("Node", "worker"), "Pod/train-1"), (("PyTorchJob", "t"), "PyTorchJob/t")],
@@ -288,7 +297,6 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     monkeypatch.setattr(controllers, "MAX_CONTROLLERS", 1)
     monkeypatch.setattr(live_input, "MAX_PODS", 1)
     monkeypatch.setattr(usage, "MAX_PODS", 1)
-    monkeypatch.setattr(controllers, "MAX_DECODED", 1)
     dump = [controller("Job", each, asks({GPU: 1})) for each in "ab"]
     dump += [live(asks({GPU: 1}), ("Job", each), name=each, on="node") for each in "ab"]
     diagnostics = Diagnostics()

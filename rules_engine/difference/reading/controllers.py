@@ -6,8 +6,7 @@ The templates are kept in a temporary file, since a large cluster has more than 
 from collections.abc import Mapping
 from marshal import dumps, loads
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from msgspec import Struct
 
@@ -48,24 +47,20 @@ class Controller(Struct, frozen=True):
 
 
 class Controllers:
-    """The controllers that a first pass over the objects of a cluster found. A context manager.
+    """The controllers that a first pass over the objects of a cluster found.
 
     `full`: there were more than MAX_CONTROLLERS, and some were left out.
     """
 
     def __init__(self) -> None:
         self.full = False
-        self._file = TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._file = TemporaryFile()  # noqa: SIM115 - closed by close
         self._end = 0
         self._places: dict[str, tuple[int, int]] = {}
         self._decoded: dict[str, Controller] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove the temporary file."""
         self._file.close()
 
     def take(self, item: dict[str, Json]) -> None:

@@ -18,7 +18,9 @@ from rules_engine.difference.values import Submitted
 from rules_engine.documents import load_cluster, stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, is_folder, report_unreadable
+from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
@@ -126,6 +128,10 @@ class Inputs:
             if problems:
                 self.sources |= part.sources
             for manifest in part.pods:
+                if text(mapping(mapping(manifest_json(manifest.root)).get("metadata")), "uid"):
+                    message = "live objects are read in JSON only: write them with -o json"
+                    self._diagnostics.error(Code.NOT_A_POD, message, manifest.location)
+                    return
                 for column in self.columns or [ClusterColumn(cluster=self._default)]:
                     yield submitted_by(manifest, namespace, column.name, self._diagnostics), column.cluster
 

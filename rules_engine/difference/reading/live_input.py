@@ -41,7 +41,7 @@ class LiveInput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._controllers.__exit__(kind, error, trace)
+        self._controllers.close()
 
     def add(self, file: ObjectFile, diagnostics: Diagnostics) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""

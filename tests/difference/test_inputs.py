@@ -173,3 +173,15 @@ def test_live_objects_in_yaml_are_a_problem(tmp_path: Path) -> None:
 def test_several_files_may_be_of_one_cluster_with_its_nodes(tmp_path: Path) -> None:
     found, _ = read([dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west")])
     assert [(name, len(view.nodes)) for _, name, view in found] == [("ml/east", 1), ("ml/west", 1)]
+
+
+def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
+    paths = [manifest(tmp_path), dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west")]
+    clusters = [paths[1], manifest(tmp_path, "inventory.yaml", INVENTORY)]
+    counted: list[int] = []
+    with Inputs(paths, clusters, DEFAULT, Diagnostics(), counted.append) as inputs:
+        inputs.read()
+        counted.clear()
+        list(inputs.pods(_unchanged, "default", reads_pods=False))
+        sizes = [path.stat().st_size for path in paths]
+        assert sum(counted) == inputs.size == sizes[0] + sizes[1] + 2 * sizes[2]

@@ -90,6 +90,14 @@ class Inputs:
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
 
+    @property
+    def size(self) -> int:
+        """The number of bytes that `pods` reads, for its progress."""
+        live = [
+            (file.size, self._columns_of(real, found)) for real, found in self._live.items() for file in found.files
+        ]
+        return sum(size * len(columns) for size, columns in live) + sum(file.size for _, file, _ in self._manifests)
+
     def pods(self, mutated: Mutated, namespace: str, *, reads_pods: bool) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 

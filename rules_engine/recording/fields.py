@@ -1,0 +1,253 @@
+"""Fields of a request that are recorded: those that its fingerprint has, without values of environment variables."""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2s
+from typing import TypeAlias
+
+from msgspec.json import encode
+
+from rules_engine.cel.field_paths import Chain, texts
+from rules_engine.cel.syntax.tree import Expression, Index, Literal, children
+from rules_engine.evaluation.fields_read import field_paths
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.json.lenient import items
+from rules_engine.model.json.patch import Json
+from rules_engine.model.placement import PLACEMENT_MEMBERS
+from rules_engine.model.rules import SKIP_ANNOTATION, Rule
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation with the whole manifest of an object, as kubectl applied it."""
+
+_REQUEST = ("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun")
+_METADATA = ("name", "generateName", "namespace", "deletionTimestamp")
+_SPEC = ("overhead", "resources", *PLACEMENT_MEMBERS)
+_CONTAINER = ("name", "restartPolicy", "resources")
+_CONTAINERS = ("containers", "initContainers")
+
+_ALWAYS = frozenset(
+    [("request", name) for name in _REQUEST]
+    + [("object", "metadata", name) for name in _METADATA]
+    + [("object", "spec", name) for name in _SPEC]
+)
+
+
+class Unrecorded(Enum):
+    """Reasons why a decision cannot be repeated from its line."""
+
+    REDACTED = "redacted"
+    SIZE = "size"
+    MALFORMED = "malformed"
+    VIEW = "view"
+
+
+Members: TypeAlias = dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFields:
+    """The fields of requests that are recorded, beside those that every recorded request has.
+
+    `paths` begin with object, oldObject or request; none is below another one. `members` are the recorded members of
+    containers that `paths` include; None: all. `secret`: an expression may read values of environment variables.
+    """
+
+    labels: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
+    paths: tuple[Chain, ...] = ()
+    members: frozenset[str] | None = frozenset()
+    secret: bool = False
+    name: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        name = blake2s(encode(self.to_json()), digest_size=4).hexdigest()
+        object.__setattr__(self, "name", name)
+
+    @classmethod
+    def of(cls, rules: Iterable[CompiledRule[Rule]]) -> "RecordedFields":
+        """Return the fields that these rules read, but for those that only their messages read."""
+        rules = tuple(rules)
+        labels: set[str] = set()
+        annotations = {SKIP_ANNOTATION}
+        for compiled in rules:
+            labels.update(requirement.key for requirement in compiled.rule.match.object_selector.requirements)
+            annotations |= compiled.rule.interests.annotations
+        expressions = [program.checked.expression for compiled in rules for program in compiled.programs]
+        named = frozenset(text for expression in expressions for text in texts(expression))
+        computed = any(map(_computes_names, expressions))
+        paths = field_paths(rules, messages=False)
+        if ("request",) in paths:
+            paths |= {("object",), ("oldObject",)}
+        return cls(
+            labels=frozenset(labels),
+            annotations=frozenset(annotations),
+            paths=_topmost(paths),
+            members=None if computed else named,
+            secret=computed or {"env", "value"} <= named,
+        )
+
+    @classmethod
+    def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
+        """Read the JSON of `to_json`; members that are absent or of another type are empty."""
+        recorded = members.get("members")
+        return cls(
+            labels=frozenset(_texts(members.get("labels"))),
+            annotations=frozenset(_texts(members.get("annotations"))),
+            paths=tuple(tuple(_texts(path)) for path in items(members.get("paths"))),
+            members=None if recorded is None and "members" in members else frozenset(_texts(recorded)),
+        )
+
+    def to_json(self) -> Members:
+        return {
+            "labels": [*sorted(self.labels)],
+            "annotations": [*sorted(self.annotations)],
+            "paths": [[*path] for path in self.paths],
+            "members": None if self.members is None else [*sorted(self.members)],
+        }
+
+    def include(self, read: "RecordedFields") -> bool:
+        """Return True if requests with these fields have all that other rules read."""
+        return (
+            read.labels <= self.labels
+            and read.annotations <= self.annotations
+            and all(map(self._includes, read.paths))
+            and (
+                self.members is None
+                or not any(map(_has_containers, read.paths))
+                or (read.members is not None and read.members <= self.members)
+            )
+        )
+
+    def _includes(self, path: Chain) -> bool:
+        """Return True if a path is recorded, or below one that is."""
+        if any(path[:end] in _ALWAYS or path[:end] in self.paths for end in range(1, len(path) + 1)):
+            return True
+        above, name = path[:3], path[3:4]
+        if above == ("object", "metadata", "labels"):
+            return bool(name) and name[0] in self.labels
+        return above == ("object", "metadata", "annotations") and bool(name) and name[0] in self.annotations
+
+    def reduced(self, request: AdmissionRequest) -> Members | Unrecorded:
+        """Return the fields of a request that was decided, as JSON; no value in it is copied."""
+        raw = request.raw
+        found = {name: raw[name] for name in _REQUEST if name in raw}
+        redaction = _Redaction(self.members)
+        if request.is_pod or request.is_resize:
+            found["object"] = self._pod(request.object)
+            for path in self.paths:
+                source = raw if path[0] == "request" else {path[0]: raw.get(path[0])}
+                way = path[1:] if path[0] == "request" else path
+                if not way:
+                    rest = {name: value for name, value in raw.items() if name not in ("object", "oldObject")}
+                    found.update((name, redaction.of(value)) for name, value in rest.items())
+                elif way != path or path[0] in raw:
+                    _copy(source, found, way, redaction)
+        return Unrecorded.REDACTED if redaction.omitted and self.secret else found
+
+    def _pod(self, pod: Json) -> Json:
+        """Return the members of a pod that every recorded request has."""
+        if not isinstance(pod, dict):
+            return pod
+        found = _among(pod, ("metadata", "spec"))
+        metadata, spec = found.get("metadata"), found.get("spec")
+        if isinstance(metadata, dict):
+            found["metadata"] = reduced = _among(metadata, _METADATA)
+            for member, names in (("labels", self.labels), ("annotations", self.annotations)):
+                texts = metadata.get(member)
+                if isinstance(texts, dict):
+                    reduced[member] = _among(texts, names)
+                elif member in metadata:
+                    reduced[member] = texts
+        if isinstance(spec, dict):
+            found["spec"] = reduced = _among(spec, _SPEC)
+            for member in _CONTAINERS:
+                containers = spec.get(member)
+                if isinstance(containers, list):
+                    reduced[member] = [
+                        _among(item, _CONTAINER) if isinstance(item, dict) else item for item in containers
+                    ]
+                elif member in spec:
+                    reduced[member] = containers
+        return found
+
+
+def _among(members: Members, names: Iterable[str]) -> Members:
+    return {name: members[name] for name in names if name in members}
+
+
+class _Redaction:
+    """The redaction of one request's values: containers without values of environment variables."""
+
+    def __init__(self, members: frozenset[str] | None) -> None:
+        self._members = None if members is None else members.union(_CONTAINER)
+        self.omitted = False
+        """A value of an environment variable, or the last applied configuration, was omitted."""
+
+    def of(self, value: Json, name: str = "") -> Json:
+        """Return the value of a member without what must not be recorded."""
+        if isinstance(value, list):
+            if name == "env":
+                return [self._variable(item) for item in value]
+            if name in _CONTAINER_LISTS:
+                return [self._container(item) for item in value]
+            return [self.of(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if LAST_APPLIED in value:
+            self.omitted = True
+        return {key: self.of(item, key) for key, item in value.items() if key != LAST_APPLIED}
+
+    def _container(self, item: Json) -> Json:
+        if isinstance(item, dict) and self._members is not None:
+            item = {key: value for key, value in item.items() if key in self._members}
+        return self.of(item)
+
+    def _variable(self, item: Json) -> Json:
+        if not isinstance(item, dict) or "value" not in item:
+            return item
+        self.omitted = True
+        return {key: value for key, value in item.items() if key != "value"}
+
+
+_CONTAINER_LISTS = frozenset({*_CONTAINERS, "ephemeralContainers"})
+
+
+def _copy(source: Members | Mapping[str, Json], target: Members, path: Chain, redaction: _Redaction) -> None:
+    """Copy what is at a path of `source`, and the objects above it, as far as they exist."""
+    for name in path[:-1]:
+        value = source.get(name)
+        if not isinstance(value, dict):
+            if name in source:
+                target[name] = redaction.of(value, name)
+            return
+        below = target.setdefault(name, {})
+        if below is value or not isinstance(below, dict):
+            return  # recorded as a whole
+        source, target = value, below
+    name = path[-1]
+    if name in source:
+        target[name] = redaction.of(source[name], name)
+
+
+def _topmost(paths: Set[Chain]) -> tuple[Chain, ...]:
+    """Return the paths that are below no other, in order."""
+    return tuple(sorted(path for path in paths if not any(path[:end] in paths for end in range(1, len(path)))))
+
+
+def _has_containers(path: Chain) -> bool:
+    """Return True if containers, or what has them, are at or above a path of a pod."""
+    root, *members = path
+    return root != "request" and members[:1] in ([], ["spec"]) and (not members[1:] or members[1] in _CONTAINER_LISTS)
+
+
+def _computes_names(expression: Expression) -> bool:
+    """Return True if an expression selects a member whose name is not constant."""
+    if isinstance(expression, Index) and not isinstance(expression.key, Literal):
+        return True
+    return any(map(_computes_names, children(expression)))
+
+
+def _texts(value: Json) -> list[str]:
+    return [item for item in items(value) if isinstance(item, str)]

@@ -1,0 +1,197 @@
+"""Recorded views of a cluster: classes of equal nodes, in lines of bounded length."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from msgspec.json import encode
+
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
+from rules_engine.evaluation.rule_set.rule_set import RuleSet
+from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
+from rules_engine.model.json.lenient import items, mapping, objects, strings, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.quantity import Quantity
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The label with a node's name, set by its kubelet."""
+
+MAX_VIEW_BYTES = 4 * 1024 * 1024
+"""Bytes of a view: 5,000 nodes in a hundred classes take 300 kB, most of it their names."""
+
+Members: TypeAlias = dict[str, Json]
+Amounts: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewFields:
+    """The parts of a cluster that rules read. `resources`: the native resources among them; None: all."""
+
+    reads: ClusterRequirements
+    resources: frozenset[str] | None
+
+    @classmethod
+    def of(cls, rule_set: RuleSet) -> "ViewFields":
+        rules = rule_set.rules
+        # An expression may take a name from the pod.
+        any_name = any("cluster" in program.reads for rule in rules for program in (*rule.programs, *rule.messages))
+        named = frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
+        return cls(reads=cluster_requirements(rule_set), resources=None if any_name else named)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in _READ if getattr(self.reads, name)]
+
+    def amounts(self, written: Mapping[str, Quantity]) -> Amounts:
+        """Return the amounts that are recorded. Native resources, such as memory, differ between nodes of a kind."""
+        kept = self.resources
+        return tuple(
+            sorted(
+                (name, str(amount)) for name, amount in written.items() if kept is None or "/" in name or name in kept
+            )
+        )
+
+
+_READ = ("nodes", "pods", "namespaces")
+
+
+def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> list[Members] | None:
+    """Return the parts of a view, each with at most about `max_part_bytes` of JSON; None if it is too large."""
+    first: Members = {"freshness": cluster.freshness.value, "reads": [*fields.names]}
+    if cluster.namespaces_complete:
+        first["namespacesComplete"] = True
+    parts = [first]
+    nodes: list[Json] = []
+    namespaces: Members = {}
+    size = total = len(encode(first))
+    for item, length in _items(cluster, fields, max_part_bytes):
+        total += length
+        if length > max_part_bytes or total > MAX_VIEW_BYTES:
+            return None
+        if size + length > max_part_bytes:
+            parts.append({})
+            nodes, namespaces, size = [], {}, 0
+        size += length
+        if "names" in item:
+            nodes.append(item)
+            parts[-1]["nodes"] = nodes
+        else:
+            namespaces[str(item["namespace"])] = item["labels"]
+            parts[-1]["namespaces"] = namespaces
+    return parts
+
+
+def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
+    """Return the view of these parts. Raises QuantityError for a malformed amount."""
+    nodes: list[Node] = []
+    namespaces: dict[str, Mapping[str, str]] = {}
+    freshness, complete = Freshness.NEVER, False
+    for part in parts:
+        if "freshness" in part:
+            freshness = _FRESHNESS.get(text(part, "freshness"), Freshness.NEVER)
+            complete = part.get("namespacesComplete") is True
+        for written in objects(part.get("nodes")):
+            nodes.extend(_read_class(written))
+        for name, labels in mapping(part.get("namespaces")).items():
+            namespaces[name] = strings(labels)
+    return Cluster(nodes=tuple(nodes), namespaces=namespaces, namespaces_complete=complete, freshness=freshness)
+
+
+_FRESHNESS = {freshness.value: freshness for freshness in Freshness}
+
+
+def _items(cluster: Cluster, fields: ViewFields, max_bytes: int) -> Iterator[tuple[Members, int]]:
+    """Yield classes of nodes and namespaces, each with the bytes of its JSON."""
+    if fields.reads.nodes:
+        for written, names in _classes(cluster.nodes, fields):
+            rest = len(encode(written)) + len('"names":[],')
+            chunk: list[Json] = []
+            size = rest
+            for name in names:
+                length = len(encode(name)) + 1
+                if chunk and size + length > max_bytes:
+                    yield {"names": chunk, **written}, size
+                    chunk, size = [], rest
+                chunk.append(name)
+                size += length
+            yield {"names": chunk, **written}, size
+    if fields.reads.namespaces:
+        for name, labels in cluster.namespaces.items():
+            item: Members = {"namespace": name, "labels": dict(labels)}
+            yield item, len(encode(item))
+
+
+def _classes(nodes: Sequence[Node], fields: ViewFields) -> Iterator[tuple[Members, list[str]]]:
+    """Yield each class of nodes that are equal but for their names."""
+    found: dict[tuple[Hashable, ...], list[str]] = {}
+    first: dict[tuple[Hashable, ...], Members] = {}
+    for node in nodes:
+        labels = node.labels
+        named = labels.get(HOSTNAME) == node.name
+        if named:
+            labels = {key: value for key, value in labels.items() if key != HOSTNAME}
+        used = fields.amounts(node.used) if fields.reads.pods else ()
+        amounts = fields.amounts(node.allocatable)
+        key: tuple[Hashable, ...] = (
+            frozenset(labels.items()),
+            node.taints,
+            node.ready,
+            node.unschedulable,
+            amounts,
+            used,
+            named,
+        )
+        names = found.get(key)
+        if names is None:
+            names = found[key] = []
+            first[key] = _class(node, labels, amounts, used, named=named)
+        names.append(node.name)
+    for key, names in found.items():
+        yield first[key], names
+
+
+def _class(node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amounts, *, named: bool) -> Members:
+    """Return the JSON of the class of a node, without names and empty members."""
+    written: Members = {
+        "labels": dict(labels),
+        "taints": [_written(taint) for taint in node.taints],
+        "allocatable": dict(amounts),
+        "used": dict(used),
+    }
+    written = {name: value for name, value in written.items() if value}
+    if not node.ready:
+        written["ready"] = False
+    if node.unschedulable:
+        written["unschedulable"] = True
+    if named:
+        written["hostnames"] = True
+    return written
+
+
+def _written(taint: Taint) -> Members:
+    value: Members = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, "effect": taint.effect, **value}
+
+
+def _read_class(written: Mapping[str, Json]) -> Iterator[Node]:
+    labels = strings(written.get("labels"))
+    node = Node(
+        name="",
+        labels=labels,
+        taints=tuple(
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            for taint in objects(written.get("taints"))
+        ),
+        ready=written.get("ready") is not False,
+        unschedulable=written.get("unschedulable") is True,
+        allocatable=_quantities(written.get("allocatable")),
+        used=_quantities(written.get("used")),
+    )
+    for name in items(written.get("names")):
+        if isinstance(name, str):
+            own = {**labels, HOSTNAME: name} if written.get("hostnames") is True else labels
+            yield replace(node, name=name, labels=own)
+
+
+def _quantities(written: Json) -> dict[str, Quantity]:
+    return {name: Quantity.parse(amount) for name, amount in strings(written).items()}

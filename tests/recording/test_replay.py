@@ -1,0 +1,239 @@
+"""Law of recorded requests: decided again under the same rules, they get the recorded outcome and patch."""
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
+from rules_engine.model.decision import Decision
+from rules_engine.model.quantity import Format, Quantity
+from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
+from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
+from tests.evaluation.test_decision_cache import changed, requests, rule_sets
+from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
+from tests.support.laws import clusters, law
+
+GPU = "nvidia.com/gpu"
+PART_BYTES = 20 * 1024
+
+
+def of(*expressions: str) -> RecordedFields:
+    """Return the fields that expressions read."""
+    return RecordedFields.of(compiled(validation(*map(check, expressions))).rules)
+
+
+def through_json(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))
+
+
+def again(cluster: Cluster, rule_set: RuleSet, part_bytes: int = PART_BYTES) -> Cluster:
+    """Return the view as it is read from its lines."""
+    parts = view_parts(cluster, ViewFields.of(rule_set), part_bytes)
+    assert parts is not None
+    return read_view(through_json(parts))
+
+
+def facts(decision: Decision) -> Any:
+    return decision.allowed, decision.patch, [(step.rule, step.action) for step in decision.trace]
+
+
+@pytest.mark.no_cover
+@law
+@given(st.data(), rule_sets(), requests(), clusters())
+def test_a_recorded_request_is_decided_alike(
+    data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+) -> None:
+    view = again(on, rule_set)
+    for _ in range(3):
+        made = AdmissionRequest.parse(raw)
+        for endpoint, decide in ((Endpoint.MUTATE, mutate), (Endpoint.VALIDATE, validate)):
+            decision = decide(rule_set, made, on)
+            if decision.refusal is not None:
+                continue
+            before = copy.deepcopy(raw)
+            reduced = RecordedFields.of(rule_set.rules_at(endpoint)).reduced(made)
+            assert raw == before
+            assert not isinstance(reduced, Unrecorded)
+            repeated = decide(rule_set, AdmissionRequest.parse(through_json(reduced)), view)
+            assert facts(repeated) == facts(decision)
+        raw = data.draw(changed(raw))
+
+
+def reduced(fields: RecordedFields, made: Any, **rest: Any) -> Any:
+    return fields.reduced(request(made, **rest))
+
+
+def test_a_request_without_expressions_has_what_every_decision_reads() -> None:
+    made: Any = pod(container("main", limits={GPU: "1"}), labels={"app": "a"}, annotations={"a/b": "c"})
+    made["spec"] |= {"nodeName": "n", "volumes": []}
+    made["spec"]["containers"][0] |= {"image": "a", "env": [{"name": "A", "value": "secret"}]}
+    found = reduced(of(), made)
+    assert found["object"]["spec"] == {
+        "nodeName": "n",
+        "containers": [{"name": "main", "resources": made["spec"]["containers"][0]["resources"]}],
+    }
+    assert found["object"]["metadata"]["labels"] == {}
+    assert "userInfo" not in found
+    assert found["operation"] == "CREATE"
+
+
+def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> None:
+    made: Any = pod(container("main"))
+    made["spec"]["containers"][0] |= {"image": "a", "command": ["x"], "env": [{"name": "A", "value": "secret"}]}
+    [found] = reduced(of("object.spec.containers.all(c, c.image != 'b')"), made)["object"]["spec"]["containers"]
+    assert (found["image"], "command" in found, "env" in found) == ("a", False, False)
+    [found] = reduced(of("object.spec.containers.all(c, c.env.all(e, e.name != 'b'))"), made)["object"]["spec"][
+        "containers"
+    ]
+    assert found["env"] == [{"name": "A"}]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.spec.containers.all(c, c.env.all(e, e.value != 'b'))",
+        "object.spec.containers.all(c, c[object.metadata.name].size() > 1)",
+        "object.spec.containers[object.spec.priority].name == 'a'",
+    ],
+)
+def test_a_request_whose_environment_decides_is_not_recorded(expression: str) -> None:
+    made: Any = pod(container("main"))
+    assert isinstance(reduced(of(expression), made), dict)
+    made["spec"]["containers"][0]["env"] = [{"name": "A", "valueFrom": {}}]
+    assert isinstance(reduced(of(expression), made), dict)
+    made["spec"]["containers"][0]["env"] = [{"name": "A", "value": "secret"}]
+    assert reduced(of(expression), made) is Unrecorded.REDACTED
+
+
+def test_the_last_applied_configuration_is_never_recorded() -> None:
+    made: Any = pod(annotations={LAST_APPLIED: "{}", "a": "b"})
+    found = reduced(of("object.metadata.annotations.size() > 1"), made)
+    assert found["object"]["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_the_whole_request_includes_both_pods() -> None:
+    fields = of("request == request")
+    assert fields.paths == (("object",), ("oldObject",), ("request",))
+    made: Any = pod(container("main"), labels={"app": "a"})
+    found: Any = fields.reduced(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
+    assert found["userInfo"]["username"]
+    assert found["oldObject"]["metadata"]["labels"] == found["object"]["metadata"]["labels"] == {"app": "a"}
+
+
+def test_another_kind_of_object_is_not_recorded() -> None:
+    made = AdmissionRequest.parse({"kind": {"kind": "Job"}, "operation": "CREATE", "object": {"spec": {}}})
+    assert of("object.spec.priority == 1").reduced(made) == {"kind": {"kind": "Job"}, "operation": "CREATE"}
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (None, None),
+        ({"metadata": None, "spec": None}, {"metadata": None, "spec": None}),
+        (
+            {"metadata": {"labels": None}, "spec": {"containers": None, "affinity": None}},
+            {"metadata": {"labels": None}, "spec": {"containers": None, "affinity": None}},
+        ),
+        (
+            {"spec": {"securityContext": 1, "tolerations": [{"key": "a"}], "containers": [None]}},
+            {"spec": {"securityContext": 1, "tolerations": [{"key": "a"}], "containers": [None]}},
+        ),
+    ],
+)
+def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made: Any, found: Any) -> None:
+    fields = of("object.spec.securityContext.runAsUser == 1 && object.spec.tolerations.size() > object.spec.priority")
+    assert reduced(fields, made).get("object") == found
+
+
+def test_fields_are_read_again() -> None:
+    for fields in (
+        of("object.metadata.labels.app == 'a'"),
+        of("object.spec.containers[object.spec.priority].name == 'a'"),
+    ):
+        found = RecordedFields.parse(through_json(fields.to_json()))
+        assert found.to_json() == fields.to_json()
+        assert found.name == fields.name
+    assert RecordedFields.parse({"paths": None}) == RecordedFields()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "read", "included"),
+    [
+        ("object.spec.priority == 1", "object.spec.priority == 2", True),
+        ("object.spec.priority == 1", "object.spec.nodeName == 'a'", True),
+        ("object.spec.priority == 1", "object.spec.hostNetwork", False),
+        ("object.metadata.labels == {}", "object.metadata.labels.app == 'a'", True),
+        ("object.spec.priority == 1", "object.metadata.annotations['gpurules.io/skip'] == 'a'", True),
+        ("object.spec.priority == 1", "object.metadata.annotations == {}", False),
+        ("object.spec.priority == 1", "object.metadata.labels.app == 'a'", False),
+        ("object.spec.containers.all(c, c.image == '')", "object.spec.containers.all(c, c.command == [])", False),
+        ("object.spec.containers.all(c, c.image == '')", "object.spec.containers.all(c, c.image == '')", True),
+        ("object.spec.containers.all(c, c[object.spec.nodeName] == '')", "object.spec.containers[0].image == ''", True),
+        (
+            "object.spec.containers[0].image == ''",
+            "object.spec.containers.all(c, c[object.spec.nodeName] == '')",
+            False,
+        ),
+    ],
+)
+def test_other_rules_can_decide_what_includes_their_fields(recorded: str, read: str, included: bool) -> None:
+    assert of(recorded).include(of(read)) is included
+
+
+AVAILABLE = compiled(validation("cluster.available('cpu') > 1 || namespaceObject.metadata.name == 'a'"))
+
+
+def test_a_view_is_read_again() -> None:
+    taint = Taint(key="a", effect="NoSchedule", value="b")
+    made = Cluster(
+        nodes=(
+            *(node(f"n{n}", {GPU: 1}, labels={"a": "b", HOSTNAME: f"n{n}"}, taints=(taint,)) for n in range(20)),
+            node(
+                "other", {"cpu": 3}, {"cpu": 1}, ready=False, unschedulable=True, taints=(Taint(key="a", effect="b"),)
+            ),
+        ),
+        namespaces={"a": {"x": "y"}, "b": {}},
+        namespaces_complete=False,
+        freshness=Freshness.STALE,
+    )
+    assert again(made, AVAILABLE) == made
+    assert again(made, AVAILABLE, part_bytes=200) == made
+    parts = view_parts(made, ViewFields.of(AVAILABLE), 200)
+    assert parts is not None
+    assert len(parts) > 2
+    assert all(len(orjson.dumps(part)) <= 300 for part in parts)
+    assert read_view([]) == Cluster(namespaces_complete=False, freshness=Freshness.NEVER)
+
+
+def test_a_view_has_only_what_rules_read() -> None:
+    memory = Quantity(1, Format.BINARY_SI)
+    made = Cluster(
+        nodes=tuple(
+            Node(name=f"n{n}", allocatable={GPU: Quantity.of(8), "memory": memory}, used={GPU: Quantity.of(n)})
+            for n in range(3)
+        ),
+        namespaces={"a": {}},
+    )
+    [part] = view_parts(made, ViewFields.of(compiled(ladder(GPU, "amd.com/gpu"))), PART_BYTES) or []
+    assert part == {
+        "freshness": "synced",
+        "reads": ["nodes"],
+        "namespacesComplete": True,
+        "nodes": [{"names": ["n0", "n1", "n2"], "allocatable": {GPU: "8"}}],
+    }
+    assert view_parts(made, ViewFields.of(compiled()), PART_BYTES) == [
+        {"freshness": "synced", "reads": [], "namespacesComplete": True}
+    ]
+
+
+def test_a_view_that_is_too_large_is_not_recorded() -> None:
+    fields = ViewFields.of(AVAILABLE)
+    assert view_parts(cluster(node(labels={"a": "b" * PART_BYTES})), fields, PART_BYTES) is None
+    many = Cluster(namespaces={str(n): {"a": "b" * 10_000} for n in range(MAX_VIEW_BYTES // 10_000 + 1)})
+    assert view_parts(many, fields, PART_BYTES) is None

@@ -244,6 +244,7 @@ def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
     wanted = TelemetrySettings(
         decision_log=settings.decision_log,
         decision_log_messages=settings.decision_log_messages,
+        decision_log_requests=settings.decision_log_requests,
         events=settings.events,
         callers=Callers(settings.reserve_for),
     )

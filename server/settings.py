@@ -127,6 +127,14 @@ class Settings:
         help="Log the results of message expressions, too, which may quote any field of a pod. "
         "Default: the message or the expression of the rule in their place.",
     )
+    decision_log_requests: bool = _setting(
+        "--decision-log-requests",
+        False,
+        is_flag=True,
+        chart="decisionLogRequests",
+        help="Log the fields of each request and of the cluster that rules read, too, so that other rules can decide "
+        "the same requests later. Values of environment variables are never among them.",
+    )
     events: bool = _setting(
         "--events",
         False,
@@ -285,6 +293,10 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
     (
         "--decision-log-messages needs --decision-log",
         lambda it: it.decision_log_messages and it.decision_log is None,
+    ),
+    (
+        "--decision-log-requests needs --decision-log",
+        lambda it: it.decision_log_requests and it.decision_log is None,
     ),
     (
         "--events needs a live cluster: --cluster in-cluster or kubeconfig",

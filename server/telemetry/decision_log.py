@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
 from secrets import token_hex
+from stat import S_ISREG
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import NamedTuple
@@ -26,7 +27,9 @@ from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.json.lenient import controller, mapping, text
 from rules_engine.model.json.patch import Json
+from rules_engine.recording.fields import Unrecorded
 from server.http.admission_record import AdmissionRecord
+from server.telemetry.recorded_requests import Announced, Headers, Recorded, Recorder
 
 MAX_QUEUED = 4096
 """Queued lines: a third of a second at the highest rate of decisions."""
@@ -83,7 +86,8 @@ _log = logging.getLogger(__name__)
 class DecisionLog:
     """Observer that writes a line for each decision to a file, or to standard output if the path is None.
 
-    `messages`: results of message expressions are logged, too.
+    `messages`: results of message expressions are logged, too. `requests`: what rules can read of requests and of the
+    cluster is recorded.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class DecisionLog:
         path: Path | None,
         *,
         messages: bool = False,
+        requests: bool = False,
         max_queued: int = MAX_QUEUED,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
@@ -102,7 +107,9 @@ class DecisionLog:
         self._numbers = count(1)
         self._views = _Views()
         self._lock = Lock()
-        self._waiting: list[Line] = []
+        self._recorder = Recorder(self._process) if requests else None
+        self._headers = None if self._recorder is None else Headers(self._recorder, MAX_LINE_BYTES)
+        self._waiting: list[Line | Announced] = []
         self._bytes = 0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
@@ -139,8 +146,12 @@ class DecisionLog:
             return
         id_ = f"{self._process}-{next(self._numbers)}"
         view = self._views.number(record.cluster)
-        written = line(record, decision, id=id_, at=datetime.now(UTC), view=view, messages=self._messages)
+        recorded = None if self._recorder is None else self._recorder(record)
+        at = datetime.now(UTC)
+        written = line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
         with self._lock:
+            if recorded is not None:
+                self._waiting += recorded.announced
             self._waiting.append(written)
             self._bytes += written.size
             self.truncated += written.truncated
@@ -153,12 +164,13 @@ class DecisionLog:
 
     def _write_queued(self) -> float:
         """Write queued lines for IDLE_SECONDS at most; return the seconds to wait before the next call."""
-        lines = self._taken()
-        if not lines:
+        if not self._waiting:
             return IDLE_SECONDS
+        lines: list[Line] = []
         until = monotonic() + IDLE_SECONDS
         try:
             with self._opened() as descriptor:
+                lines = [*self._repeated(descriptor), *self._taken()]
                 while lines:
                     part = lines[:TOGETHER]
                     self._write(descriptor, [piece for line in part for piece in line.parts])
@@ -169,7 +181,10 @@ class DecisionLog:
                         self._stopping.wait(GATHER_SECONDS)
                         lines = self._taken()
         except OSError as error:
+            lines += self._taken()
             self._release(lines)
+            if self._headers is not None:
+                self._headers.forget_file()
             with self._lock:
                 self.dropped += len(lines)
             if not self._failing:
@@ -181,12 +196,33 @@ class DecisionLog:
 
     def _taken(self) -> list[Line]:
         with self._lock:
-            lines, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, []
+        if self._headers is None:
+            return [item for item in waiting if isinstance(item, Line)]
+        lines: list[Line] = []
+        for item in waiting:
+            lines += [item] if isinstance(item, Line) else map(self._header, self._headers.of(item))
         return lines
+
+    def _repeated(self, descriptor: int) -> Iterator[Line]:
+        """Yield the lines of fields and views with which a new file begins, and which follow after many others."""
+        if self._headers is not None:
+            status = os.fstat(descriptor)
+            empty = S_ISREG(status.st_mode) and not status.st_size
+            yield from map(self._header, self._headers.repeated((status.st_dev, status.st_ino), empty=empty))
+
+    def _header(self, content: bytes) -> Line:
+        """Return a line that is no decision; its bytes are queued from now on."""
+        made = Line((content, b"", b""), truncated=False)
+        with self._lock:
+            self._bytes += made.size
+        return made
 
     def _release(self, lines: list[Line]) -> None:
         """Subtract the size of these lines from the queued bytes."""
         size = sum([line.size for line in lines])
+        if self._headers is not None:
+            self._headers.count(size)
         with self._lock:
             self._bytes -= size
 
@@ -218,11 +254,19 @@ class DecisionLog:
 
 
 def line(
-    record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, view: int, messages: bool = False
+    record: AdmissionRecord,
+    decision: Decision,
+    *,
+    id: str,
+    at: datetime,
+    view: int,
+    messages: bool = False,
+    recorded: Recorded | None = None,
 ) -> Line:
     """Encode the line of a decision; empty members are omitted.
 
     `view` numbers the views of the cluster that this process has used, from 1. `messages`: as in DecisionLog.
+    `recorded` is left out if it is too long.
     """
     request, served, cluster = record.request, record.served, record.cluster
     members: dict[str, object] = {"time": at, "id": id, "seconds": round(record.seconds, 6)}
@@ -245,7 +289,20 @@ def line(
     truncated += reasons.truncated
     if truncated:
         members["truncated"] = truncated
-    return Line((orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1], grounds, reasons.text), bool(truncated))
+    begin = orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1]
+    if recorded is not None:
+        begin += _recorded(recorded, MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text))
+    return Line((begin, grounds, reasons.text), bool(truncated))
+
+
+def _recorded(recorded: Recorded, room: int) -> bytes:
+    """Encode the recorded members of a line in `room` bytes, or why they are not in it."""
+    found = b"," + orjson.dumps(recorded.members)[1:-1]
+    if recorded.request is not None:
+        found += b',"request":' + recorded.request
+    if len(found) <= room:
+        return found
+    return b"," + orjson.dumps({"unrecorded": Unrecorded.SIZE.value})[1:-1]
 
 
 def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapping[str, str] | None) -> list[str]:

@@ -20,11 +20,13 @@ STANDARD_OUTPUT = Path("-")
 class TelemetrySettings:
     """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: those that cause Events.
 
-    `decision_log_messages`: results of message expressions are logged, too.
+    `decision_log_messages`: results of message expressions are logged, too. `decision_log_requests`: what rules can
+    read of requests and of the cluster is recorded.
     """
 
     decision_log: Path | None = None
     decision_log_messages: bool = False
+    decision_log_requests: bool = False
     events: bool = False
     callers: Callers = Callers.AUTHENTICATED
 
@@ -35,7 +37,8 @@ class Telemetry:
     def __init__(self, settings: TelemetrySettings, state: State, sender: "Sender | None") -> None:
         log = settings.decision_log
         path = None if log == STANDARD_OUTPUT else log
-        decisions = None if log is None else DecisionLog(path, messages=settings.decision_log_messages)
+        messages, requests = settings.decision_log_messages, settings.decision_log_requests
+        decisions = None if log is None else DecisionLog(path, messages=messages, requests=requests)
         events = Events(sender) if settings.events and sender is not None else None
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)

@@ -1109,8 +1109,9 @@ def test_features_that_need_metrics_are_refused_without_them(feature: str) -> No
     assert "need metrics.enabled" in rejection({"metrics": {"enabled": False, feature: {"enabled": True}}})
 
 
-def test_messages_of_a_disabled_decision_log_are_refused() -> None:
-    assert "requires server.decisionLog" in rejection({"server": {"decisionLogMessages": True}})
+@pytest.mark.parametrize("value", ["decisionLogMessages", "decisionLogRequests"])
+def test_additions_to_a_disabled_decision_log_are_refused(value: str) -> None:
+    assert f"server.{value} requires server.decisionLog" in rejection({"server": {value: True}})
 
 
 @pytest.mark.parametrize(("feature", "file", "kind", "name"), [

@@ -24,6 +24,7 @@ from rules_engine.model.names import MAX_SUBDOMAIN
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems import render
 from rules_engine.model.rules import SKIP_ANNOTATION
+from rules_engine.recording.views import MAX_VIEW_BYTES
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings
 from server.cli import main
@@ -31,7 +32,7 @@ from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
 from server.http.limits import MAX_DEPTH, Limit
 from server.http.review import StatusReason
-from server.telemetry import decision_log, events
+from server.telemetry import decision_log, events, recorded_requests
 from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 
@@ -328,6 +329,14 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
             "operations.md",
             f"| {decision_log.MAX_QUEUED:,}, and {decision_log.MAX_QUEUED_BYTES // MIB} MiB | | dropped, and counted |",
         ),
+        (
+            "operations.md",
+            f"| {MAX_VIEW_BYTES // MIB} MiB each, and {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second",
+        ),
+        ("decision-log.md", f"view of more than {MAX_VIEW_BYTES // MIB} MiB"),
+        ("decision-log.md", f"after {recorded_requests.REPEAT_BYTES // MIB} MiB of lines"),
+        ("decision-log.md", f"at most {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second"),
+        ("decision-log.md", f"at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
         ("operations.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
         ("http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
         ("metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),

@@ -1,0 +1,217 @@
+"""Recorded requests in the decision log: what rules can read of each request, and the views that decisions read.
+
+Requests are reduced by the thread that answers them. Views are encoded by the thread that writes the log, since a view
+of thousands of nodes takes tens of milliseconds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple
+
+import orjson
+
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.cluster import Cluster
+from rules_engine.recording.fields import RecordedFields, Unrecorded
+from rules_engine.recording.views import ViewFields, view_parts
+from server.http.admission_record import AdmissionRecord
+from server.state import Served
+
+VIEW_BYTES_PER_SECOND = 256 * 1024
+"""Bytes of views on average: a cluster of 5,000 nodes whose free devices change all the time gets a view per second."""
+
+VIEW_SHARE = 1 / 20
+"""Share of the time in which views are encoded, at most: meanwhile no request is answered."""
+
+REPEAT_BYTES = 8 * 1024 * 1024
+"""Bytes of lines after which the view is repeated: kubelets rotate a container's log at 10 MiB by default."""
+
+REPEAT_SECONDS = 3600.0
+"""Time after which the view is repeated, for logs that are rotated hourly."""
+
+MARGIN_BYTES = 512
+"""Bytes of a line beside the part of a view: names, numbers and time."""
+
+
+class NewView(NamedTuple):
+    """A view that decisions begin to name."""
+
+    name: str
+    cluster: Cluster
+    fields: ViewFields
+
+
+class NewFields(NamedTuple):
+    """A list of fields that decisions begin to name."""
+
+    fields: RecordedFields
+
+
+Announced = NewView | NewFields
+
+
+class Recorded(NamedTuple):
+    """The recorded members of a line, the request encoded, and what must be written before it."""
+
+    members: Mapping[str, str]
+    request: bytes | None = None
+    announced: Sequence[Announced] = ()
+
+
+class _Reads(NamedTuple):
+    """The fields that the rules of one generation read."""
+
+    served: Served
+    requests: Mapping[str, RecordedFields]
+    view: ViewFields
+
+    @classmethod
+    def of(cls, served: Served) -> "_Reads":
+        rules = served.rule_set
+        found = {endpoint.path[1:]: RecordedFields.of(rules.rules_at(endpoint)) for endpoint in Endpoint}
+        return cls(served, found, ViewFields.of(rules))
+
+
+class Recorder:
+    """Names of fields and views. Safe for use from several threads."""
+
+    def __init__(self, process: str, clock: Callable[[], float] = monotonic) -> None:
+        self._process = process
+        self._clock = clock
+        self._lock = Lock()
+        self._reads: _Reads | None = None
+        self._announced: frozenset[str] = frozenset()
+        """Names of the fields that were announced, of the present rules."""
+        self._last: NewView | None = None
+        self._count = 0
+        self._next_view = -inf
+        """Earliest time of another view; infinity while one waits to be encoded."""
+
+    def __call__(self, record: AdmissionRecord) -> Recorded:
+        """Return what is recorded of a request."""
+        request, served, cluster, decision = record.request, record.served, record.cluster, record.decision
+        if request is None or served is None or cluster is None or decision is None or decision.refusal is not None:
+            return _without(Unrecorded.MALFORMED)
+        fields, view, announced = self._names(served, cluster, record.endpoint)
+        if view is None:
+            return _without(Unrecorded.VIEW, announced)
+        reduced = fields.reduced(request)
+        if isinstance(reduced, Unrecorded):
+            return _without(reduced, announced)
+        return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced), announced)
+
+    def encoded(self, size: int, seconds: float) -> None:
+        """Allow another view after one of this size that took this long to encode."""
+        with self._lock:
+            self._next_view = self._clock() + max(size / VIEW_BYTES_PER_SECOND, seconds / VIEW_SHARE)
+
+    def _names(
+        self, served: Served, cluster: Cluster, endpoint: str
+    ) -> tuple[RecordedFields, str | None, Sequence[Announced]]:
+        with self._lock:
+            reads = self._reads
+            if reads is None or reads.served is not served:
+                reads = self._reads = _Reads.of(served)
+                self._announced = frozenset()
+            announced: list[Announced] = []
+            fields = reads.requests[endpoint]
+            if fields.name not in self._announced:
+                self._announced |= {fields.name}
+                announced.append(NewFields(fields))
+            last = self._last
+            if last is not None and last.cluster is cluster and last.fields == reads.view:
+                return fields, last.name, announced
+            if self._clock() < self._next_view:
+                return fields, None, announced
+            self._next_view = inf
+            self._count += 1
+            self._last = NewView(f"{self._process}-{self._count}", cluster, reads.view)
+            return fields, self._last.name, [*announced, self._last]
+
+
+def _without(reason: Unrecorded, announced: Sequence[Announced] = ()) -> Recorded:
+    return Recorded({"unrecorded": reason.value}, None, announced)
+
+
+class Headers:
+    """Lines of fields and views, which are repeated in each new file. For the thread that writes the log."""
+
+    def __init__(self, recorder: Recorder, max_line_bytes: int, clock: Callable[[], float] = monotonic) -> None:
+        self._recorder = recorder
+        self._max_line_bytes = max_line_bytes
+        self._clock = clock
+        self._fields: dict[str, list[bytes]] = {}
+        """Lines by name of the newest fields, two of each generation at most."""
+        self._view: tuple[str, list[bytes]] | None = None
+        """Name and parts of the newest view."""
+        self._written = ""
+        """Name under which the parts of the newest view were written last."""
+        self._file: tuple[int, int] | None = None
+        self._bytes = 0
+        self._since = clock()
+
+    def of(self, announced: Announced) -> list[bytes]:
+        """Return the lines of new fields or of a new view."""
+        if isinstance(announced, NewFields):
+            name = announced.fields.name
+            lines = self._lines({"record": "fields", "fields": name}, [orjson.dumps(announced.fields.to_json())])
+            self._fields.pop(name, None)
+            while len(self._fields) >= len(Endpoint):
+                del self._fields[next(iter(self._fields))]
+            self._fields[name] = lines
+            return lines
+        begin = self._clock()
+        try:
+            parts = view_parts(announced.cluster, announced.fields, self._max_line_bytes - MARGIN_BYTES)
+        except ValueError:  # an amount beyond all bounds, or a text that is not Unicode, in a cluster read from a file
+            parts = None
+        encoded = [b'{"omitted":true}'] if parts is None else [orjson.dumps(part) for part in parts]
+        known = self._view is not None and self._view[1] == encoded
+        self._view = announced.name, encoded
+        if known:
+            lines = [_line({"record": "view", "view": announced.name, "same": self._written})]
+        else:
+            self._written = announced.name
+            lines = self._lines({"record": "view", "view": announced.name}, encoded)
+        self._recorder.encoded(sum(map(len, lines)), self._clock() - begin)
+        return lines
+
+    def count(self, size: int) -> None:
+        """Count bytes of lines that were written."""
+        self._bytes += size
+
+    def repeated(self, file: tuple[int, int], *, empty: bool) -> list[bytes]:
+        """Return the lines to repeat in a file; none if they were written to it recently.
+
+        `file`: its device and inode. `empty`: nothing was written to it yet.
+        """
+        now = self._clock()
+        new = empty or file != self._file
+        if not new and self._bytes < REPEAT_BYTES and now < self._since + REPEAT_SECONDS:
+            return []
+        self._file, self._bytes, self._since = file, 0, now
+        lines = [line for fields in self._fields.values() for line in fields]
+        if self._view is not None:
+            self._written, parts = self._view
+            lines += self._lines({"record": "view", "view": self._written}, parts)
+        return lines
+
+    def forget_file(self) -> None:
+        """Repeat the lines with the next write: some of them may have been lost."""
+        self._file = None
+
+    def _lines(self, members: Mapping[str, object], parts: Sequence[bytes]) -> list[bytes]:
+        lines = []
+        for number, part in enumerate(parts, start=1):
+            count = {"part": number, "parts": len(parts)} if "view" in members else {}
+            line = _line({**members, **count}, part)
+            lines.append(line if len(line) <= self._max_line_bytes else _line(members, b'{"omitted":true}'))
+        return lines
+
+
+def _line(members: Mapping[str, object], part: bytes = b"{}") -> bytes:
+    begin = orjson.dumps({**members, "time": datetime.now(UTC)}, option=orjson.OPT_UTC_Z)
+    return begin[:-1] + (b"," if len(part) > len(b"{}") else b"") + part[1:] + b"\n"

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec.json import encode
 
 from rules_engine.cel.field_paths import Chain, texts
-from rules_engine.cel.syntax.tree import Expression, Index, Literal, children
+from rules_engine.cel.syntax.tree import Expression, Index, Literal, Select, children
 from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
@@ -243,10 +243,18 @@ def _has_containers(path: Chain) -> bool:
 
 
 def _computes_names(expression: Expression) -> bool:
-    """Return True if an expression selects a member whose name is not constant."""
+    """Return True if an expression may select a member of a container whose name is not constant."""
     if isinstance(expression, Index) and not isinstance(expression.key, Literal):
-        return True
+        operand = expression.operand
+        if not (isinstance(operand, Select) and operand.field in _WITHOUT_CONTAINERS):
+            return True
     return any(map(_computes_names, children(expression)))
+
+
+_WITHOUT_CONTAINERS = frozenset({"requests", "limits", "labels", "annotations", "nodeSelector", "overhead"}) | {
+    *_CONTAINER_LISTS
+}
+"""Fields with texts or amounts by name, and lists: an expression may compute what it selects from them."""
 
 
 def _texts(value: Json) -> list[str]:

@@ -15,6 +15,7 @@ from rules_engine.model.decision import Decision
 from rules_engine.model.quantity import Format, Quantity
 from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
+from server.rules.sources import Sources, prepare
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
 from tests.support.laws import clusters, law
@@ -94,12 +95,18 @@ def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> 
     assert found["env"] == [{"name": "A"}]
 
 
+def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
+    prepared, _ = prepare(Sources())
+    rule_set = prepared.rules.rule_set
+    assert not any(RecordedFields.of(rule_set.rules_at(endpoint)).secret for endpoint in Endpoint)
+
+
 @pytest.mark.parametrize(
     "expression",
     [
         "object.spec.containers.all(c, c.env.all(e, e.value != 'b'))",
         "object.spec.containers.all(c, c[object.metadata.name].size() > 1)",
-        "object.spec.containers[object.spec.priority].name == 'a'",
+        "object.spec.containers.map(c, [c]).all(l, l[object.spec.priority].name == 'a')",
     ],
 )
 def test_a_request_whose_environment_decides_is_not_recorded(expression: str) -> None:
@@ -154,7 +161,7 @@ def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made:
 def test_fields_are_read_again() -> None:
     for fields in (
         of("object.metadata.labels.app == 'a'"),
-        of("object.spec.containers[object.spec.priority].name == 'a'"),
+        of("object.spec.containers.all(c, c[object.metadata.name].size() > 1)"),
     ):
         found = RecordedFields.parse(through_json(fields.to_json()))
         assert found.to_json() == fields.to_json()

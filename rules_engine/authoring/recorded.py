@@ -111,7 +111,7 @@ class Record:
 class Recorded:
     """The newest decisions for a pod, the newest first.
 
-    `found` counts all, `decisions` those for any pod; `unread` the lines that are not decisions.
+    `found` counts all, `decisions` those for any pod; `unread` the lines that the server did not write.
     """
 
     records: tuple[Record, ...]
@@ -130,10 +130,12 @@ def read_log(path: Path, pod: PodName) -> Recorded:
     found = decisions = unread = 0
     with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
         for line in _lines(file):
-            members = _decision(line)
+            members = _members(line)
             if members is None:
                 unread += 1
                 continue
+            if "outcome" not in members:
+                continue  # fields or a view of recorded requests
             decisions += 1
             if _text(members, "namespace") == pod.namespace and pod.matches(_text(members, "pod")):
                 found += 1
@@ -153,14 +155,20 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(MAX_LINE_BYTES)
 
 
-def _decision(line: bytes) -> Object | None:
-    """Return the members of a line; None if it is not a decision."""
+def _members(line: bytes) -> Object | None:
+    """Return the members of a line; None if the server did not write it."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    known = isinstance(found, dict) and isinstance(found.get("endpoint"), str) and "outcome" in found
-    return found if known else None
+    if not isinstance(found, dict):
+        return None
+    decided = isinstance(found.get("endpoint"), str) and "outcome" in found
+    return found if decided or found.get("record") in _BESIDE else None
+
+
+_BESIDE = ("fields", "view")
+"""Lines of recorded requests beside the decisions."""
 
 
 def _read(members: Object) -> Decision:

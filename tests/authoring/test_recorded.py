@@ -151,6 +151,13 @@ def test_lines_that_are_not_decisions_are_counted(tmp_path: Path) -> None:
         assert f"warning: {count}" in result.stderr
 
 
+def test_lines_of_recorded_requests_are_skipped_without_a_warning(tmp_path: Path) -> None:
+    beside = b'{"record": "fields"}\n{"record": "view", "same": "a-1"}\n'
+    path = write_log(tmp_path, beside, logged("/mutate", asks({MIG2: 2}), FALLS))
+    result = cli("explain", "--from-log", path, "--pod", "ml/job")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 def test_values_of_other_types_are_read_as_absent(tmp_path: Path) -> None:
     step: Mapping[str, Any] = {
         "rule": 1,

@@ -41,6 +41,7 @@ EVERYTHING: Mapping[str, Any] = {
     "server": {
         "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "maxConcurrent": 8,
         "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "decisionLogMessages": True,
+        "decisionLogRequests": True,
         "events": True, "reserveFor": "all",
         "extraArgs": ["--test-on-reload"], "declare": "kind: ClusterInventory\n",
     },
@@ -1014,7 +1015,7 @@ OTHER_VALUES: Mapping[str, Any] = {
     "replicas": 3, "fullnameOverride": "other",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": False,
-    "server.decisionLogMessages": True,
+    "server.decisionLogMessages": True, "server.decisionLogRequests": True,
     "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
     "server.extraArgs": ["--other"],
     "webhook.excludeNamespaces": ["other"], "webhook.compare": False, "webhook.caBundle": "b3RoZXI=",

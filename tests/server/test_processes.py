@@ -463,6 +463,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["--tls-cert", "a"], "--tls-cert and --tls-key need each other"),
         (["--tls-service", "a.b.svc"], "--tls-service needs --tls-bootstrap"),
         (["--decision-log-messages"], "--decision-log-messages needs --decision-log"),
+        (["--decision-log-requests"], "--decision-log-requests needs --decision-log"),
         *(
             ([option, "nan"], "'nan' is not a number of seconds")
             for option in ("--receive-seconds", "--request-timeout", "--drain-seconds", "--max-staleness")

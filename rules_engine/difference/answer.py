@@ -1,0 +1,30 @@
+"""Answer of a diff: what a change of rules does to workloads and recorded admissions."""
+
+from dataclasses import dataclass
+
+from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.values import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The lines and totals of a diff.
+
+    `old` and `new`: names of the sources of rules, as in `--old` and `--new`. `same_rules`: both sides have the same
+    rules, however their files are named and formatted. `in_force`: a sentence on the rules in force, or "".
+    `recorded`: None if no input is a decision log. `allowed`: kinds of change that are fine.
+    """
+
+    old: str
+    new: str
+    same_rules: bool
+    in_force: str = ""
+    grouping: Grouping
+    recorded: RecordedTotals | None = None
+    allowed: frozenset[Kind] = frozenset()
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code: 0 if nothing changed that is not allowed, else 1."""
+        return self.grouping.exit_code(self.allowed)

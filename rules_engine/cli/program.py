@@ -28,6 +28,7 @@ _REPLACEMENTS = {
     "✗": "not",
     "→": "->",
     "×": "x",
+    "−": "-",
     "…": "...",
     **dict(zip("▕▏░█▁▂▃▄▅▆▇", "||.#_.:-=+*", strict=True)),  # bars and curves
 }

@@ -1,0 +1,1 @@
+"""Renderers of the answer of a diff."""

@@ -1,0 +1,173 @@
+"""Sentences and tables on the totals of a diff, which all formats for people share."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.grouping import Totals
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.values import Kind
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.wording import counted
+
+UNNAMED = "cluster"
+"""The head of the column of the cluster without a name, if there are others."""
+
+
+PODS = "pods"
+"""The head of a column of numbers of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of totals: a row for each name, with a cell for each cluster.
+
+    `head`: that of the names. `column`: that of the cells, if there is one cluster.
+    """
+
+    title: str
+    head: str
+    column: str
+    rows: Sequence[tuple[str, ...]]
+
+
+def column_heads(answer: Answer, only: str) -> tuple[str, ...]:
+    """Return the heads of the columns of clusters; `only` if there is one."""
+    names = answer.grouping.totals
+    return tuple(name or UNNAMED for name in names) if len(names) > 1 else (only,)
+
+
+def counts(answer: Answer, of: Counter[str]) -> tuple[str, ...]:
+    """Return the number of pods in each cluster, "" for none."""
+    return tuple(_number(of[name]) for name in answer.grouping.totals)
+
+
+def summary(answer: Answer) -> Sequence[str]:
+    """Return a sentence for each cluster on the number of its pods that change, and one on changes of GPUs."""
+    return [
+        f"{prefix}{sentence}"
+        for name, prefix in _prefixes(answer).items()
+        for sentence in _summary(answer.grouping.totals[name], answer.allowed)
+    ]
+
+
+def _prefixes(answer: Answer) -> Mapping[str, str]:
+    names = answer.grouping.totals
+    return {name: f"{name or UNNAMED}: " if len(names) > 1 else "" for name in names}
+
+
+def _summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
+    if not totals.pods:
+        yield "no pods"
+        return
+    beyond = totals.beyond(allowed)
+    if not totals.changed:
+        yield f"no change of {counted(totals.pods, 'pod')}"
+        return
+    unknown = totals.kinds.get(Kind.UNKNOWN, 0)
+    parts = [f"{totals.changed - unknown:,} of {counted(totals.pods, 'pod')} changed"]
+    if unknown:
+        parts.append(f"{unknown:,} not known")
+    if beyond < totals.changed:
+        parts.append(f"{totals.changed - beyond:,} of them allowed")
+    yield ", ".join(parts)
+    gpus = gpu_changes(totals)
+    if gpus:
+        yield f"GPUs of admitted pods: {gpus}"
+
+
+def gpu_changes(totals: Totals) -> str:
+    """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
+    return ", ".join(
+        f"{signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after
+    )
+
+
+def signed(nanos: int) -> str:
+    """Return a difference of amounts with its sign."""
+    return f"{'−' if nanos < 0 else '+' if nanos else '±'}{devices(abs(nanos))}"
+
+
+def devices(nanos: int) -> str:
+    """Return an amount of devices. Sums may be larger than any quantity."""
+    whole, rest = divmod(nanos, NANOS)
+    return f"{whole:,}" + (f".{rest:09}".rstrip("0") if rest else "")
+
+
+def notes(answer: Answer) -> Sequence[str]:
+    """Return sentences on the rules of both sides and on what the answer leaves out."""
+    found = [answer.in_force] if answer.in_force else []
+    if answer.same_rules:
+        found.append("both sides have the same rules")
+    for name, prefix in _prefixes(answer).items():
+        as_it_is = answer.grouping.totals[name].as_it_is
+        if as_it_is:
+            found.append(
+                f"{prefix}{counted(as_it_is, 'live pod')} decided as now: no template makes them under the old rules"
+            )
+    if answer.grouping.omitted:
+        found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
+    return found
+
+
+def tables(answer: Answer) -> Sequence[Table]:
+    """Return the tables of totals that have rows."""
+    totals = tuple(answer.grouping.totals.values())
+    gpus = dict.fromkeys(name for each in totals for name in each.gpus)
+    amounts = [(name, *(_gpus(each, name) for each in totals)) for name in gpus]
+    found = [
+        Table("Kinds of change", "kind", PODS, [*_kind_rows(answer, totals)]),
+        Table("Namespaces", "namespace", PODS, _counted([each.namespaces for each in totals])),
+        Table("Rules", "rule", PODS, _counted([each.rules for each in totals])),
+        Table("Not known", "reason", PODS, _counted([each.unknown for each in totals])),
+        Table("GPUs of admitted pods", "resource", "requested", amounts),
+    ]
+    return [table for table in found if table.rows]
+
+
+def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:
+    for kind in Kind:
+        numbers = [each.kinds.get(kind, 0) for each in totals]
+        if any(numbers):
+            name = f"{kind.value} (allowed)" if kind in answer.allowed else kind.value
+            yield name, *map(_number, numbers)
+
+
+def _counted(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
+    """Return the rows of numbers of pods, the largest first."""
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total.update(counter)
+    names = sorted(total, key=lambda name: (-total[name], name))
+    return [(name, *(_number(counter[name]) for counter in counters)) for name in names]
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _gpus(totals: Totals, name: str) -> str:
+    before, after = totals.gpus.get(name, (0, 0))
+    if before == after:
+        return devices(after) if after else ""
+    return f"{devices(before)} → {devices(after)} ({signed(after - before)})"
+
+
+def recorded(totals: RecordedTotals) -> Sequence[str]:
+    """Return sentences on recorded admissions, with the reasons of those that are not decided again."""
+    admissions, lines = counted(totals.admissions, "recorded admission"), counted(totals.lines, "line")
+    found = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
+    if totals.later_calls:
+        found.append(f"{counted(totals.later_calls, 'call')} of /validate decided with the call of /mutate")
+    if totals.differing:
+        found.append(f"{totals.differing:,} differ from their record under the old rules")
+    if totals.other_rules:
+        found.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
+    found += _reasons("not replayable", totals.not_replayable)
+    return [*found, *_reasons("not a line of a decision log", totals.unreadable)]
+
+
+def _reasons(title: str, of: Counter[str]) -> Iterator[str]:
+    for reason, count in sorted(of.items(), key=lambda item: (-item[1], item[0])):
+        yield f"{count:,} {title}: {reason}"

@@ -1,0 +1,148 @@
+"""Changes as people see them: the parts of outcomes that differ, with the workloads that have equal ones."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules_engine.difference.comparison import rules_of
+from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.rules import RuleId
+
+NONE = "none"
+
+NO_EFFECT = "no effect"
+"""The place of a rule that does not contribute to an outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part of two outcomes that differs, as texts."""
+
+    title: str
+    before: str
+    after: str
+
+    def truncated(self, limit: int) -> "Difference":
+        """Return the difference with texts of at most `limit` characters each."""
+        return Difference(truncate(self.title, limit), truncate(self.before, limit), truncate(self.after, limit))
+
+    def __str__(self) -> str:
+        changed = self.before if self.before == self.after else f"{self.before} → {self.after}"
+        return f"{self.title}: {changed}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """Workloads with equal differences: the numbers of their pods by cluster, by namespace, kind and name.
+
+    `differences` ends with those of the rules that decided. Amounts that a denied pod would have had are no part of it.
+    """
+
+    kinds: tuple[Kind, ...]
+    differences: tuple[Difference, ...]
+    workloads: Mapping[str, Counter[str]]
+
+    @property
+    def title(self) -> str:
+        """The names of its kinds."""
+        return ", ".join(kind.value for kind in self.kinds)
+
+    @property
+    def pods(self) -> int:
+        """The number of pods, of all clusters."""
+        return sum(counts.total() for counts in self.workloads.values())
+
+
+def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
+    """Return the changes of lines: denials first; of equal kinds, those of most pods first."""
+    keys: dict[int, tuple[tuple[Kind, ...], tuple[Difference, ...]]] = {}
+    found: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
+    for line in lines:
+        # A Grouping stores equal changes once.
+        key = keys.get(id(line.change))
+        if key is None:
+            key = keys[id(line.change)] = _key(line.change)
+        workload = line.workload
+        name = f"{workload.namespace}/{workload.kind}/{workload.name}"
+        found.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
+    order = {kind: index for index, kind in enumerate(Kind)}
+    return sorted(
+        (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in found.items()),
+        key=lambda each: ([order[kind] for kind in each.kinds], -each.pods),
+    )
+
+
+def _key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
+    kinds = tuple(kind for kind in Kind if kind in change.kinds)
+    return kinds, (*_outcome_differences(change), *_rule_differences(change))
+
+
+def _outcome_differences(change: Change) -> Sequence[Difference]:
+    """Return the parts of the outcomes that differ; of an admission that changes, only the admission."""
+    before, after = change.before, change.after
+    if before.allowed != after.allowed or before.unknown or after.unknown:
+        return [Difference("admission", _admission(before), _admission(after))]
+    return [*_differences(before, after)]
+
+
+def _rule_differences(change: Change) -> Sequence[Difference]:
+    """Return the rules with different effects, each with the file and line that decided before and after."""
+    before, after = _locations(change.before), _locations(change.after)
+    return [Difference(rule, _place(before.get(rule)), _place(after.get(rule))) for rule in rules_of(change)]
+
+
+def _admission(outcome: Outcome) -> str:
+    if outcome.unknown:
+        return f"not known ({outcome.unknown})"
+    return "allowed" if outcome.allowed else f"denied ({outcome.message})"
+
+
+def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
+    if before.message != after.message:
+        yield Difference("message", before.message, after.message)
+    yield from _compared("given for ", _rungs(before), _rungs(after), "the same")
+    yield from _compared("", _amounts(before), _amounts(after), NONE)
+    yield from _compared("annotation ", _annotations(before), _annotations(after), "not written")
+    if before.warnings != after.warnings:
+        both = {*before.warnings} & {*after.warnings}
+        old, new = ("; ".join(text for text in of.warnings if text not in both) for of in (before, after))
+        yield Difference("warnings", *((old or NONE, new or NONE) if old or new else ("", "in another order")))
+
+
+def _compared(title: str, before: Mapping[str, str], after: Mapping[str, str], absent: str) -> Iterator[Difference]:
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name, absent), after.get(name, absent)
+        if old != new:
+            yield Difference(f"{title}{name}", old, new)
+
+
+def _rungs(outcome: Outcome) -> Mapping[str, str]:
+    """Return the resources that are given, by the requested one. Several rules may move one of several containers."""
+    given: dict[str, dict[str, None]] = {}
+    for fall in outcome.falls:
+        given.setdefault(fall.requested, {})[fall.given] = None
+    return {requested: ", ".join(names) for requested, names in given.items()}
+
+
+def _amounts(outcome: Outcome) -> Mapping[str, str]:
+    return {f"{amount.container} {amount.resource}": _amount(amount) for amount in outcome.resources}
+
+
+def _amount(amount: Amount) -> str:
+    if amount.request is None or amount.limit is None or amount.request == amount.limit:
+        only = "" if amount.request == amount.limit else "request " if amount.limit is None else "limit "
+        return f"{only}{amount.limit if amount.request is None else amount.request}"
+    return f"request {amount.request}, limit {amount.limit}"
+
+
+def _annotations(outcome: Outcome) -> Mapping[str, str]:
+    return {key: "removed" if text is None else text for key, text in outcome.annotations}
+
+
+def _locations(outcome: Outcome) -> Mapping[RuleId, Deciding]:
+    return {deciding.rule: deciding for deciding in outcome.deciding}
+
+
+def _place(deciding: Deciding | None) -> str:
+    return NO_EFFECT if deciding is None else f"{deciding.location.file}:{deciding.location.line}"

@@ -1,0 +1,120 @@
+"""Hand-made answers of diffs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted, Workload
+from rules_engine.model.admission import pod_request
+from rules_engine.model.decision import Action
+from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+
+GPU = "nvidia.com/gpu"
+MIG2 = "nvidia.com/mig-2g.20gb"
+MIG3 = "nvidia.com/mig-3g.40gb"
+LADDER = RuleId("FallbackLadder/mig-80gb")
+LIMIT = RuleId("Validation/limit")
+INJECTION = RuleId("ResourceInjection/memory")
+
+Pods = tuple[Submitted, Outcome, Outcome]
+"""Equal pods with their outcomes before and after."""
+
+
+def location(file: str, line: int) -> Location:
+    return Location(file, line, 7)
+
+
+def submitted(name: str, *, kind: str = "Job", namespace: str = "ml", cluster: str = "", **fields: Any) -> Submitted:
+    return Submitted(
+        workload=Workload(cluster=cluster, namespace=namespace, kind=kind, name=name),
+        request=pod_request({}, namespace=namespace, user=""),
+        **fields,
+    )
+
+
+def amount(container: str, resource: str, request: str | None, limit: str | None = None) -> Amount:
+    return Amount(
+        container=container,
+        resource=resource,
+        request=None if request is None else Quantity.parse(request),
+        limit=None if limit is None else Quantity.parse(limit),
+    )
+
+
+def devices(resource: str, count: int) -> tuple[Amount]:
+    return (amount("main", resource, str(count), str(count)),)
+
+
+def deciding(rule: RuleId, place: Location, action: Action = Action.CHANGE, **fields: Any) -> Deciding:
+    return Deciding(rule=rule, location=place, action=action, **fields)
+
+
+def kept(count: int = 1, **fields: Any) -> Outcome:
+    """Return the outcome of a pod that keeps its whole cards."""
+    return Outcome(resources=devices(GPU, count), gpus=((GPU, count * NANOS),), **fields)
+
+
+def fallen(to: str, line: int, *, count: int = 1, file: str = "rules/mig.yaml") -> Outcome:
+    """Return the outcome of a pod that requests MIG2 and gets another resource."""
+    short = to.removeprefix("nvidia.com/").removeprefix("mig-")
+    annotations = (("gpu-webhook.k8s.io/fallback", f"2g.20gb->{short}"),)
+    fall = Fall(rule=LADDER, requested=MIG2, given=to)
+    decided = deciding(
+        LADDER, location(file, line), falls=(fall,), annotations=annotations, amounts=(("main", to, str(count)),)
+    )
+    return Outcome(
+        resources=devices(to, count), annotations=annotations, gpus=((to, count * NANOS),), deciding=(decided,)
+    )
+
+
+def denied(message: str = "at most 8 GPUs", line: int = 14, **fields: Any) -> Outcome:
+    decided = deciding(LIMIT, location("rules/limit.yaml", line), Action.DENY, message=message)
+    return Outcome(allowed=False, message=f"{LIMIT}: {message}", deciding=(decided,), **fields)
+
+
+def injected(memory: str | None, line: int, *, warnings: tuple[str, ...] = ()) -> Outcome:
+    """Return the outcome of a pod with injected memory; None: the rule only warns."""
+    resources = (*devices(GPU, 1), *(() if memory is None else (amount("main", "memory", memory, memory),)))
+    amounts = () if memory is None else (("main", "memory", memory),)
+    decided = deciding(INJECTION, location("rules/memory.yaml", line), amounts=amounts, warnings=warnings)
+    return Outcome(resources=resources, warnings=warnings, gpus=((GPU, NANOS),), deciding=(decided,))
+
+
+UNKNOWN = Outcome(unknown="Validation/owner reads request.userInfo")
+
+WHOLE: Sequence[Pods] = (
+    (submitted("web", kind="Deployment", count=6), fallen(MIG3, 12), fallen(GPU, 13)),
+    (submitted("train", count=2), fallen(MIG3, 12), fallen(GPU, 13)),
+    (submitted("greedy"), kept(16), denied()),
+    (submitted("back", namespace="lab"), denied(), kept(16)),
+    (submitted("other-text", namespace="lab"), denied(), denied("at most 4 GPUs", 15)),
+    (submitted("more", count=3), injected("8Gi", 9), injected("16Gi", 9, warnings=("memory was doubled",))),
+    (submitted("owner", count=4), UNKNOWN, UNKNOWN),
+    (submitted("debug", kind="Pod", as_it_is=True), kept(), injected(None, 9)),
+    (submitted("same", count=300), kept(), kept()),
+)
+"""Pods with every kind of change."""
+
+RECORDED = RecordedTotals(
+    lines=1_010,
+    admissions=1_000,
+    replayed=980,
+    other_rules=5,
+    differing=2,
+    later_calls=7,
+    not_replayable=Counter({"its view was not found": 9, "no view": 4}),
+    unreadable=Counter({"no JSON": 10}),
+)
+
+
+def answer(pods: Sequence[Pods] = WHOLE, *, clusters: Sequence[str] = ("",), omitted: int = 0, **fields: Any) -> Answer:
+    grouping = Grouping(clusters)
+    for each, before, after in pods:
+        grouping.add(each, before, after)
+    grouping.omitted += omitted
+    return Answer(**{"old": "git:main:rules", "new": "rules", "same_rules": False, "grouping": grouping, **fields})

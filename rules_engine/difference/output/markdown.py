@@ -63,30 +63,27 @@ def _changes(answer: Answer, size: int) -> list[str]:
     """Return the table of the workloads that change: those after the first ones are folded, as far as they fit."""
     changes = shown_changes(answer.grouping.lines)
     number = sum(len(change.workloads) for change in changes)
-    if not number:
-        return []
     head = _head("workload", sentences.column_heads(answer, sentences.PODS), "change")
-    lines, shown, left = list(head), 0, size - END - _size(head)
+    tables = {0: head, UNFOLDED: ["", *_fold(f"{number - UNFOLDED:,} more"), *head]}
+    lines: list[str] = []
+    shown, left = 0, size - END
     for change in changes:
-        described = _described(change)
-        above = False
+        described = cell = _described(change)
         for name, counts in change.workloads.items():
-            added = []
-            if shown == UNFOLDED:
-                added = ["", *_fold(f"{number - UNFOLDED:,} more"), *head]
-                above = False
-            added.append(_row(_code(name), *sentences.counts(answer, counts), "as above" if above else described))
-            left -= _size(added)
+            start = tables.get(shown, ())
+            row = _row(_code(name), *sentences.counts(answer, counts), described if start else cell)
+            left -= _size([*start, row])
             if left < 0:
                 return [*lines, *_end(shown, number)]
-            lines += added
+            lines += [*start, row]
             shown += 1
-            above = True
+            cell = "as above"
     return [*lines, *_end(shown, number)]
 
 
 def _end(shown: int, number: int) -> Iterator[str]:
-    yield ""
+    if shown:
+        yield ""
     if shown < number:
         yield from (_more(number - shown, "changed workload"), "")
     if shown > UNFOLDED:

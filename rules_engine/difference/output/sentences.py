@@ -11,6 +11,9 @@ from rules_engine.difference.values import Kind
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.wording import counted
 
+MAX_GPUS = 10
+"""GPU resources in a sentence: more than a cluster has, but pods may request any name."""
+
 UNNAMED = "cluster"
 """The head of the column of the cluster without a name, if there are others."""
 
@@ -63,7 +66,7 @@ def _summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
         return
     beyond = totals.beyond(allowed)
     if not totals.changed:
-        yield f"no change of {counted(totals.pods, 'pod')}"
+        yield f"none of {counted(totals.pods, 'pod')} changed"
         return
     unknown = totals.kinds.get(Kind.UNKNOWN, 0)
     parts = [f"{totals.changed - unknown:,} of {counted(totals.pods, 'pod')} changed"]
@@ -79,14 +82,14 @@ def _summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
 
 def gpu_changes(totals: Totals) -> str:
     """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
-    return ", ".join(
-        f"{signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after
-    )
+    found = [f"{signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
+    more = [f"{len(found) - MAX_GPUS:,} more"] if len(found) > MAX_GPUS else []
+    return ", ".join([*found[:MAX_GPUS], *more])
 
 
 def signed(nanos: int) -> str:
     """Return a difference of amounts with its sign."""
-    return f"{'−' if nanos < 0 else '+' if nanos else '±'}{devices(abs(nanos))}"
+    return f"{'−' if nanos < 0 else '+'}{devices(abs(nanos))}"
 
 
 def devices(nanos: int) -> str:
@@ -103,9 +106,9 @@ def notes(answer: Answer) -> Sequence[str]:
     for name, prefix in _prefixes(answer).items():
         as_it_is = answer.grouping.totals[name].as_it_is
         if as_it_is:
-            found.append(
-                f"{prefix}{counted(as_it_is, 'live pod')} decided as now: no template makes them under the old rules"
-            )
+            subject, them = ("it is", "it") if as_it_is == 1 else ("they are", "them")
+            pods = counted(as_it_is, "live pod")
+            found.append(f"{prefix}{pods} decided as {subject} now: the old rules make {them} of no template")
     if answer.grouping.omitted:
         found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
     return found
@@ -114,7 +117,7 @@ def notes(answer: Answer) -> Sequence[str]:
 def tables(answer: Answer) -> Sequence[Table]:
     """Return the tables of totals that have rows."""
     totals = tuple(answer.grouping.totals.values())
-    gpus = dict.fromkeys(name for each in totals for name in each.gpus)
+    gpus = sorted({name for each in totals for name in each.gpus})
     amounts = [(name, *(_gpus(each, name) for each in totals)) for name in gpus]
     found = [
         Table("Kinds of change", "kind", PODS, [*_kind_rows(answer, totals)]),
@@ -159,13 +162,13 @@ def recorded(totals: RecordedTotals) -> Sequence[str]:
     admissions, lines = counted(totals.admissions, "recorded admission"), counted(totals.lines, "line")
     found = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
     if totals.later_calls:
-        found.append(f"{counted(totals.later_calls, 'call')} of /validate decided with the call of /mutate")
+        found.append(f"{counted(totals.later_calls, 'call')} of /validate decided together with /mutate")
     if totals.differing:
-        found.append(f"{totals.differing:,} differ from their record under the old rules")
+        found.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
     if totals.other_rules:
         found.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
     found += _reasons("not replayable", totals.not_replayable)
-    return [*found, *_reasons("not a line of a decision log", totals.unreadable)]
+    return [*found, *_reasons("not of a decision log", totals.unreadable)]
 
 
 def _reasons(title: str, of: Counter[str]) -> Iterator[str]:

@@ -8,8 +8,11 @@ from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.rules import RuleId
+from rules_engine.model.wording import names
 
 NONE = "none"
+
+REORDERED = "in another order"
 
 NO_EFFECT = "no effect"
 """The place of a rule that does not contribute to an outcome."""
@@ -101,39 +104,52 @@ def _admission(outcome: Outcome) -> str:
 def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
     if before.message != after.message:
         yield Difference("message", before.message, after.message)
-    yield from _compared("given for ", _rungs(before), _rungs(after), "the same")
-    yield from _compared("", _amounts(before), _amounts(after), NONE)
-    yield from _compared("annotation ", _annotations(before), _annotations(after), "not written")
+    rungs = _rungs(before), _rungs(after)
+    for requested in dict.fromkeys(name for side in rungs for name in side):
+        # Without a fall, the pod keeps what it requests.
+        old, new = (side.get(requested, requested) for side in rungs)
+        if old != new:
+            yield Difference(f"given for {requested}", old, new)
+    yield from _amounts(before, after)
+    annotations = _annotations(before), _annotations(after)
+    for key in dict.fromkeys(key for side in annotations for key in side):
+        old, new = (side.get(key, "not written") for side in annotations)
+        if old != new:
+            yield Difference(f"annotation {key}", old, new)
     if before.warnings != after.warnings:
         both = {*before.warnings} & {*after.warnings}
-        old, new = ("; ".join(text for text in of.warnings if text not in both) for of in (before, after))
-        yield Difference("warnings", *((old or NONE, new or NONE) if old or new else ("", "in another order")))
-
-
-def _compared(title: str, before: Mapping[str, str], after: Mapping[str, str], absent: str) -> Iterator[Difference]:
-    for name in dict.fromkeys((*before, *after)):
-        old, new = before.get(name, absent), after.get(name, absent)
-        if old != new:
-            yield Difference(f"{title}{name}", old, new)
+        old, new = ("; ".join(text for text in side.warnings if text not in both) for side in (before, after))
+        yield Difference("warnings", *((old or NONE, new or NONE) if old or new else (REORDERED, REORDERED)))
 
 
 def _rungs(outcome: Outcome) -> Mapping[str, str]:
-    """Return the resources that are given, by the requested one. Several rules may move one of several containers."""
+    """Return the resources that are given, by the requested one: several rules may move it in different containers."""
     given: dict[str, dict[str, None]] = {}
     for fall in outcome.falls:
         given.setdefault(fall.requested, {})[fall.given] = None
-    return {requested: ", ".join(names) for requested, names in given.items()}
+    return {requested: ", ".join(resources) for requested, resources in given.items()}
 
 
-def _amounts(outcome: Outcome) -> Mapping[str, str]:
-    return {f"{amount.container} {amount.resource}": _amount(amount) for amount in outcome.resources}
+def _amounts(before: Outcome, after: Outcome) -> Iterator[Difference]:
+    """Yield the amounts that differ; containers with equal ones are in one line."""
+    sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
+    containers: dict[tuple[str, str, str], list[str]] = {}
+    for container, resource in dict.fromkeys(key for side in sides for key in side):
+        old, new = (side.get((container, resource)) for side in sides)
+        if old != new:
+            containers.setdefault((resource, _amount(old), _amount(new)), []).append(container)
+    for (resource, old_text, new_text), found in containers.items():
+        yield Difference(f"{names(found)} {resource}", old_text, new_text)
 
 
-def _amount(amount: Amount) -> str:
-    if amount.request is None or amount.limit is None or amount.request == amount.limit:
-        only = "" if amount.request == amount.limit else "request " if amount.limit is None else "limit "
-        return f"{only}{amount.limit if amount.request is None else amount.request}"
-    return f"request {amount.request}, limit {amount.limit}"
+def _amount(amount: Amount | None) -> str:
+    if amount is None:
+        return NONE
+    request, limit = amount.request, amount.limit
+    if request == limit:
+        return str(limit)
+    parts = {"request": request, "limit": limit}
+    return ", ".join(f"{name} {quantity}" for name, quantity in parts.items() if quantity is not None)
 
 
 def _annotations(outcome: Outcome) -> Mapping[str, str]:

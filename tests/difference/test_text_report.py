@@ -1,0 +1,343 @@
+"""Answers of diffs as text."""
+
+from collections import Counter
+from io import StringIO
+
+import pytest
+from msgspec.structs import replace
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.output.text_report import MAX_PARTS, MAX_TEXT, print_answer
+from rules_engine.difference.values import Kind, Outcome
+from rules_engine.model.wording import NAMES
+from rules_engine.terminal import MAX_ROWS
+from tests.support.differences import (
+    GPU,
+    LIMIT,
+    RECORDED,
+    WHOLE,
+    Pods,
+    amount,
+    answer,
+    deciding,
+    denied,
+    injected,
+    kept,
+    location,
+    submitted,
+)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def text(found: Answer) -> str:
+    stream = StringIO()
+    print_answer(found, stream)
+    return stream.getvalue()
+
+
+WHOLE_TEXT = """\
+Difference of rules
+  old: git:main:rules
+  new: rules
+
+Denied  1 pod of 1 workload
+  WORKLOAD       PODS
+  ml/Job/greedy     1
+    admission: allowed → denied (Validation/limit: at most 8 GPUs)
+    Validation/limit: no effect → rules/limit.yaml:14
+
+Admitted  1 pod of 1 workload
+  WORKLOAD      PODS
+  lab/Job/back     1
+    admission: denied (Validation/limit: at most 8 GPUs) → allowed
+    Validation/limit: rules/limit.yaml:14 → no effect
+
+Rung  8 pods of 2 workloads
+  WORKLOAD           PODS
+  ml/Deployment/web     6
+  ml/Job/train          2
+    given for nvidia.com/mig-2g.20gb: nvidia.com/mig-3g.40gb → nvidia.com/gpu
+    main nvidia.com/mig-3g.40gb: 1 → none
+    main nvidia.com/gpu: none → 1
+    annotation gpu-webhook.k8s.io/fallback: 2g.20gb->3g.40gb → 2g.20gb->gpu
+    FallbackLadder/mig-80gb: rules/mig.yaml:12 → rules/mig.yaml:13
+
+Resources, Warnings  3 pods of 1 workload
+  WORKLOAD     PODS
+  ml/Job/more     3
+    main memory: 8Gi → 16Gi
+    warnings: none → memory was doubled
+    ResourceInjection/memory: rules/memory.yaml:9
+
+Message  1 pod of 1 workload
+  WORKLOAD            PODS
+  lab/Job/other-text     1
+    message: Validation/limit: at most 8 GPUs → Validation/limit: at most 4 GPUs
+    Validation/limit: rules/limit.yaml:14 → rules/limit.yaml:15
+
+Unknown  4 pods of 1 workload
+  WORKLOAD      PODS
+  ml/Job/owner     4
+    admission: not known (Validation/owner reads request.userInfo)
+
+Kinds of change
+  KIND               PODS
+  Denied                1
+  Admitted              1
+  Rung                  8
+  Resources             3
+  Warnings              3
+  Message (allowed)     1
+  Unknown               4
+
+Namespaces
+  NAMESPACE  PODS
+  ml           16
+  lab           2
+
+Rules
+  RULE                      PODS
+  FallbackLadder/mig-80gb      8
+  ResourceInjection/memory     3
+  Validation/limit             3
+
+Not known
+  REASON                                   PODS
+  Validation/owner reads request.userInfo     4
+
+GPUs of admitted pods
+  RESOURCE                     REQUESTED
+  nvidia.com/gpu          320 → 328 (+8)
+  nvidia.com/mig-3g.40gb      8 → 0 (−8)
+
+Recorded admissions
+  1,000 recorded admissions in 1,010 lines: 980 decided again
+  7 calls of /validate decided together with /mutate
+  2 decided otherwise than recorded under the old rules
+  5 recorded under other rules than the old ones
+  9 not replayable: its view was not found
+  4 not replayable: no view
+  10 not of a decision log: no JSON
+
+Result
+  14 of 319 pods changed, 4 not known, 1 of them allowed
+  GPUs of admitted pods: +8 nvidia.com/gpu, −8 nvidia.com/mig-3g.40gb
+  the rules in force at https://gpu-rules are those of --old
+  1 live pod decided as it is now: the old rules make it of no template
+  3 changed pods counted in the totals only
+"""
+
+
+def test_an_answer_with_everything() -> None:
+    in_force = "the rules in force at https://gpu-rules are those of --old"
+    allowed = frozenset({Kind.MESSAGE})
+
+    assert text(answer(omitted=3, recorded=RECORDED, in_force=in_force, allowed=allowed)) == WHOLE_TEXT
+
+
+def test_lines_of_ordinary_answers_fit_a_terminal() -> None:
+    assert max(map(len, text(answer(recorded=RECORDED)).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("pods", "sentence"), [([], "no pods"), (WHOLE[-1:], "none of 300 pods changed"), (WHOLE[7:8], "none of 1 pod")]
+)
+def test_an_answer_without_changes(pods: list[Pods], sentence: str) -> None:
+    shown = text(answer(pods, same_rules=True))
+
+    assert f"\nResult\n  {sentence}" in shown
+    assert "  both sides have the same rules\n" in shown
+    assert "WORKLOAD" not in shown
+    assert "Kinds of change" not in shown
+    assert "Recorded admissions" not in shown
+
+
+def test_the_gpus_of_unchanged_pods_are_shown() -> None:
+    assert "  RESOURCE        REQUESTED\n  nvidia.com/gpu        300\n" in text(answer(WHOLE[-1:]))
+
+
+CLUSTERS_TEXT = """\
+Denied  3 pods of 2 workloads
+  WORKLOAD       east  cluster  idle
+  ml/Job/greedy     1        1
+  ml/Job/other               1
+    admission: allowed → denied (Validation/limit: at most 8 GPUs)
+    Validation/limit: no effect → rules/limit.yaml:14
+
+Kinds of change
+  KIND    east  cluster  idle
+  Denied     1        2
+
+Namespaces
+  NAMESPACE  east  cluster  idle
+  ml            1        2
+
+Rules
+  RULE              east  cluster  idle
+  Validation/limit     1        2
+
+GPUs of admitted pods
+  RESOURCE              east         cluster  idle
+  nvidia.com/gpu  8 → 0 (−8)  9 → 1.5 (−7.5)
+
+Result
+  east: 1 of 1 pod changed
+  east: GPUs of admitted pods: −8 nvidia.com/gpu
+  cluster: 2 of 3 pods changed
+  cluster: GPUs of admitted pods: −7.5 nvidia.com/gpu
+  idle: no pods
+  cluster: 2 live pods decided as they are now: the old rules make them of no template
+"""
+
+
+def test_each_cluster_has_a_column() -> None:
+    half = replace(kept(), gpus=((GPU, 1_500_000_000),))
+    pods = [
+        (submitted("greedy", cluster="east"), kept(8), denied()),
+        (submitted("greedy", as_it_is=True), kept(8), denied()),
+        (submitted("other"), Outcome(), denied()),
+        (submitted("half", as_it_is=True), kept(1), half),
+    ]
+
+    shown = text(answer(pods, clusters=("east", "", "idle")))
+
+    assert shown.endswith(CLUSTERS_TEXT)
+
+
+def test_changes_that_look_the_same_are_one() -> None:
+    pods = [(submitted(name), kept(count), denied()) for count, name in enumerate(["a", "b", "b", "c"], 1)]
+    pods.append((submitted("d", count=9), kept(1), denied("other")))
+
+    assert text(answer(pods)).splitlines()[4:16] == [
+        "Denied  9 pods of 1 workload",
+        "  WORKLOAD  PODS",
+        "  ml/Job/d     9",
+        "    admission: allowed → denied (Validation/limit: other)",
+        "    Validation/limit: no effect → rules/limit.yaml:14",
+        "",
+        "Denied  4 pods of 3 workloads",
+        "  WORKLOAD  PODS",
+        "  ml/Job/a     1",
+        "  ml/Job/b     2",
+        "  ml/Job/c     1",
+        "    admission: allowed → denied (Validation/limit: at most 8 GPUs)",
+    ]
+
+
+def differences(before: Outcome, after: Outcome) -> list[str]:
+    lines = text(answer([(submitted("a"), before, after)])).splitlines()
+    return [line.strip() for line in lines[7 : lines.index("", 7)]]
+
+
+def test_equal_amounts_of_containers_are_one_difference() -> None:
+    before, after = (
+        Outcome(resources=tuple(amount(f"c-{n}", "memory", size) for n in range(NAMES + 2))) for size in ("1Gi", "2Gi")
+    )
+
+    assert differences(before, after) == ["c-0, c-1, c-2 and 2 more memory: request 1Gi → request 2Gi"]
+
+
+def test_amounts_are_compared_by_value() -> None:
+    before = Outcome(resources=(amount("a", "memory", "1Gi"), amount("spec.resources", "cpu", None, "1")))
+    after = Outcome(resources=(amount("a", "memory", "1073741824"), amount("spec.resources", "cpu", "500m", "1")))
+
+    assert differences(before, after) == ["spec.resources cpu: limit 1 → request 500m, limit 1"]
+
+
+def test_annotations_may_be_removed() -> None:
+    before, after = Outcome(annotations=(("a", None), ("b", "x"))), Outcome(annotations=(("b", "y"), ("c", "")))
+
+    assert differences(before, after) == [
+        "annotation a: removed → not written",
+        "annotation b: x → y",
+        "annotation c: not written →",
+    ]
+
+
+def test_warnings_that_both_sides_have_are_left_out() -> None:
+    assert differences(injected("1Gi", 9, warnings=("a", "b")), injected("1Gi", 9, warnings=("b", "c", "d"))) == [
+        "warnings: a → c; d",
+        "ResourceInjection/memory: rules/memory.yaml:9",
+    ]
+    assert differences(Outcome(warnings=("a", "b")), Outcome(warnings=("b", "a"))) == ["warnings: in another order"]
+
+
+def test_a_resource_that_is_kept_is_given() -> None:
+    _, fell, _ = WHOLE[0]
+    stays = Outcome(gpus=fell.gpus, resources=fell.resources, annotations=fell.annotations)
+
+    assert differences(stays, fell) == [
+        "given for nvidia.com/mig-2g.20gb: nvidia.com/mig-2g.20gb → nvidia.com/mig-3g.40gb",
+        "FallbackLadder/mig-80gb: no effect → rules/mig.yaml:12",
+    ]
+
+
+def test_an_equal_outcome_by_another_rule_names_both() -> None:
+    before = injected("8Gi", 9)
+    other = deciding(LIMIT, location("other.yaml", 2), amounts=(("main", "memory", "8Gi"),))
+
+    assert differences(before, replace(before, deciding=(other,))) == [
+        "ResourceInjection/memory: rules/memory.yaml:9 → no effect",
+        "Validation/limit: no effect → other.yaml:2",
+    ]
+
+
+def test_an_outcome_that_only_one_side_knows() -> None:
+    assert differences(kept(), Outcome(unknown="Validation/a reads request.userInfo")) == [
+        "admission: allowed → not known (Validation/a reads request.userInfo)"
+    ]
+
+
+def test_long_sections_are_cut() -> None:
+    over = MAX_ROWS + 3
+    pods = [(submitted(f"w-{n:02}", namespace=f"n-{n:02}"), kept(), denied(f"no {n % 30}")) for n in range(over)]
+    many = replace(RECORDED, unreadable=Counter(map(str, range(over))))
+
+    shown = text(answer(pods, recorded=many))
+
+    assert shown.count("Job/w-") == MAX_ROWS
+    assert "  and 3 more changed workloads (--output json has all)\n\nKinds of change" in shown
+    assert "  and 3 more rows (--output json has all)\n\nRules" in shown
+    assert "  and 9 more reasons (--output json has all)\n\nResult" in shown
+
+
+def test_long_texts_and_changes_are_cut() -> None:
+    annotations = tuple((f"key-{n:03}", "x" * 10_000) for n in range(500))
+
+    shown = text(answer([(submitted("a"), kept(), kept(annotations=annotations))]))
+
+    assert f"    annotation key-000: not written → {'x' * MAX_TEXT}…\n" in shown
+    assert f"  and {500 - MAX_PARTS} more differences (--output json has all)\n" in shown
+
+
+def test_many_gpu_resources_are_counted() -> None:
+    gpus = tuple((f"example.com/gpu-{n:02}", 10**9) for n in range(13))
+
+    shown = text(answer([(submitted("a"), denied(), Outcome(gpus=gpus))]))
+
+    assert ", +1 example.com/gpu-09, 3 more\n" in shown
+
+
+def test_control_characters_are_escaped() -> None:
+    evil = "\x1b[31m\n\u202e"
+    pods = [(submitted(evil, kind=evil, namespace=evil, cluster=evil), Outcome(unknown=evil), denied(evil))]
+
+    shown = text(answer(pods, clusters=(evil,), old=evil, new=evil, in_force=evil))
+
+    assert not {"\x1b", "\u202e"} & set(shown)
+    assert "old: \\x1b[31m\\n\\u202e\n" in shown
+
+
+def test_kinds_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+
+    print_answer(answer(), stream)
+
+    assert "\x1b[1;31mDenied\x1b[0m" in stream.getvalue()
+    assert "\x1b[1;33mUnknown\x1b[0m" in stream.getvalue()

@@ -2,26 +2,29 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from hashlib import blake2b
 from sys import getsizeof
 
 from msgspec import Struct, field
 
 from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.values import Change, Kind, Line, Outcome, Submitted, Workload
+from rules_engine.model.quantity import Format
 from rules_engine.model.rules import Operation
 
 MAX_LINES = 10_000
-"""Lines that are kept; nobody reads more. Totals count all pods."""
+"""Lines that are kept: the first ones by workload, whatever the order of pods; nobody reads more. Totals count all."""
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Memory of the changes of all lines, as estimated: several times that of 10,000 ordinary ones, but a pod may have
-thousands of containers."""
+thousands of containers. Until the last lines are left out, there are at most twice as many."""
 
 _OBJECT_BYTES = 400
 """Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
 
 MAX_NAMES = 10_000
-"""Names that one total counts separately: more namespaces, rules and GPU resources than clusters have."""
+"""Names that one total counts separately, the first ones in their order: more namespaces, rules and GPU resources than
+clusters have. Until the last ones are left out, there are at most twice as many."""
 
 OTHERS = "(others)"
 """The name under which the names beyond MAX_NAMES are counted. No Kubernetes name has parentheses."""
@@ -75,6 +78,11 @@ class Totals(Struct, kw_only=True):
             for name, count in further.items():
                 _count(mine, name, count)
 
+    def leave_out(self) -> None:
+        """Count the names beyond MAX_NAMES as OTHERS."""
+        for total in self.by_name:
+            _leave_out(total)
+
     @property
     def by_name(self) -> tuple[Counter[str], ...]:
         """The totals by name, of MAX_NAMES names each."""
@@ -100,59 +108,136 @@ class Totals(Struct, kw_only=True):
 
 
 def _count(total: Counter[str], name: str, count: int) -> None:
-    total[name if name in total or len(total) < MAX_NAMES else OTHERS] += count
+    total[name] += count
+    if len(total) > 2 * MAX_NAMES:
+        _leave_out(total)
+
+
+def _leave_out(total: Counter[str]) -> None:
+    """Count the last names beyond MAX_NAMES as OTHERS. The first ones were never left out before."""
+    for name in sorted(total.keys() - {OTHERS})[MAX_NAMES:]:
+        total[OTHERS] += total.pop(name)
+
+
+class _Stored(Struct, frozen=True):
+    """A change, which several workloads may have, with its digest and its estimated memory."""
+
+    change: Change
+    digest: bytes
+    size: int
+
+
+class _Entry(Struct):
+    """A line before it is made. `first`: the position of its first pod."""
+
+    stored: _Stored
+    first: int
+    count: int
+
+
+_Key = tuple[Workload, bytes]
+"""The order in which lines are kept, the same for any order of pods: a workload, and the digest of a change."""
 
 
 class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
-    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES.
+    The order in which pods are added changes nothing, nor does it matter which of several groupings counted them.
+    `totals`: by cluster.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
         self.totals: Mapping[str, Totals] = {cluster: Totals() for cluster in clusters}
-        self.omitted = 0
-        self._counts: Counter[tuple[Workload, Change]] = Counter()
+        self._omitted = 0
+        self._entries: dict[_Key, _Entry] = {}
         self._bytes = 0
-        self._changes: dict[Change, Change] = {}
-        """Equal changes of several workloads, stored once."""
+        self._stored: dict[tuple[Change, tuple[Format, ...]], _Stored] = {}
 
-    def add(self, submitted: Submitted, before: Outcome, after: Outcome) -> None:
-        """Count equal pods of a workload with their outcomes. Raises KeyError for a cluster that is not known."""
+    def add(self, submitted: Submitted, before: Outcome, after: Outcome, position: int = 0) -> None:
+        """Count equal pods of a workload with their outcomes. Raises KeyError for a cluster that is not known.
+
+        `position`: that of the pods in the input; the lines of one workload are in the order of their first pods.
+        """
         change = compare(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)
         if change is not None:
-            self._add_line(submitted.workload, change, submitted.count)
+            self._add_line(submitted.workload, change, submitted.count, position)
 
     def merge(self, other: "Grouping") -> None:
         """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
         for cluster, totals in other.totals.items():
             self.totals[cluster].merge(totals)
-        self.omitted += other.omitted
-        for line in other.lines:
-            self._add_line(line.workload, line.change, line.count)
+        self._omitted += other._omitted
+        for (workload, _), entry in other._entries.items():
+            self._add_line(workload, entry.stored.change, entry.count, entry.first)
 
-    def _add_line(self, workload: Workload, change: Change, count: int) -> None:
-        known = self._changes.get(change)
-        size = _size(change.before) + _size(change.after) if known is None else 0
-        key = (workload, known or change)
-        if key not in self._counts:
-            if len(self._counts) >= MAX_LINES or self._bytes + size > MAX_BYTES:
-                self.omitted += count
-                return
-            self._bytes += size
-            self._changes.setdefault(change, change)
-        self._counts[key] += count
+    def leave_out(self) -> None:
+        """Leave out the lines beyond MAX_LINES and MAX_BYTES, and the names of totals beyond MAX_NAMES."""
+        for totals in self.totals.values():
+            totals.leave_out()
+        self._leave_out()
+
+    def _add_line(self, workload: Workload, change: Change, count: int, position: int) -> None:
+        # Amounts of two formats are equal, but are shown otherwise.
+        exact = change, _formats(change)
+        stored = self._stored.get(exact)
+        if stored is None:
+            stored = self._stored[exact] = _Stored(change, _digest(change), _size(change.before) + _size(change.after))
+            self._bytes += stored.size
+        entry = self._entries.get((workload, stored.digest))
+        if entry is not None:
+            entry.count += count
+            entry.first = min(entry.first, position)
+            return
+        self._entries[workload, stored.digest] = _Entry(stored, position, count)
+        if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_BYTES:
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        """Leave out the last lines. Those that are kept in the end were never left out before, so they count all."""
+        changes: dict[int, _Stored] = {}
+        keys = sorted(self._entries)
+        kept, used = 0, 0
+        for key in keys[:MAX_LINES]:
+            stored = self._entries[key].stored
+            used += 0 if id(stored) in changes else stored.size
+            if used > MAX_BYTES:
+                break
+            changes[id(stored)] = stored
+            kept += 1
+        for key in keys[kept:]:
+            self._omitted += self._entries.pop(key).count
+        self._stored = {(stored.change, _formats(stored.change)): stored for stored in changes.values()}
+        self._bytes = sum(stored.size for stored in changes.values())
+
+    @property
+    def omitted(self) -> int:
+        """The number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES."""
+        self._leave_out()
+        return self._omitted
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """The lines by workload; those of one workload in the order in which they were found."""
-        found = sorted(self._counts.items(), key=lambda item: item[0][0])
-        return tuple(Line(workload=workload, change=change, count=count) for (workload, change), count in found)
+        """The lines by workload; those of one workload in the order of their first pods."""
+        self._leave_out()
+        found = sorted(self._entries.items(), key=lambda item: (item[0][0], item[1].first, item[0][1]))
+        return tuple(Line(workload=key[0], change=entry.stored.change, count=entry.count) for key, entry in found)
 
     def exit_code(self, allowed: Set[Kind] = frozenset()) -> int:
         """Return the command's exit code: 0 if nothing changed that is not allowed, else 1."""
         return int(any(totals.beyond(allowed) for totals in self.totals.values()))
+
+
+def _formats(change: Change) -> tuple[Format, ...]:
+    """Return the formats of all amounts, which equality ignores."""
+    amounts = (*change.before.resources, *change.after.resources)
+    return tuple(found.format for amount in amounts for found in (amount.request, amount.limit) if found is not None)
+
+
+def _digest(change: Change) -> bytes:
+    """Return a digest of a change: the same in each process, and in each run."""
+    text = repr((sorted(change.kinds), change.before, change.after))
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _size(outcome: Outcome) -> int:

@@ -12,6 +12,7 @@ from rules_engine.difference.reading import controllers, live_input, usage
 from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import LiveInput
 from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.evaluation import RuleSet, mutate
@@ -63,7 +64,7 @@ def read(
         whole = found.usage.cluster if on is None else on
         assert whole is not None
         views = ViewsWithout(whole, frozenset(found.usage.counted), reads_pods=reads_pods)
-        pods = [submitted for submitted, _ in found.pods(views, old, "", diagnostics)]
+        pods = [submitted for submitted, _ in found.pods(views, old, "", diagnostics, Share())]
     assert not diagnostics.problems
     return pods
 
@@ -307,7 +308,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         found.add(file, diagnostics)
         found.report_left_out(diagnostics)
         views = ViewsWithout(NODES, frozenset(), reads_pods=False)
-        pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics)]
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics, Share())]
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
         "more than 1 pods on nodes: the others are left out",

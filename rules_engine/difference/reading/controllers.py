@@ -3,6 +3,7 @@
 The templates are kept in a temporary file, since a large cluster has more than fit in memory.
 """
 
+import os
 from collections.abc import Mapping
 from marshal import dumps, loads
 from tempfile import TemporaryFile
@@ -63,6 +64,10 @@ class Controllers:
         """Remove the temporary file."""
         self._file.close()
 
+    def flush(self) -> None:
+        """Write all that is kept to the file, so that `of` finds it. Raises OSError if the disk is full."""
+        self._file.flush()
+
     def take(self, item: dict[str, Json]) -> None:
         """Keep an object if it is a controller, or a revision of one. Raises OSError if the disk is full."""
         kind = text(item, "kind")
@@ -112,10 +117,9 @@ class Controllers:
         if found is not None or place is None:
             return found
         at, size = place
-        self._file.seek(at)
-        kind, name, template = loads(self._file.read(size))  # noqa: S302 - written by _keep
+        # Forked processes share the offset of the file.
+        kind, name, template = loads(os.pread(self._file.fileno(), size, at))  # noqa: S302 - written by _keep
         found = Controller(Owner(kind, name), template)
-        self._file.seek(self._end)
         if len(self._decoded) >= MAX_DECODED:
             self._decoded.clear()
         self._decoded[key] = found

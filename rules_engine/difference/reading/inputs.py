@@ -13,6 +13,7 @@ from typing import Self
 from rules_engine.difference.reading.live_input import LiveInput, Mutated
 from rules_engine.difference.reading.manifest_input import submitted_by
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
+from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.documents import load_cluster, stream_pods
@@ -98,19 +99,23 @@ class Inputs:
         ]
         return sum(size * len(columns) for size, columns in live) + sum(file.size for _, file, _ in self._manifests)
 
-    def pods(self, mutated: Mutated, namespace: str, *, reads_pods: bool) -> Iterator[tuple[Submitted, Cluster]]:
+    def pods(
+        self, mutated: Mutated, namespace: str, share: Share, *, reads_pods: bool
+    ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 
-        `mutated` has the old rules. `namespace`: that of manifests that name none. `reads_pods`: some rule of either
-        side reads what pods use.
+        `mutated` has the old rules. `namespace`: that of manifests that name none. `share`: the pods that are yielded;
+        its position is that of the last one. `reads_pods`: some rule of either side reads what pods use.
         """
         for path, file, named in self._manifests:
-            with self._reporting(path):
-                yield from self._of_manifests(path, file, namespace, named=named)
+            share.begin_file()
+            if share.takes_file:
+                with self._reporting(path):
+                    yield from self._of_manifests(path, file, namespace, share, named=named)
         for real, found in self._live.items():
             for column in self._columns_of(real, found):
                 views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods)
-                yield from found.pods(views, mutated, column.name, self._diagnostics)
+                yield from found.pods(views, mutated, column.name, self._diagnostics, share)
 
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
@@ -127,7 +132,7 @@ class Inputs:
         self._manifests.append((path, file, named))
 
     def _of_manifests(
-        self, path: Path, file: ObjectFile, namespace: str, *, named: bool
+        self, path: Path, file: ObjectFile, namespace: str, share: Share, *, named: bool
     ) -> Iterator[tuple[Submitted, Cluster]]:
         file.rewind()
         for part in stream_pods(path, MAX_LIST_BYTES, file):
@@ -140,6 +145,7 @@ class Inputs:
                     message = "live objects are read in JSON only: write them with -o json"
                     self._diagnostics.error(Code.NOT_A_POD, message, manifest.location)
                     return
+                share.next_object()
                 for column in self.columns or [ClusterColumn(cluster=self._default)]:
                     yield submitted_by(manifest, namespace, column.name, self._diagnostics), column.cluster
 

@@ -7,6 +7,7 @@ from typing import Self
 from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner
 from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
 from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_PODS, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
@@ -51,6 +52,7 @@ class LiveInput:
                 live = True
                 self._controllers.take(item)
                 self.usage.take(item)
+        self._controllers.flush()
         if live:
             self.files.append(file)
         return live
@@ -66,14 +68,15 @@ class LiveInput:
                 diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
-        self, views: ViewsWithout, mutated: Mutated, cluster_name: str, diagnostics: Diagnostics
+        self, views: ViewsWithout, mutated: Mutated, cluster_name: str, diagnostics: Diagnostics, share: Share
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it. Raises OSError.
 
         Pods that have finished or are being deleted are left out.
         """
         for file in self.files:
-            for item in file.objects(diagnostics):
+            share.begin_file()
+            for item in file.objects(diagnostics, share.takes):
                 metadata = mapping(item.get("metadata"))
                 if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
                     view = views.without(item)

@@ -32,16 +32,28 @@ def no_progress(_read: int) -> None:
     """Count nothing."""
 
 
+Takes = Callable[[], bool]
+"""A function that is called for each object, and returns False if the object is skipped."""
+
+
+def all_objects() -> bool:
+    """Skip no object."""
+    return True
+
+
 class ObjectFile:
     """A file that is read from its beginning several times; standard input and pipes are copied to a temporary file.
 
-    Opening it raises OSError.
+    Forked processes read it independently of each other. Opening it raises OSError.
     """
 
     def __init__(self, path: Path, progress: Progress = no_progress) -> None:
         self.name = str(path)
         self._progress = progress
         self._file = _opened(path)
+        self._at = 0
+        self._indented = False
+        """True if every object of the last pass was found by its last line."""
 
     def __enter__(self) -> Self:
         return self
@@ -57,31 +69,39 @@ class ObjectFile:
         return os.fstat(self._file.fileno()).st_size
 
     def rewind(self) -> None:
-        """Go back to the beginning. Raises OSError."""
-        self._file.seek(0)
+        """Go back to the beginning."""
+        self._at = 0
 
     def read(self, size: int, /) -> bytes:
         """Return the next bytes. Raises OSError."""
-        chunk = self._file.read(size)
+        # Forked processes share the offset of the file.
+        chunk = os.pread(self._file.fileno(), size, self._at)
+        self._at += len(chunk)
         self._progress(len(chunk))
         return chunk
 
-    def objects(self, diagnostics: Diagnostics) -> Iterator[dict[str, Json]]:
+    def objects(self, diagnostics: Diagnostics, takes: Takes = all_objects) -> Iterator[dict[str, Json]]:
         """Yield the objects of the list from its beginning; a single object is yielded itself.
 
         Items without a kind get that of their list. A list that is cut or no JSON is an error, after what was read of
-        it. Raises OSError.
+        it. Objects are skipped only in a pass after one that took all. Raises OSError.
         """
         self.rewind()
-        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, _Scanner().scan)
+        scanner = _Scanner()
+        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, scanner.scan)
+        taken = takes()
+        scanner.skips = self._indented and not taken
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict
-                if isinstance(item, dict):
+                if taken and isinstance(item, dict):
                     yield item if "kind" in item else {"kind": _kind_of_items(listed.members), **item}
+                taken = takes()
+                scanner.skips = self._indented and not taken
         except ListError as error:
             diagnostics.error(error.code, str(error), listed.here())
         else:
-            if not listed.listed and listed.members:
+            self._indented = scanner.indented
+            if taken and not listed.listed and listed.members:
                 yield listed.members
 
 
@@ -126,24 +146,30 @@ _raw_decode = json.JSONDecoder().raw_decode
 
 
 class _Scanner:
-    """Scanner of items. Those that kubectl indents are found by their last line, which is faster than to parse them."""
+    """Scanner of items. Those that kubectl indents are found by their last line, which is faster than to parse them.
+
+    `skips`: the next item is not parsed: it was in an earlier pass, in which all were found by their last line.
+    """
 
     def __init__(self) -> None:
-        self._indented = True
+        self.skips = False
+        self.indented = True
         """False once an item ended elsewhere: to look for the end of each in vain would take long."""
 
     def scan(self, written: str, at: int, column: int) -> tuple[Json, int]:
         """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
         closed = -1
-        if self._indented and written.startswith("{\n", at):
+        if self.indented and written.startswith("{\n", at):
             # No text has a line end, so this is the end of the item if what is before is an object.
             closing = f"\n{' ' * (column - 1)}}}"
             closed = written.find(closing, at) + len(closing)
             if closed >= len(closing):
+                if self.skips:
+                    return None, closed
                 with suppress(MsgspecError):  # halves of surrogate pairs
                     return _checked(_decode(written[at:closed])), closed
         value, end = _raw_decode(written, at)
-        self._indented = end == closed
+        self.indented = end == closed
         return _encodable(_checked(value)), end
 
 

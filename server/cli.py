@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rules_engine.cli import COMMANDS, Command, Root, examples, more_rules_argument, rule_paths
+from server.diff.command import diff
 from server.doctor.command import doctor
 from server.option_types import timeout_option
 from server.settings import SETTINGS, Settings
@@ -28,6 +29,7 @@ def main() -> None:
 
 for command in COMMANDS:
     main.add_command(command)
+main.add_command(diff)
 main.add_command(doctor)
 
 

@@ -14,7 +14,7 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile, exists, find_files, read_file
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, did_you_mean, in_file_order
+from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.source import Location
 
 MAX_REVISION = 1024
@@ -160,5 +160,18 @@ class Sides:
 
 
 def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
-    """Read and compile the rules of both sides, also if one has errors."""
-    return Sides(read_sources(old), read_sources(new))
+    """Read and compile the rules of both sides, also if one has errors.
+
+    The old side may have no rules, since some change is the first one: that is a warning. A path that a git revision
+    does not have counts as an empty folder, which git does not store.
+    """
+    before = read_sources(old)
+    absent = {f"git:{source.revision}:{source.path.rstrip('/')}" for source in old if isinstance(source, GitSource)}
+    problems = tuple(
+        replace(problem, message=f"{problem.message}: no rules before the change", severity=Severity.WARNING)
+        if problem.code in (Code.NO_RULES, Code.NO_FILES)
+        or (problem.code is Code.MISSING_FILE and problem.location.file in absent)
+        else problem
+        for problem in before.problems
+    )
+    return Sides(replace(before, problems=problems), read_sources(new))

@@ -21,6 +21,7 @@ from rules_engine.cli.options import (
     targets_option,
 )
 from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, check_writable, examples, json_text, opened
+from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_files import RuleFiles
@@ -141,7 +142,7 @@ def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Ca
     from rules_engine.simulation.play import play
 
     records: list[Record] = []
-    with _progress() as show:
+    with progress_bar("count", "remaining") as show:
         for name, files in sets.items():
 
             def report(done: int, total: int, name: str = name) -> None:
@@ -181,28 +182,6 @@ def interrupts() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar with the time left on standard error while it is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _name, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from rules_engine.model.excerpt import visible
-
-    text = TextColumn("{task.description}", markup=False)
-    columns = text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("pods", total=None)
-
-        def show(name: str, done: int, total: int) -> None:
-            bar.update(task, description=visible(name), completed=done, total=total)
-
-        yield show
 
 
 def _write(target: Target, found: "Answer") -> None:

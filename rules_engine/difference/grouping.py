@@ -167,8 +167,8 @@ class Grouping:
         """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
         for cluster, totals in other.totals.items():
             self.totals[cluster].merge(totals)
-        self._omitted += other._omitted
-        for (workload, _), entry in other._entries.items():
+        self._omitted += other._omitted  # noqa: SLF001 - its own class
+        for (workload, _), entry in other._entries.items():  # noqa: SLF001 - its own class
             self._add_line(workload, entry.stored.change, entry.count, entry.first)
 
     def leave_out(self) -> None:

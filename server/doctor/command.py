@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -14,6 +13,7 @@ from click.core import ParameterSource
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
 from rules_engine.cli.program import json_text, opened
+from rules_engine.cli.progress import progress_bar
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.diagnosis.reading.files import read_objects
 
-    with _progress() as report:
+    with progress_bar("elapsed") as report:
         reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))
     Screen(sys.stderr).problems(reading.problems, reading.sources)
     if reading.objects is None:
@@ -268,7 +268,7 @@ def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        with _progress() as report:
+        with progress_bar("elapsed") as report:
             listing = Listing(
                 Connection(as_kubectl()),
                 prepared.kept,
@@ -283,25 +283,6 @@ def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
     for message in listed.unread.values():
         click.echo(f"gpu-rules doctor: warning: {message}", err=True)
     return listed.objects
-
-
-Reported = Callable[[str, int, int], None]
-"""A function that gets a text, what is done and the total; 0 if that is not known."""
-
-
-@contextmanager
-def _progress() -> Iterator[Reported]:
-    """Show a progress bar on standard error while it is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _text, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
 
 
 def _diagnosed(objects: "ClusterObjects", prepared: "Prepared", scope: "Scope") -> "Report":

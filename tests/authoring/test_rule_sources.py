@@ -160,6 +160,33 @@ def test_a_source_without_files_has_its_problem_alone(here: Path) -> None:
     assert codes(read_sources([rule_source("git:HEAD:absent")]).problems) == ["missing-file"]
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("empty", "empty:1:1: warning: no .yaml, .yml or .json file in this folder"),
+        ("none.yaml", "none.yaml:1:1: warning: no rule found"),
+        ("git:HEAD:rules/", "git:HEAD:rules:1:1: warning: file or folder not found"),
+        ("git:HEAD:rules", "git:HEAD:rules:1:1: warning: file or folder not found"),
+    ],
+)
+def test_the_old_side_may_have_no_rules(here: Path, source: str, expected: str) -> None:
+    (here / "rules").mkdir()
+    (here / "empty").mkdir()
+    repository(here, {"none.yaml": rule("RuleTest", "{}")})
+    (here / "rules/a.yaml").write_text(INJECTION, encoding="utf-8")
+    sides = read_sides([rule_source(source)], [rule_source("rules")])
+    [problem] = map(str, sides.old.problems)
+    assert problem.startswith(f"{expected}: no rules before the change [")
+    assert (sides.failed, sides.old.loaded.rules, sides.equal) == (False, (), False)
+    assert read_sides([rule_source("rules")], [rule_source(source)]).failed
+
+
+@pytest.mark.parametrize("source", ["git:absent:rules", "git:HEAD:link"])
+def test_an_old_side_that_is_not_found_is_an_error(here: Path, source: str) -> None:
+    repository(here, {"a.yaml": INJECTION}, {"link/b.yaml": "absent.yaml"})
+    assert read_sides([rule_source(source)], [rule_source("a.yaml")]).failed
+
+
 def test_the_expressions_of_a_revision_are_checked(here: Path) -> None:
     repository(here, {"a.yaml": rule("Validation", "{validations: [{expression: objct.x, message: m}]}")})
     [problem] = read_sources([rule_source("git:HEAD:a.yaml")]).problems

@@ -47,7 +47,8 @@ class Inputs:
 
     The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
     cluster together. `default`: the cluster if `clusters` is empty, for pods that are not of a dump with its nodes.
-    `columns` and `sources`, the lines of small files by their names, are complete after `read`.
+    `columns`, `files`, the names of the files that are read, and `sources`, the lines of small files by their names,
+    are complete after `read`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Inputs:
         progress: Progress = no_progress,
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
+        self.files: list[str] = []
         self.sources: dict[str, Sequence[str]] = {}
         self._paths = tuple(dict.fromkeys(paths))
         self._clusters = tuple(dict.fromkeys(clusters))
@@ -83,6 +85,7 @@ class Inputs:
         """Read the first pass over all files, and the clusters."""
         for path in self._paths:
             for file in find_files([path], self._diagnostics):
+                self.files.append(str(file))
                 with self._reporting(file):
                     self._open(file, named=not is_folder(path))
         for found in self._live.values():
@@ -90,6 +93,16 @@ class Inputs:
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
+
+    @property
+    def file_bytes(self) -> int:
+        """The number of bytes of the files, without those of standard input and pipes, for the progress of `read`."""
+        files = [file for path in self._paths for file in find_files([path], Diagnostics())]
+        total = 0
+        for file in files:
+            with suppress(OSError):  # reported by read
+                total += file.stat().st_size
+        return total
 
     @property
     def size(self) -> int:
@@ -112,10 +125,12 @@ class Inputs:
             if share.takes_file:
                 with self._reporting(path):
                     yield from self._of_manifests(path, file, namespace, share, named=named)
-        for real, found in self._live.items():
+        # There is no answer after an error.
+        for real, found in self._live.items() if not self._diagnostics.failed else ():
             for column in self._columns_of(real, found):
                 views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods)
-                yield from found.pods(views, mutated, column.name, self._diagnostics, share)
+                with self._reporting(Path(found.files[0].name)):
+                    yield from found.pods(views, mutated, column.name, self._diagnostics, share)
 
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))

@@ -1,0 +1,49 @@
+"""Progress bar on standard error, while that is a terminal."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+Reported = Callable[[str, int, int], None]
+"""A function that gets a text, the amount that is done and the total; 0 if that is not known."""
+
+Column = Literal["count", "elapsed", "remaining"]
+"""Columns after the bar: the amounts, the time since the start, the time left."""
+
+
+@contextmanager
+def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
+    """Show a progress bar while the block runs; yield the function that moves it.
+
+    `threaded`: a thread redraws it. Without, it is drawn when it moves, and processes can be forked in the block.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _text, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from rules_engine.model.excerpt import visible
+
+    kinds: dict[Column, type[ProgressColumn]] = {
+        "count": MofNCompleteColumn,
+        "elapsed": TimeElapsedColumn,
+        "remaining": TimeRemainingColumn,
+    }
+    shown = TextColumn("{task.description}", markup=False), BarColumn(), *(kinds[column]() for column in columns)
+    with Progress(*shown, console=Console(stderr=True), transient=True, auto_refresh=threaded) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(text: str, done: int, total: int) -> None:
+            bar.update(task, description=visible(text), completed=done, total=total or None, refresh=not threaded)
+
+        yield show

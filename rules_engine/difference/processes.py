@@ -1,0 +1,94 @@
+"""Work of several processes, which are forked: they share what is read and compiled, and nothing is copied to them."""
+
+import gc
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar, cast
+
+POLL_SECONDS = 0.2
+"""Time between two calls of `poll`."""
+
+Result = TypeVar("Result")
+
+_CONTEXT = get_context("fork")
+
+
+class ProcessError(Exception):
+    """A process ended without its result; the message is one line."""
+
+
+def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], None]) -> list[Result]:
+    """Return the results of `work` for each number below `count`, each made by a process of its own.
+
+    The caller has no other thread. `poll` is called again and again until all results are there. Ctrl-C is left to the
+    caller: no process outlives the call. Raises ProcessError if a process ends without its result.
+    """
+    running: dict[Connection, tuple[int, BaseProcess]] = {}
+    processes: list[BaseProcess] = []
+    results: dict[int, Result] = {}
+    # Garbage collection would write to memory that the processes share.
+    gc.freeze()
+    try:
+        for number in range(count):
+            reader, process = _started(work, number)
+            processes.append(process)
+            running[reader] = number, process
+        while running:
+            for reader in cast(list[Connection], wait(list(running), POLL_SECONDS)):
+                number, process = running.pop(reader)
+                with reader:
+                    results[number] = _received(reader, process)
+            poll()
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+        gc.unfreeze()
+    return [results[number] for number in range(count)]
+
+
+def _started(work: Callable[[int], Result], number: int) -> tuple[Connection, BaseProcess]:
+    reader, writer = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_run, args=(work, number, writer), daemon=True)
+    # A signal that comes before the process ignores it would end it with a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with writer:
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    return reader, process
+
+
+def _run(work: Callable[[int], object], number: int, writer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    writer.send(work(number))
+
+
+def end_without_parent(parent: int) -> None:
+    """End a forked process whose parent, of this id, has been killed: nobody waits for its result."""
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _received(reader: Connection, process: BaseProcess) -> Any:
+    try:
+        return reader.recv()
+    except (EOFError, OSError):
+        process.join()
+        raise ProcessError(_end(process)) from None
+
+
+def _end(process: BaseProcess) -> str:
+    """Return a sentence on the end of a process that has no result."""
+    code = process.exitcode or 0
+    if code >= 0:
+        return f"a process ended with exit code {code}"
+    name = signal.Signals(-code).name
+    more = ": was there too little memory?" if -code == signal.SIGKILL else ""
+    return f"a process was killed by {name}{more}"

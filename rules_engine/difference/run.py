@@ -1,0 +1,172 @@
+"""Answer of a diff: reads the input, and decides its pods under both rule sets in several processes."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.outcomes import Outcomes
+from rules_engine.difference.processes import end_without_parent, in_processes
+from rules_engine.difference.reading.inputs import Inputs
+from rules_engine.difference.reading.share import Share
+from rules_engine.difference.values import Kind
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.problems import Problem, in_file_order
+
+MAX_PROCESSES = 64
+"""Processes at most: each reads the whole input."""
+
+DEFAULT_PROCESSES = 4
+"""Processes unless a number is given, at most: each takes up to 100 MiB of memory of its own."""
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""Input that one process decides at once unless a number of processes is given: some 1,500 pods."""
+
+_COUNTER_BYTES = 8
+
+Report = Callable[[str, int, int], None]
+"""A function that gets the stage, and the bytes that are done and those of the whole stage."""
+
+
+def no_report(_stage: str, _done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The rules before or after a change: their source as the user names it, the rules, and their digest."""
+
+    name: str
+    rule_set: RuleSet
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The end of a run: its answer, None if a problem is an error, and the problems of the input in order."""
+
+    answer: Answer | None
+    problems: Sequence[Problem]
+    sources: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The results of one process."""
+
+    grouping: Grouping
+    problems: Sequence[Problem]
+    sources: Mapping[str, Sequence[str]]
+
+
+class _Progress:
+    """The bytes that were read, counted in memory that processes share."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._counts = memoryview(mmap(-1, _COUNTER_BYTES * MAX_PROCESSES)).cast("Q")
+        self._process = 0
+        self._parent = os.getpid()
+        self._forked = False
+        self._stage = ""
+        self._total = 0
+
+    def begin(self, stage: str, total: int) -> None:
+        """Begin a stage in which so many bytes are read in all."""
+        self._stage, self._total = stage, total
+        self._counts[0] = 0
+        self.show()
+
+    def fork(self, process: int) -> None:
+        """Count in a forked process, which shows nothing and ends without its parent."""
+        self._process = process
+        self._forked = True
+
+    def count(self, read: int) -> None:
+        """Count bytes that were just read."""
+        self._counts[self._process] += read
+        if self._forked:
+            end_without_parent(self._parent)
+        else:
+            self.show()
+
+    def show(self) -> None:
+        """Report the bytes of all processes."""
+        self._report(self._stage, sum(self._counts), self._total)
+
+
+def run(
+    old: Side,
+    new: Side,
+    paths: Sequence[Path],
+    clusters: Sequence[Path],
+    default: Cluster,
+    *,
+    namespace: str = "default",
+    processes: int | None = None,
+    allowed: frozenset[Kind] = frozenset(),
+    in_force: str = "",
+    report: Report = no_report,
+) -> Run:
+    """Decide the pods of files under both rule sets, on one or more clusters.
+
+    `default`: the cluster of pods if no other one is known. `namespace`: that of manifests that name none.
+    `processes`: by default, one for each core if the input is large; they change nothing in the answer.
+    Raises ProcessError.
+    """
+    progress = _Progress(report)
+    diagnostics = Diagnostics()
+    with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
+        progress.begin("reading", inputs.file_bytes)
+        inputs.read()
+        count = processes or _processes(inputs.size)
+        progress.begin("deciding", count * inputs.size)
+        found = len(diagnostics.problems)
+
+        def work(process: int) -> _Part:
+            if count > 1:
+                progress.fork(process)
+            grouping = _decided(old, new, inputs, namespace, Share(process, count))
+            return _Part(grouping, diagnostics.problems[found:], inputs.sources)
+
+        parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
+        grouping = parts[0].grouping
+        for part in parts[1:]:
+            grouping.merge(part.grouping)
+        grouping.leave_out()
+        sources = {name: lines for part in parts for name, lines in part.sources.items()}
+        diagnostics.problems[found:] = [problem for part in parts for problem in part.problems]
+        answer = Answer(
+            old=old.name,
+            new=new.name,
+            same_rules=old.digest == new.digest,
+            in_force=in_force,
+            grouping=grouping,
+            allowed=allowed,
+        )
+        return Run(
+            answer=None if diagnostics.failed else answer,
+            problems=in_file_order(diagnostics.problems, inputs.files),
+            sources=sources,
+        )
+
+
+def _processes(size: int) -> int:
+    """Return the number of processes for an input of a size in bytes."""
+    return 1 if size < SMALL_BYTES else min(len(os.sched_getaffinity(0)), DEFAULT_PROCESSES)
+
+
+def _decided(old: Side, new: Side, inputs: Inputs, namespace: str, share: Share) -> Grouping:
+    """Return the changes of the pods of a share."""
+    before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
+    reads_pods = any(cluster_requirements(side.rule_set).pods for side in (old, new))
+    grouping = Grouping([column.name for column in inputs.columns] or [""])
+    for submitted, view in inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods):
+        grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)
+    return grouping

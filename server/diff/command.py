@@ -1,0 +1,274 @@
+"""The command `diff`: its options, and one run. Everything else is imported when it runs."""
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from rules_engine.cli import Command, examples
+from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Target, targets_option
+from rules_engine.cli.program import check_writable, json_text, opened
+from rules_engine.cli.progress import progress_bar
+from server.diff.options import sources_option
+from server.option_types import Seconds
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.rule_files import RuleFiles
+    from rules_engine.authoring.rule_sources import RuleSource, Sides
+    from rules_engine.difference.answer import Answer
+    from rules_engine.difference.run import Run, Side
+    from rules_engine.difference.values import Kind
+
+UNUSABLE = 2
+"""Exit code if there is no answer: usage, or rules or input that cannot be read."""
+
+MAX_PROCESSES = 64
+"""Processes at most: each reads the whole input."""
+
+IN_FORCE_SECONDS = 30.0
+"""Default timeout of --in-force: a busy server answers within a second."""
+
+COLLECTIONS = "nodes,namespaces,pods,replicasets,statefulsets,daemonsets,jobs,controllerrevisions"
+"""The collections of a live cluster that the command reads."""
+
+
+class ChangeKind(KnownValue["Kind"]):
+    """A kind of change, in any letter case."""
+
+    name = "KIND"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Kind":
+        from rules_engine.difference.values import Kind
+
+        for kind in Kind:
+            if kind.casefold() == str(value).casefold():
+                return kind
+        return self.fail(f"{value!r} is not one of {', '.join(Kind)}", param, ctx)
+
+    def known(self) -> Mapping[str, None]:
+        from rules_engine.difference.values import Kind
+
+        return dict.fromkeys(Kind)
+
+
+@click.command(
+    cls=Command,
+    short_help="Show which workloads a change of rules changes.",
+    epilog=examples(
+        "gpu-rules diff --old git:main:rules --new rules manifests",
+        "gpu-rules diff --old rules --new new-rules cluster.json",
+        "gpu-rules diff --old configmap:gpu-rules/rules --new rules --cluster east.json --cluster west.json jobs.yaml",
+        "gpu-rules diff --old git:main:rules --new rules --output markdown=comment.md manifests",
+    ),
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=PathOrStdin(exists=True, path_type=Path))
+@sources_option("--old", "Rules before the change")
+@sources_option("--new", "Rules after the change")
+@click.option(
+    "--cluster",
+    "clusters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A cluster on which pods are decided: a ClusterInventory, or the output of kubectl get "
+    f"{COLLECTIONS} -A -o json, which may be an INPUT as well. Repeatable: several clusters are compared side by side. "
+    "Default: that of the live pods among INPUT, or else two workers with four GPUs each.",
+)
+@click.option(
+    "--allow",
+    type=ChangeKind(),
+    multiple=True,
+    help="A kind of change that does not make the exit code 1: Denied, Admitted, Rung, Resources, Annotations, "
+    "Warnings, Message, Rule or Unknown. Repeatable.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(),
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="Namespace of manifests that name none.",
+)
+@click.option(
+    "--in-force",
+    "url",
+    metavar="URL",
+    help="A gpu-rules server, such as https://gpu-rules.gpu-rules.svc: print whether its rules are those of a side.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="CA certificates of the server of --in-force, in PEM. Default: the system's.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(1, 3600),
+    default=IN_FORCE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Maximum time to read the rules in force.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MAX_PROCESSES),
+    metavar="NUMBER",
+    help="Number of processes. Default: 1 for small input, else that of the cores, at most 4.",
+)
+@targets_option("text", "json", "markdown", "html")
+def diff(
+    inputs: tuple[Path, ...],
+    old: "tuple[RuleSource, ...]",
+    new: "tuple[RuleSource, ...]",
+    clusters: tuple[Path, ...],
+    allow: "tuple[Kind, ...]",
+    namespace: str,
+    url: str | None,
+    ca: Path | None,
+    timeout: float,
+    processes: int | None,
+    targets: tuple[Target, ...],
+) -> None:
+    """Show which workloads a change of rules changes, and how.
+
+    INPUT is manifests of pods and workloads, or live objects of a cluster in JSON; - is standard input. Live pods are
+    turned back to what their controllers submit.
+
+    Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
+    input cannot be read.
+    """
+    if ca is not None and url is None:
+        raise click.UsageError("--ca needs --in-force")
+    from rules_engine.authoring.rule_sources import read_sides
+
+    for target in targets:
+        _checked(target)
+    sides = read_sides(old, new)
+    _print_problems("--old", old, sides.old)
+    _print_problems("--new", new, sides.new)
+    if sides.failed:
+        raise SystemExit(UNUSABLE)
+    in_force = "" if url is None else _in_force(url, ca, timeout, sides)
+    run = _run(inputs, clusters, sides, (old, new), namespace, processes, frozenset(allow), in_force)
+    if run.answer is None:
+        raise SystemExit(UNUSABLE)
+    for target in targets:
+        _write(target, run.answer)
+    raise SystemExit(run.answer.exit_code)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"gpu-rules diff: {message}", err=True)
+    raise SystemExit(UNUSABLE)
+
+
+def _checked(target: Target) -> None:
+    """End the command if a file cannot be written."""
+    try:
+        check_writable(target.file)
+    except click.FileError as error:
+        _fail(error.format_message())
+
+
+def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFiles") -> None:
+    """Print the problems of a side below its heading."""
+    from rules_engine.authoring.output.terminal import Screen
+
+    if files.problems:
+        click.echo(f"{option} {_name(sources)}:", err=True)
+        Screen(sys.stderr).problems(files.problems, files.loaded.sources)
+
+
+def _name(sources: "Sequence[RuleSource]") -> str:
+    from rules_engine.model.excerpt import visible
+
+    return visible(" ".join(map(str, sources)))
+
+
+def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> str:
+    """Return a sentence on the rules in force at a server. Ends the command if they cannot be read."""
+    from server.diff.in_force import InForceError, read_in_force, sentence, side_in_force
+
+    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
+    try:
+        found = read_in_force(url, ca, seconds)
+    except InForceError as error:
+        _fail(str(error))
+    finally:
+        logging.disable(logging.NOTSET)
+    return sentence(found, side_in_force(found, sides.old.loaded.digest, sides.new.loaded.digest))
+
+
+def _run(
+    inputs: Sequence[Path],
+    clusters: Sequence[Path],
+    sides: "Sides",
+    sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
+    namespace: str,
+    processes: int | None,
+    allowed: "frozenset[Kind]",
+    in_force: str,
+) -> "Run":
+    """Decide all pods, and print the problems of the input."""
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
+    from rules_engine.difference.processes import ProcessError
+    from rules_engine.difference.run import run
+    from rules_engine.documents import load_cluster
+
+    default, _, _ = load_cluster(DEFAULT_CLUSTER)
+    assert default is not None  # noqa: S101 - a packaged file
+    old, new = (_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
+    try:
+        with progress_bar("remaining", threaded=False) as report:
+            found = run(
+                old,
+                new,
+                inputs,
+                clusters,
+                default,
+                namespace=namespace,
+                processes=processes,
+                allowed=allowed,
+                in_force=in_force,
+                report=report,
+            )
+    except ProcessError as error:
+        _fail(str(error))
+    Screen(sys.stderr).problems(found.problems, found.sources)
+    return found
+
+
+def _side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
+    from rules_engine.difference.run import Side
+
+    return Side(name=_name(sources), rule_set=files.rule_set, digest=files.loaded.digest)
+
+
+def _write(target: Target, found: "Answer") -> None:
+    """Write the answer in a format."""
+    try:
+        with opened(target.file) as stream:
+            match target.format:
+                case "json":
+                    from rules_engine.difference.output.json_document import json_document
+
+                    click.echo(json_text(json_document(found), stream), file=stream)
+                case "markdown":
+                    from rules_engine.difference.output.markdown import markdown
+
+                    stream.write(markdown(found))
+                case "html":
+                    from rules_engine.difference.output.html_page import html_page
+
+                    stream.write(html_page(found))
+                case _:
+                    from rules_engine.difference.output.text_report import print_answer
+
+                    print_answer(found, stream)
+    except click.FileError as error:
+        _fail(error.format_message())

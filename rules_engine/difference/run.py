@@ -125,8 +125,8 @@ def run(
     with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
-        count = processes or _processes(inputs.size)
-        progress.begin("deciding", count * inputs.size)
+        count = processes or _processes(inputs.size())
+        progress.begin("deciding", inputs.size(count))
         found = len(diagnostics.problems)
 
         def work(process: int) -> _Part:

@@ -187,7 +187,7 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
         counted.clear()
         list(inputs.pods(_unchanged, "default", Share(), reads_pods=False))
         sizes = [path.stat().st_size for path in paths]
-        assert sum(counted) == inputs.size == sizes[0] + sizes[1] + 2 * sizes[2]
+        assert sum(counted) == inputs.size() == sizes[0] + sizes[1] + 2 * sizes[2]
 
 
 @pytest.mark.parametrize("indent", [None, 4])

@@ -104,13 +104,13 @@ class Inputs:
                 total += file.stat().st_size
         return total
 
-    @property
-    def size(self) -> int:
-        """The number of bytes that `pods` reads, for its progress."""
+    def size(self, processes: int = 1) -> int:
+        """Return the number of bytes that `pods` reads in so many processes, for their progress."""
         live = [
             (file.size, self._columns_of(real, found)) for real, found in self._live.items() for file in found.files
         ]
-        return sum(size * len(columns) for size, columns in live) + sum(file.size for _, file, _ in self._manifests)
+        each = sum(size * len(columns) for size, columns in live)
+        return each * processes + sum(file.size for _, file, _ in self._manifests)
 
     def pods(
         self, mutated: Mutated, namespace: str, share: Share, *, reads_pods: bool
@@ -129,8 +129,7 @@ class Inputs:
         for real, found in self._live.items() if not self._diagnostics.failed else ():
             for column in self._columns_of(real, found):
                 views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods)
-                with self._reporting(Path(found.files[0].name)):
-                    yield from found.pods(views, mutated, column.name, self._diagnostics, share)
+                yield from found.pods(views, mutated, column.name, self._diagnostics, share)
 
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))

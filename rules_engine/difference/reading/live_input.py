@@ -1,6 +1,7 @@
 """Live pods of a cluster, read in two passes: first the controllers and the cluster, then the pods."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from rules_engine.difference.reading.usage import MAX_PODS, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import report_unreadable
 from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.excerpt import visible
@@ -70,17 +72,20 @@ class LiveInput:
     def pods(
         self, views: ViewsWithout, mutated: Mutated, cluster_name: str, diagnostics: Diagnostics, share: Share
     ) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass: yield each live pod as it was submitted, and the view without it. Raises OSError.
+        """Read the second pass: yield each live pod as it was submitted, and the view without it.
 
         Pods that have finished or are being deleted are left out.
         """
         for file in self.files:
             share.begin_file()
-            for item in file.objects(diagnostics, share.takes):
-                metadata = mapping(item.get("metadata"))
-                if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
-                    view = views.without(item)
-                    yield self._submitted(item, view, mutated, cluster_name), view
+            try:
+                for item in file.objects(diagnostics, share.takes):
+                    metadata = mapping(item.get("metadata"))
+                    if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
+                        view = views.without(item)
+                        yield self._submitted(item, view, mutated, cluster_name), view
+            except OSError as error:
+                report_unreadable(Path(file.name), error, diagnostics)
 
     def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
         metadata = mapping(pod.get("metadata"))

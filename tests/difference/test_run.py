@@ -1,0 +1,143 @@
+"""The answer of a run, whatever the number of processes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.difference import run as runs
+from rules_engine.difference.reading.share import RUN
+from rules_engine.difference.run import Run, Side, run
+from rules_engine.difference.values import Kind
+from rules_engine.evaluation import RuleSet
+from tests.support.evaluation import GPU, MIG1, asks, check, cluster, compiled, ladder, validation
+from tests.support.live_objects import controller, live, node_object, write_list
+
+DEFAULT = cluster({GPU: 4})
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: main}]}}"
+NO_RULES = compiled()
+NO_ADA = compiled(validation(check("object.metadata.name != 'ada'", "no ada")))
+FALL = compiled(ladder(MIG1, GPU))
+
+
+def side(name: str, rule_set: RuleSet) -> Side:
+    return Side(name=name, rule_set=rule_set, digest=name)
+
+
+def decided(paths: Sequence[Path], old: RuleSet = NO_RULES, new: RuleSet = FALL, **options: Any) -> Run:
+    clusters = options.pop("clusters", ())
+    return run(side("a", old), side("b", new), paths, clusters, DEFAULT, **options)
+
+
+def manifest(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> list[Path]:
+    """Write a cluster of several shares, and manifests."""
+    pods = [
+        live(
+            asks({MIG1 if number % 3 else GPU: 1 + number % 2}), ("ReplicaSet", f"set-{number % 5}"), name=f"p{number}"
+        )
+        for number in range(4 * RUN)
+    ]
+    controllers = [controller("ReplicaSet", f"set-{number}", asks({MIG1: 1})) for number in range(5)]
+    paths = [write_list(tmp_path / "c.json", [*pods, *controllers, node_object("n", {GPU: "4"})])]
+    return [*paths, *(manifest(tmp_path, name, POD % name) for name in ("ada", "bob", "cy"))]
+
+
+def test_processes_change_nothing_in_the_answer(large: list[Path]) -> None:
+    one, *others = (decided(large, NO_ADA, FALL, processes=count, clusters=large[:1]) for count in (1, 2, 3, 7))
+    assert one.answer is not None
+    assert one.answer.exit_code == 1
+    assert len(one.answer.grouping.lines) > 5
+    for other in others:
+        assert other.answer is not None
+        assert other.answer.grouping.lines == one.answer.grouping.lines
+        assert other.answer.grouping.totals == one.answer.grouping.totals
+        assert (other.problems, other.sources) == (one.problems, one.sources)
+
+
+def test_problems_are_in_the_order_of_the_files_whatever_the_processes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    paths = [
+        *(manifest(tmp_path, name, "{kind: Pod") for name in "dcb"),
+        tmp_path / "absent.yaml",
+        write_list(tmp_path / "cut.json", [live(asks({GPU: 1}))] * 3),
+        tmp_path / "a",
+    ]
+    paths[4].write_text(paths[4].read_text()[:-9])
+    one, other = (decided(paths, processes=count) for count in (1, 3))
+    assert one.answer is None
+    assert (one.problems, one.sources) == (other.problems, other.sources)
+    assert [Path(problem.location.file).name for problem in one.problems] == [
+        "d.yaml",
+        "c.yaml",
+        "b.yaml",
+        "absent.yaml",
+        "cut.json",
+        "a",
+    ]
+
+
+def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
+    pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])
+    seen: list[tuple[str, int, int]] = []
+    found = decided([pods, tmp_path / "absent.yaml"], report=lambda *shown: seen.append(shown))
+    assert found.answer is None
+    assert max(done for stage, done, _ in seen if stage == "deciding") == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_progress_ends_at_the_total(large: list[Path], processes: int) -> None:
+    seen: list[tuple[str, int, int]] = []
+    decided(large, processes=processes, report=lambda *shown: seen.append(shown))
+    size = sum(path.stat().st_size for path in large)
+    # Some bytes are read once more, to recognize the kind of a file.
+    assert max(done for stage, done, _ in seen if stage == "reading") >= size
+    assert [(done, total) for stage, done, total in seen if stage == "deciding"][-1] == (
+        processes * size,
+        processes * size,
+    )
+
+
+def test_small_input_is_decided_in_one_process(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    in_processes = runs.in_processes
+
+    def counted(count: int, *arguments: Any) -> Any:
+        counts.append(count)
+        return in_processes(count, *arguments)
+
+    monkeypatch.setattr(runs, "in_processes", counted)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1, 2})
+    decided(large)
+    assert counts == []
+    monkeypatch.setattr(runs, "SMALL_BYTES", 1)
+    decided(large)
+    assert counts == [3]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(100)))
+    decided(large)
+    assert counts == [3, runs.DEFAULT_PROCESSES]
+
+
+def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
+    path = manifest(tmp_path, "ada", POD % "ada")
+    one, other = (decided([path], new=NO_ADA, allowed=frozenset(kinds)).answer for kinds in ((), (Kind.DENIED,)))
+    assert one is not None
+    assert other is not None
+    assert (one.exit_code, other.exit_code) == (1, 0)
+
+
+def test_names_of_an_answer(tmp_path: Path) -> None:
+    path = manifest(tmp_path, "ada", POD % "ada")
+    found = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force="those of a").answer
+    assert found is not None
+    assert (found.old, found.new, found.same_rules, found.in_force) == ("a", "a", True, "those of a")
+    assert found.exit_code == 0
+    assert json.dumps(sorted(found.allowed)) == "[]"

@@ -143,12 +143,13 @@ class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
     The order in which pods are added changes nothing, nor does it matter which of several groupings counted them.
-    `totals`: by cluster.
+    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES. Both are
+    complete after `leave_out`.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
         self.totals: Mapping[str, Totals] = {cluster: Totals() for cluster in clusters}
-        self._omitted = 0
+        self.omitted = 0
         self._entries: dict[_Key, _Entry] = {}
         self._bytes = 0
         self._stored: dict[tuple[Change, tuple[Format, ...]], _Stored] = {}
@@ -167,7 +168,7 @@ class Grouping:
         """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
         for cluster, totals in other.totals.items():
             self.totals[cluster].merge(totals)
-        self._omitted += other._omitted  # noqa: SLF001 - its own class
+        self.omitted += other.omitted
         for (workload, _), entry in other._entries.items():  # noqa: SLF001 - its own class
             self._add_line(workload, entry.stored.change, entry.count, entry.first)
 
@@ -206,15 +207,9 @@ class Grouping:
             changes[id(stored)] = stored
             kept += 1
         for key in keys[kept:]:
-            self._omitted += self._entries.pop(key).count
+            self.omitted += self._entries.pop(key).count
         self._stored = {(stored.change, _formats(stored.change)): stored for stored in changes.values()}
         self._bytes = sum(stored.size for stored in changes.values())
-
-    @property
-    def omitted(self) -> int:
-        """The number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES."""
-        self._leave_out()
-        return self._omitted
 
     @property
     def lines(self) -> tuple[Line, ...]:

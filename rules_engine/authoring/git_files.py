@@ -134,13 +134,15 @@ def _from_root(path: str, seconds: float) -> str:
 
 
 def _command(*arguments: str) -> Sequence[str]:
-    # A partial clone fetches an object that it lacks: with any protocol forbidden, it has none.
-    return ("git", "--no-pager", "-c", "protocol.allow=never", "-c", "core.fsmonitor=false", *arguments)
+    return ("git", "--no-pager", "-c", "core.fsmonitor=false", *arguments)
 
 
 def _environment() -> dict[str, str]:
     return {
         **os.environ,
+        # A partial clone fetches an object that it lacks, and the configuration of the repository may allow a protocol
+        # that runs a command: an empty list allows none. Versions of git before 2.45 do not know the second variable.
+        "GIT_ALLOW_PROTOCOL": "",
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",

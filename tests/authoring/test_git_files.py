@@ -1,6 +1,7 @@
 """Rule files of git revisions."""
 
 import os
+import shutil
 import sys
 from contextlib import chdir, suppress
 from io import BytesIO
@@ -239,14 +240,36 @@ def test_a_malformed_folder(here: Path) -> None:
     assert f"cannot be read: object {tree} is malformed [unreadable-file]" in refused("a.yaml", revision)
 
 
-def test_a_partial_clone_fetches_nothing(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def partial_clone(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, a clone without the content of `a.yaml`."""
     source = repository(tmp_path / "source", {"a.yaml": "a"})
     git(source, "config", "uploadpack.allowFilter", "true")
     clone = tmp_path / "clone"
     git(here, "clone", "--quiet", "--no-checkout", "--filter=blob:none", source.as_uri(), str(clone))
     monkeypatch.chdir(clone)
+    return clone
+
+
+def test_a_partial_clone_fetches_nothing(partial_clone: Path) -> None:
     assert "cannot be read: " in refused("a.yaml")
-    assert git(clone, "rev-list", "--objects", "--missing=print", "HEAD").count("?") == 1
+    assert git(partial_clone, "rev-list", "--objects", "--missing=print", "HEAD").count("?") == 1
+
+
+def test_the_configuration_of_a_repository_runs_no_command(
+    partial_clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "old" / "git"
+    old.parent.mkdir()
+    old.write_text(f'#!/bin/sh\nunset GIT_NO_LAZY_FETCH\nexec {shutil.which("git")} "$@"\n', encoding="utf-8")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext")
+    evidence = tmp_path / "evidence"
+    for name, value in {"protocol.ext.allow": "always", "remote.origin.url": f"ext::touch {evidence}"}.items():
+        git(partial_clone, "config", name, value)
+    assert "cannot be read: fatal: transport 'ext' not allowed" in refused("a.yaml")
+    assert not evidence.exists()
 
 
 @pytest.mark.parametrize(

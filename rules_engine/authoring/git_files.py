@@ -45,8 +45,14 @@ MAX_LINK_BYTES = 4096
 MAX_LINKS = 40
 """Links that one path may go through, as on Linux."""
 
-MAX_FOLDERS = 256
+MAX_DEPTH = 256
 """Depth of folders. Paths of 4,096 characters could have more, which no repository has."""
+
+MAX_FOLDERS = 20_000
+"""Folders below a path. Small trees that contain each other many times could have any number."""
+
+MAX_PATH = 4096
+"""Characters of a name in messages, PATH_MAX of Linux: entries of a tree may have longer names than a file system."""
 
 MAX_HEADER_BYTES = 64 * 1024
 """Longest line before an object: it repeats a name that was not found."""
@@ -238,6 +244,7 @@ def _objects(seconds: float) -> Iterator[Objects]:
             raise GitError(_timed_out(seconds) if late.is_set() else _message(errors.read(8 * MAX_MESSAGE))) from None
         finally:
             timer.cancel()
+            timer.join()  # no thread may be left when the caller forks
             process.kill()
             process.wait()
             for stream in (process.stdin, process.stdout):
@@ -253,6 +260,7 @@ class _Revision:
         self._diagnostics = diagnostics
         self._seen: set[tuple[str, ...]] = set()
         """Folders and files that were read, by their paths after links."""
+        self._folders = 0
         found = objects.read(f"{revision}^{{tree}}", "tree", 0)
         if found is None:
             raise GitError(f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone")
@@ -295,13 +303,19 @@ class _Revision:
         if folder.path in self._seen:
             return
         self._seen.add(folder.path)
-        if depth == MAX_FOLDERS:
-            self._report_unreadable(name, f"more than {MAX_FOLDERS} folders in one another")
+        self._folders += 1
+        if self._folders > MAX_FOLDERS:
+            raise GitError(f"more than {MAX_FOLDERS:,} folders: is this the right one?")
+        if depth == MAX_DEPTH:
+            self._report_unreadable(name, f"more than {MAX_DEPTH} folders in one another")
             return
         for part, entry in sorted(self._entries(folder.entry).items()):
             if part.startswith("."):
                 continue
             inside = f"{name}/{part}"
+            if len(inside) > MAX_PATH:
+                self._report_unreadable(name, f"an entry has a path of more than {MAX_PATH:,} characters")
+                continue
             is_rules = Path(part).suffix in SUFFIXES
             found: _Found | None = _Found((*folder.path, part), entry)
             if entry.mode in (_LINK, _SUBMODULE):
@@ -378,7 +392,7 @@ class _Revision:
             found = form.match(content, end)
             if found is None:
                 raise GitError(f"object {folder.object} is malformed")
-            entries[os.fsdecode(found[2])] = _Entry(found[1].decode("ascii"), found[3].hex())
+            entries[os.fsdecode(found[2])] = _Entry(found[1].decode("ascii").lstrip("0"), found[3].hex())
             end = found.end()
         return entries
 

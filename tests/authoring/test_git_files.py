@@ -7,6 +7,7 @@ from contextlib import chdir, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import active_count
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +32,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(path: str, revision: str = "HEAD", seconds: float = 30) -> tuple[dict[str, str], list[str]]:
     """Return texts by name, and problems."""
     diagnostics = Diagnostics()
+    threads = active_count()
     found = revision_files(revision, path, diagnostics, seconds)
+    assert active_count() == threads, "the caller may fork"
     return {file.name: file.text for file in found}, [str(problem) for problem in diagnostics.problems]
 
 
@@ -157,9 +160,16 @@ def test_links_in_a_circle_and_long_links(here: Path) -> None:
     assert "cannot be read: File name too long" in refused("long.yaml")
 
 
-def git_hash(folder: Path, text: str) -> str:
-    (folder.parent / "blob").write_text(text, encoding="utf-8")
-    return git(folder, "hash-object", "-w", str(folder.parent / "blob"))
+def git_hash(folder: Path, content: str | bytes, kind: str = "blob") -> str:
+    """Store an object, even a malformed one; return its hash."""
+    file = folder.parent / "object"
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return git(folder, "hash-object", "-t", kind, "--literally", "-w", str(file))
+
+
+def entry(mode: str, name: str, hash: str) -> bytes:
+    """Return an entry of a folder."""
+    return f"{mode} {name}\0".encode() + bytes.fromhex(hash)
 
 
 def test_a_submodule_is_refused(here: Path) -> None:
@@ -209,7 +219,7 @@ def test_sizes_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_number_of_files_and_the_depth_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(here, {"a.yaml": "a", "b/c.yaml": "c"})
-    monkeypatch.setattr(git_files, "MAX_FOLDERS", 1)
+    monkeypatch.setattr(git_files, "MAX_DEPTH", 1)
     assert read(".")[1] == [
         "git:HEAD:./b:1:1: error: cannot be read: more than 1 folders in one another [unreadable-file]"
     ]
@@ -232,12 +242,34 @@ def test_an_object_that_is_not_stored(here: Path) -> None:
 
 def test_a_malformed_folder(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
-    (here.parent / "tree").write_text("100644 a.yaml", encoding="utf-8")
-    tree = git(here, "hash-object", "-t", "tree", "--literally", "-w", str(here.parent / "tree"))
-    text = f"tree {tree}\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 0 +0000\n\nx\n"
-    (here.parent / "commit").write_text(text, encoding="utf-8")
-    revision = git(here, "hash-object", "-t", "commit", "--literally", "-w", str(here.parent / "commit"))
-    assert f"cannot be read: object {tree} is malformed [unreadable-file]" in refused("a.yaml", revision)
+    tree = git_hash(here, "100644 a.yaml", "tree")
+    assert f"cannot be read: object {tree} is malformed [unreadable-file]" in refused("a.yaml", tree)
+
+
+def test_modes_of_folders_may_begin_with_0(here: Path) -> None:
+    repository(here, {"rules/a.yaml": "a"})
+    root = git_hash(here, entry("040000", "rules", git(here, "rev-parse", "HEAD:rules")), "tree")
+    assert read("rules", root) == ({f"git:{root}:rules/a.yaml": "a"}, [])
+
+
+def test_folders_that_contain_each_other_many_times(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(here, "init", "--quiet")
+    tree = git_hash(here, entry("100644", "notes", git_hash(here, "a")), "tree")
+    for _ in range(20):
+        tree = git_hash(here, b"".join(entry("40000", name, tree) for name in "abcdefgh"), "tree")
+    monkeypatch.setattr(git_files, "MAX_FOLDERS", 100)
+    assert "cannot be read: more than 100 folders: is this the right one? [unreadable-file]" in refused(".", tree)
+
+
+def test_a_name_that_no_file_system_has(here: Path) -> None:
+    git(here, "init", "--quiet")
+    file = git_hash(here, "a")
+    names = [f"{letter * (git_files.MAX_PATH - len('git:') - 40 - len(':./'))}.yaml" for letter in "bc"]
+    tree = git_hash(here, b"".join(entry("100644", name, file) for name in ["a.yaml", *names]), "tree")
+    texts, problems = read(".", tree)
+    assert list(texts) == [f"git:{tree}:./a.yaml"]
+    message = "error: cannot be read: an entry has a path of more than 4,096 characters [unreadable-file]"
+    assert problems == [f"git:{tree}:.:1:1: {message}"] * 2
 
 
 @pytest.fixture

@@ -298,9 +298,19 @@ def test_the_configuration_of_a_repository_runs_no_command(
     monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext")
     evidence = tmp_path / "evidence"
+    commands = (
+        "core.fsmonitor core.pager core.sshCommand core.editor alias.cat-file alias.rev-parse "
+        "filter.x.smudge filter.x.process diff.x.textconv diff.external"
+    )
+    for name in commands.split():
+        git(partial_clone, "config", name, f"touch {evidence}")
+    (partial_clone / ".git/info/attributes").write_text("* filter=x diff=x\n", encoding="utf-8")
     for name, value in {"protocol.ext.allow": "always", "remote.origin.url": f"ext::touch {evidence}"}.items():
         git(partial_clone, "config", name, value)
-    assert "cannot be read: fatal: transport 'ext' not allowed" in refused("a.yaml")
+    for path in ("a.yaml", "./a.yaml"):
+        assert "cannot be read: fatal: transport 'ext' not allowed" in refused(path)
+    with_file = git_hash(partial_clone, entry("100644", "b.yaml", git_hash(partial_clone, "b")), "tree")
+    assert list(read(".", with_file)[0].values()) == ["b"]
     assert not evidence.exists()
 
 

@@ -135,7 +135,7 @@ class RecordedFields:
         found = {name: raw[name] for name in _REQUEST if name in raw}
         redaction = _Redaction(self.members)
         if request.is_pod or request.is_resize:
-            found["object"] = self._pod(request.object)
+            found["object"] = self._pod(request.object, redaction)
             for path in self.paths:
                 source = raw if path[0] == "request" else {path[0]: raw.get(path[0])}
                 way = path[1:] if path[0] == "request" else path
@@ -144,9 +144,9 @@ class RecordedFields:
                     found.update((name, redaction.of(value)) for name, value in rest.items())
                 elif way != path or path[0] in raw:
                     _copy(source, found, way, redaction)
-        return Unrecorded.REDACTED if redaction.omitted and self.secret else found
+        return Unrecorded.REDACTED if redaction.applied or (redaction.omitted and self.secret) else found
 
-    def _pod(self, pod: Json) -> Json:
+    def _pod(self, pod: Json, redaction: "_Redaction") -> Json:
         """Return the members of a pod that every recorded request has."""
         if not isinstance(pod, dict):
             return pod
@@ -157,7 +157,7 @@ class RecordedFields:
             for member, names in (("labels", self.labels), ("annotations", self.annotations)):
                 texts = metadata.get(member)
                 if isinstance(texts, dict):
-                    reduced[member] = _among(texts, names)
+                    reduced[member] = redaction.members(_among(texts, names))
                 elif member in metadata:
                     reduced[member] = texts
         if isinstance(spec, dict):
@@ -181,9 +181,11 @@ class _Redaction:
     """The redaction of one request's values: containers without values of environment variables."""
 
     def __init__(self, members: frozenset[str] | None) -> None:
-        self._members = None if members is None else members.union(_CONTAINER)
+        self._of_containers = None if members is None else members.union(_CONTAINER)
         self.omitted = False
-        """A value of an environment variable, or the last applied configuration, was omitted."""
+        """A value of an environment variable was omitted."""
+        self.applied = False
+        """The last applied configuration was omitted: whatever expression gets all annotations may read it."""
 
     def of(self, value: Json, name: str = "") -> Json:
         """Return the value of a member without what must not be recorded."""
@@ -193,15 +195,17 @@ class _Redaction:
             if name in _CONTAINER_LISTS:
                 return [self._container(item) for item in value]
             return [self.of(item) for item in value]
-        if not isinstance(value, dict):
-            return value
+        return self.members(value) if isinstance(value, dict) else value
+
+    def members(self, value: Members) -> Members:
+        """Return the members of an object without what must not be recorded."""
         if LAST_APPLIED in value:
-            self.omitted = True
+            self.applied = True
         return {key: self.of(item, key) for key, item in value.items() if key != LAST_APPLIED}
 
     def _container(self, item: Json) -> Json:
-        if isinstance(item, dict) and self._members is not None:
-            item = {key: value for key, value in item.items() if key in self._members}
+        if isinstance(item, dict) and self._of_containers is not None:
+            item = {key: value for key, value in item.items() if key in self._of_containers}
         return self.of(item)
 
     def _variable(self, item: Json) -> Json:
@@ -220,7 +224,7 @@ def _copy(source: Members | Mapping[str, Json], target: Members, path: Chain, re
         value = source.get(name)
         if not isinstance(value, dict):
             if name in source:
-                target[name] = redaction.of(value, name)
+                target |= redaction.members({name: value})
             return
         below = target.setdefault(name, {})
         if below is value or not isinstance(below, dict):
@@ -228,7 +232,7 @@ def _copy(source: Members | Mapping[str, Json], target: Members, path: Chain, re
         source, target = value, below
     name = path[-1]
     if name in source:
-        target[name] = redaction.of(source[name], name)
+        target |= redaction.members({name: source[name]})
 
 
 def _topmost(paths: Set[Chain]) -> tuple[Chain, ...]:

@@ -118,9 +118,26 @@ def test_a_request_whose_environment_decides_is_not_recorded(expression: str) ->
     assert reduced(of(expression), made) is Unrecorded.REDACTED
 
 
-def test_the_last_applied_configuration_is_never_recorded() -> None:
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"object.metadata.annotations['{LAST_APPLIED}'] != ''",
+        f"object.metadata.annotations['{LAST_APPLIED}'].size() > 1",
+        f"object.metadata.?annotations[?'{LAST_APPLIED}'].hasValue()",
+        "object.metadata.annotations.size() > 1",
+        "object.metadata.annotations.exists(k, object.metadata.annotations[k] == 'b')",
+    ],
+)
+def test_the_last_applied_configuration_is_never_recorded(expression: str) -> None:
     made: Any = pod(annotations={LAST_APPLIED: "{}", "a": "b"})
-    found = reduced(of("object.metadata.annotations.size() > 1"), made)
+    assert reduced(of(expression), made) is Unrecorded.REDACTED
+    del made["metadata"]["annotations"][LAST_APPLIED]
+    assert isinstance(reduced(of(expression), made), dict)
+
+
+def test_the_last_applied_configuration_that_no_rule_reads_is_left_out() -> None:
+    made: Any = pod(annotations={LAST_APPLIED: "{}", "a": "b"})
+    found = reduced(of("object.metadata.annotations['a'] == 'b'"), made)
     assert found["object"]["metadata"]["annotations"] == {"a": "b"}
 
 

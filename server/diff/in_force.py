@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from ssl import SSLError, create_default_context
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -55,6 +56,8 @@ def read_in_force(url: str, ca: Path | None = None, seconds: float = IN_FORCE_SE
     No credentials are sent.
     """
     base = _base(url, ca)
+    if ca is not None:
+        _check(ca)
 
     def configure(configuration: "Configuration") -> None:
         configuration.host = base
@@ -86,6 +89,16 @@ def _base(url: str, ca: Path | None) -> str:
     if ca is not None and parts.scheme == "http":
         raise InForceError(f"{shown}: a CA needs https")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_PATH)}"
+
+
+def _check(ca: Path) -> None:
+    """Raise InForceError if a file has no certificate: what the HTTP client raises does not name the file."""
+    try:
+        create_default_context(cafile=ca)
+    except SSLError:
+        raise InForceError(f"{visible(str(ca))}: no certificate in PEM format") from None
+    except OSError as error:
+        raise InForceError(f"{visible(str(ca))}: {error.strerror}") from None
 
 
 def side_in_force(found: InForce, old: str, new: str) -> Side:

@@ -103,6 +103,25 @@ def test_a_ca_needs_https(tmp_path: Path) -> None:
     assert error_of("http://localhost", tmp_path / "ca.crt") == "http://localhost: a CA needs https"
 
 
+def test_a_file_without_the_certificate_of_a_ca(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.crt"
+    assert error_of("https://localhost", ca) == f"{ca}: No such file or directory"
+    assert error_of("https://localhost", tmp_path) == f"{tmp_path}: Is a directory"
+    for text in ("", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"):
+        ca.write_text(text, encoding="utf-8")
+        assert error_of("https://localhost", ca) == f"{ca}: no certificate in PEM format"
+
+
+def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
+    found = Recorder(lambda _request: Response(200, b"{}"))
+    with reachable(tmp_path, found, secure=False) as other:
+        headers = (("Location", f"http://localhost:{other.port}/rules"),)
+        with reachable(tmp_path, Recorder(lambda _request: Response(302, b"", headers)), secure=False) as server:
+            url = f"http://localhost:{server.port}"
+            assert error_of(url).startswith(f"{url}/rules: 302")
+    assert found.requests == []
+
+
 @pytest.mark.parametrize(
     ("digest", "new", "side", "end"),
     [

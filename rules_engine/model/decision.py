@@ -240,6 +240,11 @@ class Decision(Struct, frozen=True, kw_only=True):
         return known
 
     @property
+    def outcome(self) -> str:
+        """One of ALLOWED, CHANGED, DENIED and INVALID."""
+        return self.once(_outcome)
+
+    @property
     def result(self) -> Json:
         """The object after the patch."""
         return applied(self.object, self.edits)
@@ -293,6 +298,18 @@ class Decision(Struct, frozen=True, kw_only=True):
             status = self.status
             members["status"] = {"code": status.code, "reason": status.reason, "message": status.message}
         return members
+
+
+ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
+"""Outcomes of a decision; Invalid: a pod that cannot be parsed."""
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.refusal is not None:
+        return INVALID
+    if not decision.allowed:
+        return DENIED
+    return CHANGED if decision.patch else ALLOWED
 
 
 MAX_AUDIT_KEY = 63

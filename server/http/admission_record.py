@@ -11,9 +11,6 @@ from rules_engine.model.json.lenient import mapping, text
 from server.http.review import StatusReason
 from server.state import Served
 
-ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
-"""Outcomes of a decision; Invalid: a pod that cannot be parsed."""
-
 
 class AdmissionRecord:
     """Request, decision and outcome; filled in while the request is answered, and constant once observers receive it.
@@ -41,7 +38,7 @@ class AdmissionRecord:
         """The outcome of the decision, or the reason why there is none."""
         if self.error is not None or self.decision is None:
             return (self.error or StatusReason.INTERNAL_ERROR).text
-        return self.decision.once(_outcome)
+        return self.decision.outcome
 
     @property
     def pod(self) -> str:
@@ -65,14 +62,6 @@ class AdmissionRecord:
     def dry_run(self) -> bool:
         """True for a request that must have no side effects."""
         return self.request is not None and self.request.dry_run
-
-
-def _outcome(decision: Decision) -> str:
-    if decision.refusal is not None:
-        return INVALID
-    if not decision.allowed:
-        return DENIED
-    return CHANGED if decision.patch else ALLOWED
 
 
 Observer: TypeAlias = Callable[[AdmissionRecord], None]

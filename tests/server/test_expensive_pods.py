@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
+from rules_engine.model.decision import CHANGED
 from rules_engine.model.rules import FailurePolicy
-from server.http.admission_record import CHANGED, AdmissionRecord
+from server.http.admission_record import AdmissionRecord
 from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
 from server.state import State
 from server.telemetry.decision_log import MAX_LINE_BYTES, line

@@ -18,11 +18,10 @@ import yaml
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.model.decision import Action
+from rules_engine.model.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
 from rules_engine.model.finding import Certainty, FindingSeverity
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
-from server.http.admission_record import ALLOWED, CHANGED, DENIED, INVALID
 from server.http.review import StatusReason
 from server.state import Reload, Served, Slots, State
 from server.telemetry.families import Family, Kind

@@ -73,7 +73,12 @@ def serve(settings: Settings) -> None:
         stack.callback(source.stop)
         state = State(
             cluster=source,
-            served=Served(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed),
+            served=Served(
+                rule_set=rules.rule_set,
+                digest=rules.digest,
+                listed=rules.listed,
+                records=settings.decision_log_requests,
+            ),
         )
         state.reserves = _reserves(settings)
         if settings.events and not state.reserves:

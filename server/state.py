@@ -26,7 +26,8 @@ class Served:
     """A rule set in force. `digest` is that of the rule documents: replicas that agree on it have the same rules.
 
     `generation` counts the sets that this process has put in force, from 1. `listed` has all rules by kind, in
-    order of evaluation, also those in mode Off.
+    order of evaluation, also those in mode Off. `records`: requests are recorded, each with what the rules of both
+    endpoints read.
     """
 
     rule_set: RuleSet
@@ -34,6 +35,7 @@ class Served:
     digest: str = ""
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    records: bool = False
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
     decoders: Mapping[str, Decode] = field(init=False, repr=False, compare=False)
@@ -44,10 +46,11 @@ class Served:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
+        rules = self.rule_set
         decoders = {
             endpoint.path: decoder(fields)
             for endpoint in Endpoint
-            if (fields := fields_read(self.rule_set.rules_at(endpoint))) is not None
+            if (fields := fields_read(rules.rules if self.records else rules.rules_at(endpoint))) is not None
         }
         object.__setattr__(self, "decoders", MappingProxyType(decoders))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)

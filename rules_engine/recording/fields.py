@@ -1,6 +1,6 @@
 """Fields of a request that are recorded: those that its fingerprint has, without values of environment variables."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2s
@@ -107,18 +107,21 @@ class RecordedFields:
             "members": None if self.members is None else [*sorted(self.members)],
         }
 
-    def include(self, read: "RecordedFields") -> bool:
-        """Return True if requests with these fields have all that other rules read."""
-        return (
-            read.labels <= self.labels
-            and read.annotations <= self.annotations
-            and all(map(self._includes, read.paths))
-            and (
-                self.members is None
-                or not any(map(_has_containers, read.paths))
-                or (read.members is not None and read.members <= self.members)
-            )
-        )
+    def missing(self, read: "RecordedFields") -> Iterator[str]:
+        """Yield the fields that other rules read and that requests with these fields may not have."""
+        for member, mine, others in (
+            ("labels", self.labels, read.labels),
+            ("annotations", self.annotations, read.annotations),
+        ):
+            path = ("object", "metadata", member)
+            if path not in self.paths and path[:2] not in self.paths and path[:1] not in self.paths:
+                yield from (f"{'.'.join(path)}[{name!r}]" for name in sorted(others - mine))
+        yield from (".".join(path) for path in read.paths if not self._includes(path))
+        if self.members is not None and any(map(_has_containers, read.paths)):
+            if read.members is None:
+                yield "all members of containers"
+            else:
+                yield from (f"{name} of containers" for name in sorted(read.members - self.members))
 
     def _includes(self, path: Chain) -> bool:
         """Return True if a path is recorded, or below one that is."""

@@ -38,9 +38,33 @@ class ViewFields:
         named = frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
         return cls(reads=cluster_requirements(rule_set), resources=None if any_name else named)
 
-    @property
-    def names(self) -> list[str]:
-        return [name for name in _READ if getattr(self.reads, name)]
+    @classmethod
+    def parse(cls, members: Mapping[str, Json]) -> "ViewFields":
+        """Read the members of `to_json`."""
+        names = frozenset(item for item in items(members.get("reads")) if isinstance(item, str))
+        resources = members.get("resources", [])
+        return cls(
+            reads=ClusterRequirements(**{name: name in names for name in _READ}),
+            resources=None
+            if resources is None
+            else frozenset(item for item in items(resources) if isinstance(item, str)),
+        )
+
+    def to_json(self) -> Members:
+        return {
+            "reads": [name for name in _READ if getattr(self.reads, name)],
+            "resources": None if self.resources is None else [*sorted(self.resources)],
+        }
+
+    def missing(self, read: "ViewFields") -> Iterator[str]:
+        """Yield the parts of a cluster that other rules read and that views with these fields may not have."""
+        yield from (meaning for name, meaning in _READ.items() if getattr(read.reads, name) > getattr(self.reads, name))
+        if self.resources is not None and read.reads.nodes and read.resources != self.resources:
+            if read.resources is None:
+                yield "amounts of any resource of nodes"
+            else:
+                native = sorted(name for name in read.resources - self.resources if "/" not in name)
+                yield from (f"amounts of {name} of nodes" for name in native)
 
     def amounts(self, written: Mapping[str, Quantity]) -> Amounts:
         """Return the amounts that are recorded. Native resources, such as memory, differ between nodes of a kind."""
@@ -52,12 +76,13 @@ class ViewFields:
         )
 
 
-_READ = ("nodes", "pods", "namespaces")
+_READ = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
+"""The collections of a cluster that rules read, by their names in a view, and what is recorded of them."""
 
 
 def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> list[Members] | None:
     """Return the parts of a view, each with at most about `max_part_bytes` of JSON; None if it is too large."""
-    first: Members = {"freshness": cluster.freshness.value, "reads": [*fields.names]}
+    first: Members = {"freshness": cluster.freshness.value, **fields.to_json()}
     if cluster.namespaces_complete:
         first["namespacesComplete"] = True
     parts = [first]

@@ -92,6 +92,7 @@ class Reloader:
             digest=rules.digest,
             listed=rules.listed,
             since=unchanged.since if unchanged else now,
+            records=served is not None and served.records,
         )
         if unchanged:
             _log.info("rules unchanged: generation %d stays in force", generation)

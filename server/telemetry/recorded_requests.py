@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import orjson
 
-from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import ViewFields, view_parts
@@ -31,6 +30,9 @@ REPEAT_BYTES = 8 * 1024 * 1024
 
 REPEAT_SECONDS = 3600.0
 """Time after which the view is repeated, for logs that are rotated hourly."""
+
+REPEATED_FIELDS = 2
+"""Lists of fields that are repeated: decisions of the last rules may be in progress while others come into force."""
 
 MARGIN_BYTES = 512
 """Bytes of a line beside the part of a view: names, numbers and time."""
@@ -65,14 +67,14 @@ class _Reads(NamedTuple):
     """The fields that the rules of one generation read."""
 
     served: Served
-    requests: Mapping[str, RecordedFields]
+    requests: RecordedFields
     view: ViewFields
 
     @classmethod
     def of(cls, served: Served) -> "_Reads":
         rules = served.rule_set
-        found = {endpoint.path[1:]: RecordedFields.of(rules.rules_at(endpoint)) for endpoint in Endpoint}
-        return cls(served, found, ViewFields.of(rules))
+        # A pod for which /mutate is not called may be admitted again by rules that change it.
+        return cls(served, RecordedFields.of(rules.rules), ViewFields.of(rules))
 
 
 class Recorder:
@@ -83,8 +85,6 @@ class Recorder:
         self._clock = clock
         self._lock = Lock()
         self._reads: _Reads | None = None
-        self._announced: frozenset[str] = frozenset()
-        """Names of the fields that were announced, of the present rules."""
         self._last: NewView | None = None
         self._count = 0
         self._next_view = -inf
@@ -95,7 +95,7 @@ class Recorder:
         request, served, cluster, decision = record.request, record.served, record.cluster, record.decision
         if request is None or served is None or cluster is None or decision is None or decision.refusal is not None:
             return _without(Unrecorded.MALFORMED)
-        fields, view, announced = self._names(served, cluster, record.endpoint)
+        fields, view, announced = self._names(served, cluster)
         if view is None:
             return _without(Unrecorded.VIEW, announced)
         reduced = fields.reduced(request)
@@ -108,19 +108,14 @@ class Recorder:
         with self._lock:
             self._next_view = self._clock() + max(size / VIEW_BYTES_PER_SECOND, seconds / VIEW_SHARE)
 
-    def _names(
-        self, served: Served, cluster: Cluster, endpoint: str
-    ) -> tuple[RecordedFields, str | None, Sequence[Announced]]:
+    def _names(self, served: Served, cluster: Cluster) -> tuple[RecordedFields, str | None, Sequence[Announced]]:
         with self._lock:
             reads = self._reads
+            announced: list[Announced] = []
             if reads is None or reads.served is not served:
                 reads = self._reads = _Reads.of(served)
-                self._announced = frozenset()
-            announced: list[Announced] = []
-            fields = reads.requests[endpoint]
-            if fields.name not in self._announced:
-                self._announced |= {fields.name}
-                announced.append(NewFields(fields))
+                announced.append(NewFields(reads.requests))
+            fields = reads.requests
             last = self._last
             if last is not None and last.cluster is cluster and last.fields == reads.view:
                 return fields, last.name, announced
@@ -144,7 +139,7 @@ class Headers:
         self._max_line_bytes = max_line_bytes
         self._clock = clock
         self._fields: dict[str, list[bytes]] = {}
-        """Lines by name of the newest fields, two of each generation at most."""
+        """Lines by name of the newest fields."""
         self._view: tuple[str, list[bytes]] | None = None
         """Name and parts of the newest view."""
         self._written = ""
@@ -159,7 +154,7 @@ class Headers:
             name = announced.fields.name
             lines = self._lines({"record": "fields", "fields": name}, [orjson.dumps(announced.fields.to_json())])
             self._fields.pop(name, None)
-            while len(self._fields) >= len(Endpoint):
+            while len(self._fields) >= REPEATED_FIELDS:
                 del self._fields[next(iter(self._fields))]
             self._fields[name] = lines
             return lines

@@ -31,12 +31,10 @@ from rules_engine.model.json.lenient import text as raw_text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Field, Location
+from rules_engine.recording.log_lines import MAX_LINE_BYTES
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
-
-MAX_LINE_BYTES = 128 * 1024
-"""Longest line that is read: the server's have 30 KiB, and programs that forward logs add to them."""
 
 GENERATED = re.compile(r"[a-z0-9]{5}")
 """The characters that the API server adds to a generateName (k8s.io/apiserver/pkg/storage/names)."""

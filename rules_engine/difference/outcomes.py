@@ -47,6 +47,10 @@ class Outcomes:
         made = admission.mutation.once(_made)
         return replace(made, warnings=admission.warnings, deciding=decided)
 
+    def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
+        """Return the decision of one endpoint."""
+        return (self._mutate if endpoint is Endpoint.MUTATE else self._validate)(request, cluster)
+
     def mutated(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
         mutation = self._mutate(request, cluster)

@@ -1,0 +1,339 @@
+"""Recorded admissions: lines of decision logs with what rules could read of each request and of the cluster.
+
+The API server calls /mutate, and then /validate with the pod that it got. Each pod is decided once, by its first call:
+the recorded rules have already changed what /validate got.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, ValidationError, field
+from msgspec.json import Decoder, decode
+
+from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.recorded_calls import MAX_NAMES, RecordedCalls
+from rules_engine.difference.reading.recorded_views import RecordedViews
+from rules_engine.difference.reading.share import Share
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.values import Submitted, Workload
+from rules_engine.evaluation import RuleSet
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.admission import AdmissionRequest, Endpoint
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from rules_engine.model.excerpt import visible
+from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.rules import Operation
+from rules_engine.model.source import Location
+from rules_engine.recording.fields import RecordedFields, Unrecorded
+from rules_engine.recording.log_lines import MALFORMED, MAX_LINE_BYTES, log_lines
+from rules_engine.recording.views import ViewFields
+
+HEAD_BYTES = MAX_LINE_BYTES
+"""Bytes in which a decision log is recognized."""
+
+MAX_FIELDS = 64
+"""Lists of fields that are kept, the last ones: each rule set has one."""
+
+MAX_NAMED = 3
+"""Lines of one file that a warning names: the others are counted."""
+
+MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
+
+TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
+NO_JSON = "cut, or not JSON"
+NO_DECISION = "not a line of a decision log"
+
+NOT_RECORDED = "the server did not record requests (--decision-log-requests)"
+NO_FIELDS = "the list of recorded fields was not found in the log"
+UNREADABLE = "the recorded request cannot be read"
+ONLY_CREATED = "/mutate decides only pods that are created"
+_UNRECORDED: Mapping[str, str] = {
+    Unrecorded.REDACTED.value: "rules read values of environment variables or the last applied configuration",
+    Unrecorded.SIZE.value: "the line would have been too long to be recorded",
+    Unrecorded.MALFORMED.value: "the pod is malformed",
+    Unrecorded.VIEW.value: "the view of the cluster was not recorded: views changed too fast",
+}
+
+Decide = Callable[[Endpoint, AdmissionRequest, Cluster], Decision]
+"""The decision of an endpoint under the old rules."""
+
+
+class _Head(Struct, frozen=True):
+    """The members of a line that tell which pod it is for."""
+
+    record: str = ""
+    endpoint: str = ""
+    outcome: str = ""
+    operation: str = ""
+    namespace: str = ""
+    pod: str = ""
+    owner: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def logged(self) -> bool:
+        """True for a line of a decision log."""
+        return self.record in _RECORDS if self.record else bool(self.endpoint and self.outcome)
+
+    def names(self, pod: str) -> tuple[str, ...]:
+        """Return the names of the pod, or of all pods of its workload, under the rules that decided it."""
+        return text(self.rules, "digest"), self.namespace, self.owner.get("kind", ""), self.owner.get("name", ""), pod
+
+
+class _Line(_Head, frozen=True):
+    """A line of a decision."""
+
+    request: dict[str, Any] | None = None
+    fields: str = ""
+    view: str = ""
+    unrecorded: str = ""
+    patch: list[Any] = field(default_factory=list)
+    truncated: list[str] = field(default_factory=list)
+
+
+_RECORDS = ("fields", "view")
+_RECORD = b'"record"'
+
+_head = Decoder(_Head).decode
+_line = Decoder(_Line).decode
+
+
+class RecordedSide(Struct, frozen=True):
+    """What the rules of one side read. `option` names the side in messages."""
+
+    option: str
+    fields: RecordedFields
+    view: ViewFields
+
+    @classmethod
+    def of(cls, option: str, rule_set: RuleSet) -> "RecordedSide":
+        return cls(option, RecordedFields.of(rule_set.rules), ViewFields.of(rule_set))
+
+
+class Replay(Struct, frozen=True, kw_only=True):
+    """The rules under which recorded admissions are decided again: what both sides read, and the old ones' decisions.
+
+    `digest`: that of the old rules. `column`: the cluster in the workloads of recorded pods.
+    """
+
+    sides: Sequence[RecordedSide]
+    decide: Decide
+    digest: str
+    column: str = ""
+
+
+class RecordedInput:
+    """Decision logs, which are read in two passes: first the names of pods, then the pods.
+
+    `totals`: the numbers of lines of the first pass.
+    """
+
+    def __init__(self) -> None:
+        self.totals = RecordedTotals()
+        self.files: list[ObjectFile] = []
+        self._calls = RecordedCalls()
+
+    def add(self, file: ObjectFile, diagnostics: Diagnostics) -> None:
+        """Read the first pass over a log. Lines that cannot be read are counted, and the first ones named.
+
+        Raises OSError.
+        """
+        self.files.append(file)
+        file.rewind()
+        left_out = 0
+        for number, line in enumerate(log_lines(file), start=1):
+            if line is not None and not line.strip():
+                continue
+            self.totals.lines += 1
+            reason = self._first_pass(line)
+            if reason:
+                self.totals.unreadable[reason] += 1
+                left_out += 1
+                if left_out <= MAX_NAMED:
+                    message = f"the line is left out: {reason}"
+                    diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
+        if left_out > MAX_NAMED:
+            lines = "line is" if left_out == MAX_NAMED + 1 else "lines are"
+            message = f"{left_out - MAX_NAMED:,} more {lines} left out"
+            diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
+
+    def _first_pass(self, line: bytes | None) -> str:
+        """Remember the pod of a call of /mutate; return why a line cannot be read, or ""."""
+        if line is None:
+            return TOO_LONG
+        try:
+            head = _head(line)
+        except ValidationError:
+            return NO_DECISION
+        except MALFORMED:
+            return NO_JSON
+        if not head.logged:
+            return NO_DECISION
+        if head.endpoint == MUTATE:
+            self._calls.add(*head.names(head.pod))
+        return ""
+
+    def report_left_out(self, diagnostics: Diagnostics) -> None:
+        """Warn of names beyond a bound."""
+        if self._calls.full:
+            message = f"more than {MAX_NAMES:,} pods: calls of /validate for the others count as pods of their own"
+            diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
+
+    def pods(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass: yield each pod as it was submitted, with the view on which it was decided.
+
+        Lines are counted in `totals`. Raises OSError.
+        """
+        reader = _Reader(replay, totals, self._calls)
+        for file in self.files:
+            share.begin_file()
+            file.rewind()
+            for line in log_lines(file):
+                taken = share.takes()
+                if line and (taken or _RECORD in line):
+                    found = reader.read(line, taken=taken)
+                    if found is not None:
+                        yield found
+
+
+class _Reader:
+    """The second pass: lists of fields and views as they were read so far."""
+
+    def __init__(self, replay: Replay, totals: RecordedTotals, calls: RecordedCalls) -> None:
+        self._replay = replay
+        self._totals = totals
+        self._calls = calls
+        self._views = RecordedViews(self._refused_view)
+        self._fields: dict[str, str] = {}
+        """Why requests with a list of fields cannot be decided again, by its name; "" if they can."""
+
+    def read(self, line: bytes, *, taken: bool) -> tuple[Submitted, Cluster] | None:
+        """Return the pod of a line that is decided again. A line that is not taken may have fields or a view."""
+        if _RECORD in line and self._read_record(line):
+            return None
+        return self._read_decision(line) if taken else None
+
+    def _read_record(self, line: bytes) -> bool:
+        """Keep fields or a view. Return False for another line."""
+        record = ""
+        try:
+            record = _head(line).record
+            members = decode(line) if record in _RECORDS else {}
+        except MALFORMED:
+            members = {}
+        if not members:
+            return record in _RECORDS
+        if record == "view":
+            self._views.take(line, members)
+        else:
+            name = text(members, "fields")
+            self._fields.pop(name, None)
+            while len(self._fields) >= MAX_FIELDS:
+                del self._fields[next(iter(self._fields))]
+            self._fields[name] = self._refused_fields(members)
+        return True
+
+    def _refused_fields(self, members: Mapping[str, Any]) -> str:
+        if members.get("omitted") is True:
+            return NO_FIELDS
+        recorded = RecordedFields.parse(members)
+        missing = ((side, path) for side in self._replay.sides for path in recorded.missing(side.fields))
+        return next((_not_recorded(side, path) for side, path in missing), "")
+
+    def _refused_view(self, recorded: ViewFields) -> str:
+        missing = ((side, part) for side in self._replay.sides for part in recorded.missing(side.view))
+        return next((_not_recorded(side, part) for side, part in missing), "")
+
+    def _read_decision(self, line: bytes) -> tuple[Submitted, Cluster] | None:
+        totals = self._totals
+        try:
+            found = _line(line)
+        except MALFORMED:
+            try:
+                counted = _head(line).logged
+            except MALFORMED:
+                return None
+            if counted:
+                totals.admissions += 1
+                totals.not_replayable[UNREADABLE] += 1
+            return None
+        if not found.logged:
+            return None
+        totals.admissions += 1
+        if self._is_later(found):
+            totals.later_calls += 1
+            return None
+        replayed = self._replayed(found)
+        if isinstance(replayed, str):
+            totals.not_replayable[replayed] += 1
+            return None
+        totals.replayed += 1
+        return replayed
+
+    def _is_later(self, line: _Line) -> bool:
+        """Return True for a call of /validate for a pod, or for one of a workload, that /mutate was called for."""
+        if line.endpoint != VALIDATE or line.operation != Operation.CREATE.value:
+            return False
+        metadata = mapping(mapping(mapping(line.request).get("object")).get("metadata"))
+        generated = text(metadata, "generateName")
+        return line.names(line.pod) in self._calls or (bool(generated) and line.names(f"{generated}*") in self._calls)
+
+    def _replayed(self, line: _Line) -> tuple[Submitted, Cluster] | str:
+        """Return the pod of a decision and its view, or why it cannot be decided again."""
+        if line.unrecorded:
+            return _UNRECORDED.get(line.unrecorded, NOT_RECORDED)
+        if line.request is None:
+            return NOT_RECORDED
+        refused = self._fields.get(line.fields, NO_FIELDS)
+        if refused:
+            return refused
+        view = self._views.of(line.view)
+        if isinstance(view, str):
+            return view
+        try:
+            request = AdmissionRequest.parse(line.request)
+        except PodError:
+            return UNREADABLE
+        if line.endpoint == MUTATE and request.operation != Operation.CREATE.value:
+            return ONLY_CREATED
+        self._compare(line, request, view)
+        kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
+        workload = Workload(
+            cluster=self._replay.column,
+            namespace=visible(line.namespace),
+            kind=visible(kind),
+            name=visible(name),
+        )
+        return Submitted(workload=workload, request=request, user_unknown=False), view
+
+    def _compare(self, line: _Line, request: AdmissionRequest, view: Cluster) -> None:
+        """Count a line of other rules, and one that the old rules now decide otherwise."""
+        if text(line.rules, "digest") != self._replay.digest:
+            self._totals.other_rules += 1
+            return
+        endpoint = Endpoint.MUTATE if line.endpoint == MUTATE else Endpoint.VALIDATE
+        decision = self._replay.decide(endpoint, request, view)
+        patch = [operation.to_json() for operation in decision.patch]
+        if decision.outcome != line.outcome or (patch != line.patch and "patch" not in line.truncated):
+            self._totals.differing += 1
+
+
+def _not_recorded(side: RecordedSide, field: str) -> str:
+    return f"the rules of {side.option} read {visible(field)}, which was not recorded"
+
+
+def is_log(file: ObjectFile) -> bool:
+    """Return True if a line near the beginning of a file is one of a decision log. Raises OSError."""
+    file.rewind()
+    head = file.read(HEAD_BYTES)
+    return any(map(_is_of_log, head.split(b"\n")))
+
+
+def _is_of_log(line: bytes) -> bool:
+    try:
+        return line.lstrip().startswith(b"{") and _head(line).logged
+    except MALFORMED:
+        return False

@@ -1,0 +1,112 @@
+"""Views of the cluster in decision logs, by name."""
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2s
+
+from msgspec import Struct, field
+from msgspec.json import decode, encode
+
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.lenient import Object, integer, mapping, text
+from rules_engine.model.quantity import QuantityError
+from rules_engine.recording.log_lines import MALFORMED
+from rules_engine.recording.views import MAX_VIEW_BYTES, ViewFields, read_view
+
+MAX_VIEWS = 256
+"""Views that are kept: the decisions of a server name its last few, and a log may be that of many servers."""
+
+MAX_VIEWS_BYTES = 32 * 1024 * 1024
+"""Bytes of the lines of all views that are kept: one of a cluster of 5,000 nodes takes 300 kB."""
+
+MAX_LINES_BYTES = 2 * MAX_VIEW_BYTES
+"""Bytes of the lines of one view: a server omits a view of more than MAX_VIEW_BYTES."""
+
+MAX_CLUSTERS = 4
+"""Views that are kept decoded: one of 5,000 nodes takes some 10 MB, and more once rules have read it."""
+
+NOT_FOUND = "the view of the cluster was not found in the log"
+OMITTED = "the view of the cluster was too large to be recorded"
+UNREADABLE = "the view of the cluster cannot be read"
+
+_OF_LINE = frozenset({"record", "view", "part", "time"})
+"""Members of the lines of a view that are no part of the view."""
+
+
+class _Lines(Struct):
+    """The lines of a view by the numbers of their parts, which are `parts` in all, or of another name for it."""
+
+    found: dict[int, bytes] = field(default_factory=dict)
+    parts: int = 0
+    size: int = 0
+    same: str = ""
+    omitted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self.omitted or bool(self.same) or 0 < self.parts == len(self.found)
+
+
+class RecordedViews:
+    """The last views of logs. Their lines are decoded once a decision names them.
+
+    `refused`: a function that returns why a view with some parts of a cluster is of no use, or "".
+    """
+
+    def __init__(self, refused: Callable[[ViewFields], str]) -> None:
+        self._refused = refused
+        self._lines: dict[str, _Lines] = {}
+        self._size = 0
+        self._decoded: dict[bytes, Cluster | str] = {}
+        """By the digest of the content: servers have different names for equal views."""
+        self._digests: dict[str, bytes] = {}
+        """Of the views in `_lines`, by name."""
+
+    def take(self, line: bytes, members: Object) -> None:
+        """Keep a line of a view. The lines of a view that is complete repeat it."""
+        name = text(members, "view")
+        lines = self._lines.pop(name, None) or _Lines()
+        self._lines[name] = lines
+        if not lines.complete:
+            lines.same = text(members, "same")
+            lines.omitted = members.get("omitted") is True
+            lines.parts = integer(members, "parts")
+            number = integer(members, "part")
+            if 1 <= number <= lines.parts and number not in lines.found and not lines.complete:
+                lines.found[number] = line
+                lines.size += len(line)
+                self._size += len(line)
+                lines.omitted = lines.size > MAX_LINES_BYTES
+        while len(self._lines) > MAX_VIEWS or self._size > MAX_VIEWS_BYTES:
+            oldest = next(iter(self._lines))
+            self._size -= self._lines.pop(oldest).size
+            self._digests.pop(oldest, None)
+
+    def of(self, name: str) -> Cluster | str:
+        """Return the view of a name, or why there is none."""
+        lines = self._lines.get(name)
+        if lines is not None and lines.same:
+            name = lines.same
+            lines = self._lines.get(name)
+        if lines is None or not lines.complete:
+            return NOT_FOUND
+        if lines.omitted:
+            return OMITTED
+        digest = self._digests.get(name)
+        known = None if digest is None else self._decoded.get(digest)
+        if known is not None:
+            return known
+        try:
+            return self._decode(name, [mapping(decode(lines.found[number])) for number in sorted(lines.found)])
+        except (QuantityError, *MALFORMED):
+            return UNREADABLE
+
+    def _decode(self, name: str, parts: Sequence[Object]) -> Cluster | str:
+        content = [{key: value for key, value in part.items() if key not in _OF_LINE} for part in parts]
+        digest = self._digests[name] = blake2s(encode(content)).digest()
+        view = self._decoded.get(digest)
+        if view is None:
+            view = self._refused(ViewFields.parse(parts[0])) or read_view(parts)
+            if len(self._decoded) >= MAX_CLUSTERS:
+                del self._decoded[next(iter(self._decoded))]
+            self._decoded[digest] = view
+        return view

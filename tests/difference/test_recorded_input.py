@@ -1,0 +1,334 @@
+"""Recorded admissions: each pod of a decision log is decided once, as it was submitted, on the view of its decision."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.difference.outcomes import Outcomes
+from rules_engine.difference.reading import recorded_calls, recorded_input, recorded_views
+from rules_engine.difference.reading.object_stream import ObjectFile
+from rules_engine.difference.reading.recorded_calls import RecordedCalls
+from rules_engine.difference.reading.recorded_input import (
+    NO_DECISION,
+    NO_FIELDS,
+    NO_JSON,
+    NOT_RECORDED,
+    ONLY_CREATED,
+    TOO_LONG,
+    UNREADABLE,
+    RecordedInput,
+    RecordedSide,
+    Replay,
+    is_log,
+)
+from rules_engine.difference.reading.share import RUN, Share
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.values import Submitted, Workload
+from rules_engine.evaluation.nodes import Offered
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.rules import Match, Operation, Rule
+from rules_engine.recording.log_lines import MAX_LINE_BYTES
+from server.state import Served, State
+from server.telemetry.decision_log import DecisionLog
+from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
+from tests.support.telemetry import admission_record
+
+FALLS = ladder(MIG3, rung(GPU, assume=True))
+CREATED_OR_UPDATED = Match(operations=(Operation.CREATE, Operation.UPDATE))
+NO_ROOT = validation("object.metadata.?labels.?app.orValue('') != 'root'", match=CREATED_OR_UPDATED)
+ON = cluster(node("a", {GPU: 2}), node("b", {MIG1: 1, GPU: 1}))
+DIGEST = "d" * 64
+
+Call = tuple[str, Any]
+"""An endpoint's path and the pod in its request, or its record."""
+
+
+def owned(made: Any, owner: str = "rs", name: str = "") -> Any:
+    """Return a pod of a ReplicaSet; /validate gets the name that the API server makes."""
+    reference = {"kind": "ReplicaSet", "name": owner, "controller": True}
+    metadata = {key: value for key, value in made["metadata"].items() if key != "name"}
+    metadata |= {"generateName": f"{owner}-", "ownerReferences": [reference]}
+    return {**made, "metadata": metadata | ({"name": name} if name else {})}
+
+
+def served(*rules: Rule, on: Cluster = ON, digest: str = DIGEST) -> State:
+    return State(served=Served(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
+
+
+def log(path: Path, state: State, *calls: Call, requests: bool = True, **fields: Any) -> Path:
+    """Write the decision log of a server."""
+    writer = DecisionLog(path, requests=requests)
+    writer.start()
+    for endpoint, made in calls:
+        writer(admission_record(endpoint, made, state=state, **fields))
+    writer.stop()
+    return path
+
+
+def replayed(
+    *paths: Path, old: Sequence[Rule] = (FALLS,), new: Sequence[Rule] = (FALLS,), share: Share | None = None
+) -> tuple[list[tuple[Submitted, Cluster]], RecordedTotals, list[str]]:
+    """Return the pods of logs with their views, the totals and the problems."""
+    sides = {"--old": compiled(*old), "--new": compiled(*new)}
+    diagnostics, totals, found = Diagnostics(), RecordedTotals(), RecordedInput()
+    replay = Replay(
+        sides=[RecordedSide.of(option, side) for option, side in sides.items()],
+        decide=Outcomes(sides["--old"]).decision,
+        digest=DIGEST,
+    )
+    with ExitStack() as stack:
+        for path in paths:
+            file = stack.enter_context(ObjectFile(path))
+            assert is_log(file)
+            found.add(file, diagnostics)
+        found.report_left_out(diagnostics)
+        pods = list(found.pods(replay, totals, share or Share()))
+    totals.merge(found.totals)
+    return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in diagnostics.problems]
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_a_pod_is_decided_once_as_it_was_submitted(tmp_path: Path) -> None:
+    submitted, mutated = owned(asks({MIG3: 1})), owned(asks({GPU: 1}), name="rs-x2b5n")
+    path = log(tmp_path / "log", served(FALLS, NO_ROOT), ("/mutate", submitted), ("/validate", mutated))
+    ((found, view),), totals, problems = replayed(path, old=[FALLS, NO_ROOT], new=[NO_ROOT])
+    assert found.workload == Workload(namespace="ml", kind="ReplicaSet", name="rs")
+    spec: Any = found.request.object
+    assert spec["spec"]["containers"][0]["resources"]["limits"] == {MIG3: "1"}
+    assert not found.user_unknown
+    assert [item.name for item in view.nodes] == ["a", "b"]
+    assert (totals.lines, totals.admissions, totals.replayed, totals.later_calls) == (4, 2, 1, 1)
+    assert (totals.differing, totals.other_rules, totals.not_replayable) == (0, 0, {})
+    assert problems == []
+
+
+def test_a_pod_that_only_validate_was_called_for_is_decided_by_both_endpoints(tmp_path: Path) -> None:
+    state = served(FALLS, NO_ROOT, on=cluster({MIG1: 1}))
+    calls = [("/mutate", owned(asks({MIG3: 1}))), ("/validate", owned(asks({GPU: 1}), "other", "other-x2b5n"))]
+    pods, totals, _ = replayed(log(tmp_path / "log", state, *calls), old=[FALLS, NO_ROOT])
+    assert [found.workload.name for found, _ in pods] == ["rs", "other"]
+    assert (totals.replayed, totals.later_calls) == (2, 0)
+    outcomes = Outcomes(compiled(ladder(GPU, rung(MIG1, assume=True))))
+    assert [amount.resource for amount in outcomes.of(*pods[1]).resources] == [MIG1]
+
+
+def test_an_update_is_decided_by_validate_alone(tmp_path: Path) -> None:
+    made = asks({MIG3: 1}, labels={"app": "root"})
+    path = log(tmp_path / "log", served(FALLS, NO_ROOT), ("/validate", made), operation="UPDATE")
+    ((found, view),), totals, _ = replayed(path, old=[FALLS, NO_ROOT])
+    outcome = Outcomes(compiled(FALLS, NO_ROOT)).of(found, view)
+    assert (outcome.allowed, outcome.falls) == (False, ())
+    assert totals.replayed == 1
+
+
+def test_an_update_at_mutate_is_not_decided(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})), operation="UPDATE")
+    pods, totals, _ = replayed(path)
+    assert (pods, totals.not_replayable) == ([], {ONLY_CREATED: 1})
+
+
+def test_lines_of_other_rules_and_of_other_decisions_are_counted(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})), ("/mutate", asks({GPU: 1}, name="b")))
+    _, totals, _ = replayed(path, old=[])
+    assert (totals.differing, totals.other_rules) == (1, 0)
+    path = log(tmp_path / "other", served(FALLS, digest="e"), ("/mutate", asks({MIG3: 1})))
+    _, totals, _ = replayed(path, old=[])
+    assert (totals.differing, totals.other_rules) == (0, 1)
+
+
+def test_a_patch_that_the_log_omits_is_not_compared(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
+    *first, last = lines(path)
+    members = json.loads(last)
+    assert members.pop("patch")
+    for truncated, differing in (([], 1), (["patch"], 0)):
+        path.write_bytes(b"".join(first) + json.dumps(members | {"truncated": truncated}).encode())
+        assert replayed(path)[1].differing == differing
+
+
+READS_OTHERS: Mapping[str, tuple[Rule, str]] = {
+    "field": (validation("object.spec.priority == 1"), "object.spec.priority"),
+    "label": (validation("object.metadata.labels.team == 'a'"), "object.metadata.labels.team"),
+    "annotation": (validation("object.metadata.annotations.team == 'a'"), "object.metadata.annotations.team"),
+    "user": (validation("request.userInfo.username == 'a'"), "request.userInfo.username"),
+    "free": (ladder(MIG3, GPU, offered=Offered.AVAILABLE), "amounts in use"),
+    "native": (ladder(MIG3, "cpu"), "amounts of cpu of nodes"),
+    "any": (validation("cluster.total(object.spec.nodeName) > 1"), "amounts of any resource of nodes"),
+    "namespaces": (validation("namespaceObject.metadata.name == 'a'"), "labels of namespaces"),
+}
+
+
+@pytest.mark.parametrize(("rule", "read"), READS_OTHERS.values(), ids=READS_OTHERS)
+def test_rules_that_read_what_was_not_recorded_decide_nothing(tmp_path: Path, rule: Rule, read: str) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
+    for option, old, new in (("--old", [rule], []), ("--new", [FALLS], [FALLS, rule])):
+        pods, totals, _ = replayed(path, old=old, new=new)
+        assert pods == []
+        assert totals.not_replayable == {f"the rules of {option} read {read}, which was not recorded": 1}
+    path = log(tmp_path / "other", served(FALLS, rule), ("/mutate", asks({MIG3: 1})))
+    assert replayed(path, new=[FALLS, rule])[1].not_replayable == {}
+
+
+def test_a_line_without_a_request_has_the_reason(tmp_path: Path) -> None:
+    environment = validation("object.spec.containers.all(c, c.env.all(e, e.value != 'b'))")
+    secret: Any = asks({})
+    secret["spec"]["containers"][0]["env"] = [{"name": "A", "value": "secret"}]
+    long = asks({}, nodeSelector={"a": "b" * MAX_LINE_BYTES})
+    malformed: Any = {**asks({}), "spec": {"containers": [1]}}
+    calls = [("/mutate", made) for made in (secret, long, malformed)]
+    path = log(tmp_path / "log", served(environment), *calls)
+    unrecorded = log(tmp_path / "unrecorded", served(), ("/mutate", asks({})), requests=False)
+    assert replayed(path, unrecorded, old=[environment], new=[])[1].not_replayable == {
+        "rules read values of environment variables or the last applied configuration": 1,
+        "the line would have been too long to be recorded": 1,
+        "the pod is malformed": 1,
+        NOT_RECORDED: 1,
+    }
+
+
+def changed(content: bytes, **members: Any) -> bytes:
+    return json.dumps(json.loads(content) | members).encode() + b"\n"
+
+
+def two(path: Path) -> list[bytes]:
+    """Return the lines of fields, view and a decision."""
+    found = lines(log(path, served(FALLS), ("/mutate", asks({MIG3: 1}))))
+    assert len(found) == 3
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda fields, view, line: [fields, line], recorded_views.NOT_FOUND),
+        (lambda fields, view, line: [view, line], NO_FIELDS),
+        (lambda fields, view, line: [changed(fields, omitted=True), view, line], NO_FIELDS),
+        (lambda fields, view, line: [fields, changed(view, omitted=True), line], recorded_views.OMITTED),
+        (lambda fields, view, line: [fields, changed(view, parts=2), line], recorded_views.NOT_FOUND),
+        (lambda fields, view, line: [fields, changed(view, same="x"), line], recorded_views.NOT_FOUND),
+        (
+            lambda fields, view, line: [fields, changed(view, nodes=[{"names": ["a"], "used": {"a": "b"}}]), line],
+            recorded_views.UNREADABLE,
+        ),
+        (
+            lambda fields, view, line: [fields, view.replace(b'"nodes":[', b'"nodes":["\xff",'), line],
+            recorded_views.NOT_FOUND,
+        ),
+        (lambda fields, view, line: [fields, view, changed(line, request={"uid": 1})], UNREADABLE),
+        (lambda fields, view, line: [fields, view, changed(line, request=1)], UNREADABLE),
+        (
+            lambda fields, view, line: [fields, view, changed(line, unrecorded="view")],
+            "the view of the cluster was not recorded: views changed too fast",
+        ),
+        (lambda fields, view, line: [fields, view, changed(line, unrecorded="x")], NOT_RECORDED),
+    ],
+)
+def test_a_line_that_cannot_be_decided_again_is_counted(
+    tmp_path: Path, change: Callable[..., list[bytes]], reason: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(change(*two(path))))
+    pods, totals, problems = replayed(path)
+    assert (pods, totals.not_replayable, totals.replayed, totals.admissions) == ([], {reason: 1}, 0, 1)
+    assert problems == []
+
+
+def test_a_view_in_parts_and_an_equal_one_are_found(tmp_path: Path) -> None:
+    fields, view, line = two(tmp_path / "log")
+    members = json.loads(view)
+    first, second = (
+        {**members, "parts": 2, "part": part, "nodes": [item]} for part, item in enumerate(members["nodes"], 1)
+    )
+    del second["freshness"]
+    same = {"record": "view", "view": "same", "same": members["view"]}
+    path = tmp_path / "log"
+    path.write_bytes(
+        fields
+        + b"".join(json.dumps(part).encode() + b"\n" for part in (second, first, first, same))
+        + line
+        + changed(line, view="same")
+    )
+    pods, totals, _ = replayed(path)
+    assert [len(on.nodes) for _, on in pods] == [2, 2]
+    assert pods[0][1] is pods[1][1]
+    assert totals.differing == 0
+
+
+def test_the_log_of_several_servers_may_be_mixed_and_have_other_lines(tmp_path: Path) -> None:
+    logs = [
+        lines(
+            log(tmp_path / name, served(FALLS), *(("/mutate", asks({MIG3: 1}, name=f"{name}-{n}")) for n in range(5)))
+        )
+        for name in "ab"
+    ]
+    path = tmp_path / "log"
+    other = [b"started\n", b"\n", b'{"level": "info"}\n', b"[1]\n", b'{"endpoint": 1, "outcome": 2}\n']
+    mixed = [line for pair in zip(*logs, strict=True) for line in pair]
+    path.write_bytes(b"".join([*other, *mixed, b"x" * (MAX_LINE_BYTES + 1) + b"\n", logs[0][-1][:500]]))
+    pods, totals, problems = replayed(path)
+    assert len(pods) == totals.replayed == 10
+    assert totals.lines == 20
+    assert totals.unreadable == {NO_JSON: 2, NO_DECISION: 3, TOO_LONG: 1}
+    assert problems == [
+        "log:1:1: warning: the line is left out: cut, or not JSON [unread-object]",
+        "log:3:1: warning: the line is left out: not a line of a decision log [unread-object]",
+        "log:4:1: warning: the line is left out: not a line of a decision log [unread-object]",
+        "log:1:1: warning: 3 more lines are left out [unread-object]",
+    ]
+
+
+def test_each_line_is_in_one_share(tmp_path: Path) -> None:
+    calls = [("/mutate", asks({MIG3: 1}, name=f"p{n}")) for n in range(2 * RUN + 9)]
+    paths = [log(tmp_path / name, served(FALLS), *calls) for name in "ab"]
+    whole, totals, problems = replayed(*paths)
+    merged, found = RecordedTotals(), []
+    for process in range(3):
+        pods, part, same = replayed(*paths, share=Share(process, 3))
+        assert same == problems
+        found += pods
+        merged.merge(part)
+    names = sorted(submitted.workload.name for submitted, _ in whole)
+    assert len(names) == 2 * len(calls)
+    assert sorted(submitted.workload.name for submitted, _ in found) == names
+    assert (merged.admissions, merged.replayed) == (totals.admissions, totals.replayed)
+
+
+def test_names_of_calls_are_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_calls, "_FIRST_SLOTS", 2)
+    names = RecordedCalls()
+    for number in range(100):
+        names.add("a", str(number))
+        names.add("a", str(number))
+    assert all(("a", str(number)) in names for number in range(100))
+    assert not any(("b", str(number)) in names for number in range(100))
+    assert ("a\ud800",) not in names
+    monkeypatch.setattr(recorded_calls, "MAX_NAMES", 100)
+    names.add("a", "1")
+    assert not names.full
+    names.add("b")
+    assert (names.full, ("b",) in names) == (True, False)
+
+
+def test_names_beyond_the_bound_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_calls, "MAX_NAMES", 1)
+    monkeypatch.setattr(recorded_input, "MAX_NAMES", 1)
+    calls = [("/mutate", asks({MIG3: 1}, name=name)) for name in "ab"]
+    _, _, problems = replayed(log(tmp_path / "log", served(FALLS), *calls))
+    message = "more than 1 pods: calls of /validate for the others count as pods of their own"
+    assert problems == [f"log:1:1: warning: {message} [unread-object]"]
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", '{"kind": "List", "items": []}', "a: b\n", "{", '{"record": "x"}'])
+def test_other_files_are_no_logs(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    with ObjectFile(path) as file:
+        assert not is_log(file)

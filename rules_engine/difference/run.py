@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from mmap import mmap
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.processes import end_without_parent, in_processes
 from rules_engine.difference.reading.inputs import Inputs
+from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
 from rules_engine.difference.reading.share import Share
+from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
@@ -61,6 +64,7 @@ class _Part:
     """The results of one process."""
 
     grouping: Grouping
+    recorded: RecordedTotals
     problems: Sequence[Problem]
     sources: Mapping[str, Sequence[str]]
 
@@ -132,14 +136,17 @@ def run(
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
-            grouping = _decided(old, new, inputs, namespace, Share(process, count))
-            return _Part(grouping, diagnostics.problems[found:], inputs.sources)
+            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count))
+            return _Part(grouping, recorded, diagnostics.problems[found:], inputs.sources)
 
         parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
         grouping = parts[0].grouping
         for part in parts[1:]:
             grouping.merge(part.grouping)
         grouping.leave_out()
+        recorded = inputs.recorded.totals
+        for part in parts:
+            recorded.merge(part.recorded)
         sources = {name: lines for part in parts for name, lines in part.sources.items()}
         diagnostics.problems[found:] = [problem for part in parts for problem in part.problems]
         answer = Answer(
@@ -148,6 +155,7 @@ def run(
             same_rules=old.digest == new.digest,
             in_force=in_force,
             grouping=grouping,
+            recorded=recorded if inputs.recorded.files else None,
             allowed=allowed,
         )
         return Run(
@@ -162,11 +170,20 @@ def _processes(size: int) -> int:
     return 1 if size < SMALL_BYTES else min(len(os.sched_getaffinity(0)), DEFAULT_PROCESSES)
 
 
-def _decided(old: Side, new: Side, inputs: Inputs, namespace: str, share: Share) -> Grouping:
-    """Return the changes of the pods of a share."""
+def _decided(old: Side, new: Side, inputs: Inputs, namespace: str, share: Share) -> tuple[Grouping, RecordedTotals]:
+    """Return the changes of the pods of a share, and the totals of its recorded admissions."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
     reads_pods = any(cluster_requirements(side.rule_set).pods for side in (old, new))
-    grouping = Grouping([column.name for column in inputs.columns] or [""])
-    for submitted, view in inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods):
+    grouping, recorded = Grouping(inputs.column_names), RecordedTotals()
+    replay = Replay(
+        sides=[RecordedSide.of(option, side.rule_set) for option, side in (("--old", old), ("--new", new))],
+        decide=before.decision,
+        digest=old.digest,
+        column=inputs.recorded_column,
+    )
+    for submitted, view in chain(
+        inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods),
+        inputs.admissions(replay, recorded, share),
+    ):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)
-    return grouping
+    return grouping, recorded

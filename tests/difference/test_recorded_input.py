@@ -33,19 +33,14 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import Match, Operation, Rule
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
-from server.state import Served, State
-from server.telemetry.decision_log import DecisionLog
+from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
-from tests.support.telemetry import admission_record
+from tests.support.recorded import DIGEST, Call, recorded_log, recording
 
 FALLS = ladder(MIG3, rung(GPU, assume=True))
 CREATED_OR_UPDATED = Match(operations=(Operation.CREATE, Operation.UPDATE))
 NO_ROOT = validation("object.metadata.?labels.?app.orValue('') != 'root'", match=CREATED_OR_UPDATED)
 ON = cluster(node("a", {GPU: 2}), node("b", {MIG1: 1, GPU: 1}))
-DIGEST = "d" * 64
-
-Call = tuple[str, Any]
-"""An endpoint's path and the pod in its request, or its record."""
 
 
 def owned(made: Any, owner: str = "rs", name: str = "") -> Any:
@@ -57,17 +52,11 @@ def owned(made: Any, owner: str = "rs", name: str = "") -> Any:
 
 
 def served(*rules: Rule, on: Cluster = ON, digest: str = DIGEST) -> State:
-    return State(served=Served(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
+    return recording(*rules, on=on, digest=digest)
 
 
-def log(path: Path, state: State, *calls: Call, requests: bool = True, **fields: Any) -> Path:
-    """Write the decision log of a server."""
-    writer = DecisionLog(path, requests=requests)
-    writer.start()
-    for endpoint, made in calls:
-        writer(admission_record(endpoint, made, state=state, **fields))
-    writer.stop()
-    return path
+def log(path: Path, state: State, *calls: Call, **fields: Any) -> Path:
+    return recorded_log(path, state, calls, **fields)
 
 
 def replayed(

@@ -15,6 +15,7 @@ from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from tests.support.evaluation import GPU, MIG1, asks, check, cluster, compiled, ladder, validation
 from tests.support.live_objects import controller, live, node_object, write_list
+from tests.support.recorded import Call, recorded_log, recording
 
 DEFAULT = cluster({GPU: 4})
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: main}]}}"
@@ -62,6 +63,34 @@ def test_processes_change_nothing_in_the_answer(large: list[Path]) -> None:
         assert other.answer.grouping.lines == one.answer.grouping.lines
         assert other.answer.grouping.totals == one.answer.grouping.totals
         assert (other.problems, other.sources) == (one.problems, one.sources)
+
+
+def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
+    rules = ladder(MIG1, GPU)
+    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(3 * RUN)]
+    log = recorded_log(tmp_path / "log", recording(rules, on=DEFAULT), [*calls, ("/validate", asks({GPU: 1}))])
+    with log.open("ab") as file:
+        file.write(b"{\n")
+    one, other = (decided([*large, log], processes=count, clusters=large[:1]) for count in (1, 3))
+    assert one.answer is not None
+    assert other.answer is not None
+    for found in (one, other):
+        assert [(problem.location.line, problem.message) for problem in found.problems] == [
+            (3 * RUN + 4, "the line is left out: cut, or not JSON")
+        ]
+    assert one.answer.recorded == other.answer.recorded
+    assert one.answer.recorded is not None
+    assert one.answer.recorded.replayed == 3 * RUN + 1
+    assert one.answer.grouping.lines == other.answer.grouping.lines
+    assert one.answer.grouping.totals == other.answer.grouping.totals
+    assert {name: totals.pods for name, totals in one.answer.grouping.totals.items()} == {
+        "": 4 * RUN + 3,
+        "recorded": 3 * RUN + 1,
+    }
+    alone = decided([log])
+    assert alone.answer is not None
+    assert [*alone.answer.grouping.totals] == [""]
+    assert alone.answer.exit_code == 1
 
 
 def test_problems_are_in_the_order_of_the_files_whatever_the_processes(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Self
 from rules_engine.difference.reading.live_input import LiveInput, Mutated
 from rules_engine.difference.reading.manifest_input import submitted_by
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
+from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_log
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
+from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted
 from rules_engine.documents import load_cluster, stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
@@ -27,6 +29,10 @@ from rules_engine.model.source import Location
 
 HEAD_BYTES = 4096
 """Bytes in which a text in JSON is recognized."""
+
+
+RECORDED = "recorded"
+"""The column of recorded admissions, which are decided on the recorded views of their cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +54,7 @@ class Inputs:
     The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
     cluster together. `default`: the cluster if `clusters` is empty, for pods that are not of a dump with its nodes.
     `columns`, `files`, the names of the files that are read, and `sources`, the lines of small files by their names,
-    are complete after `read`.
+    are complete after `read`. So are `recorded`, the files that are decision logs.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Inputs:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
         self.sources: dict[str, Sequence[str]] = {}
+        self.recorded = RecordedInput()
         self._paths = tuple(dict.fromkeys(paths))
         self._clusters = tuple(dict.fromkeys(clusters))
         self._default = default
@@ -90,9 +97,21 @@ class Inputs:
                     self._open(file, named=not is_folder(path))
         for found in self._live.values():
             found.report_left_out(self._diagnostics)
+        self.recorded.report_left_out(self._diagnostics)
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of all columns."""
+        names = [column.name for column in self.columns]
+        return [*names, RECORDED] if names and self.recorded.files else names or [""]
+
+    @property
+    def recorded_column(self) -> str:
+        """The name of the column of recorded admissions: "" if there is no other one."""
+        return self.column_names[-1]
 
     @property
     def file_bytes(self) -> int:
@@ -105,11 +124,11 @@ class Inputs:
         return total
 
     def size(self, processes: int = 1) -> int:
-        """Return the number of bytes that `pods` reads in so many processes, for their progress."""
+        """Return the number of bytes of the second pass in so many processes, for their progress."""
         live = [
             (file.size, self._columns_of(real, found)) for real, found in self._live.items() for file in found.files
         ]
-        each = sum(size * len(columns) for size, columns in live)
+        each = sum(size * len(columns) for size, columns in live) + sum(file.size for file in self.recorded.files)
         return each * processes + sum(file.size for _, file, _ in self._manifests)
 
     def pods(
@@ -131,8 +150,19 @@ class Inputs:
                 views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods)
                 yield from found.pods(views, mutated, column.name, self._diagnostics, share)
 
+    def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass over decision logs, after `pods`: yield recorded pods with the views of their decisions.
+
+        Lines are counted in `totals`.
+        """
+        if not self._diagnostics.failed:
+            yield from self.recorded.pods(replay, totals, share)
+
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
+        if is_log(file):
+            self.recorded.add(file, self._diagnostics)
+            return
         if _is_json(file):
             real = os.path.realpath(path)
             key = real if real in map(os.path.realpath, self._clusters) else ""
@@ -218,5 +248,5 @@ def _names(clusters: Sequence[Path]) -> Mapping[Path, str]:
     """Return names of clusters: that of the only one is "", others have those of their files."""
     if len(clusters) == 1:
         return {clusters[0]: ""}
-    stems = Counter(path.stem for path in clusters)
+    stems = Counter([RECORDED, *(path.stem for path in clusters)])
     return {path: path.stem if stems[path.stem] == 1 else str(path) for path in clusters}

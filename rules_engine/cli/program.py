@@ -77,10 +77,14 @@ class Root(Group):
         except OSError as error:
             if error.errno not in _NO_SPACE or error.filename is not None:
                 raise
-            # Python flushes standard output once more at exit; the rest of the buffer goes to /dev/null.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             click.echo(f"gpu-rules: cannot write the output: {error.strerror}", err=True)
             sys.exit(OUTPUT_LOST)
+
+
+def discard_output() -> None:
+    """Discard the rest of the output, which Python flushes at exit, after an error of a write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def examples(*lines: str) -> str:

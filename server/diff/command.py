@@ -10,7 +10,7 @@ import click
 
 from rules_engine.cli import Command, examples
 from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import check_writable, json_text, opened
+from rules_engine.cli.program import check_writable, discard_output, json_text, opened
 from rules_engine.cli.progress import progress_bar
 from server.diff.options import sources_option
 from server.option_types import Seconds
@@ -31,7 +31,17 @@ MAX_PROCESSES = 64
 IN_FORCE_SECONDS = 30.0
 """Default timeout of --in-force: a busy server answers within a second."""
 
-COLLECTIONS = "nodes,namespaces,pods,replicasets,statefulsets,daemonsets,jobs,controllerrevisions"
+COLLECTIONS = (
+    "nodes",
+    "namespaces",
+    "pods",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "replicationcontrollers",
+    "controllerrevisions",
+)
 """The collections of a live cluster that the command reads."""
 
 
@@ -58,10 +68,10 @@ class ChangeKind(KnownValue["Kind"]):
     cls=Command,
     short_help="Show which workloads a change of rules changes.",
     epilog=examples(
-        "gpu-rules diff --old git:main:rules --new rules manifests",
+        "gpu-rules diff --old git:main:rules --new rules job.yaml",
         "gpu-rules diff --old rules --new new-rules cluster.json",
-        "gpu-rules diff --old configmap:gpu-rules/rules --new rules --cluster east.json --cluster west.json jobs.yaml",
-        "gpu-rules diff --old git:main:rules --new rules --output markdown=comment.md manifests",
+        "gpu-rules diff --old default --new rules --allow Warnings .",
+        "gpu-rules diff --old a --new b --output html=a.html a.json",
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=PathOrStdin(exists=True, path_type=Path))
@@ -73,9 +83,9 @@ class ChangeKind(KnownValue["Kind"]):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="A cluster on which pods are decided: a ClusterInventory, or the output of kubectl get "
-    f"{COLLECTIONS} -A -o json, which may be an INPUT as well. Repeatable: several clusters are compared side by side. "
-    "Default: that of the live pods among INPUT, or else two workers with four GPUs each.",
+    help="A cluster on which pods are decided: a ClusterInventory, or the output of kubectl get KINDS -A -o json, "
+    "which may be an INPUT as well. Repeatable: each cluster has a column of its own. Default: that of the live pods "
+    f"among INPUT, or else two workers with four GPUs each. KINDS, joined by commas: {', '.join(COLLECTIONS)}.",
 )
 @click.option(
     "--allow",
@@ -135,8 +145,8 @@ def diff(
 ) -> None:
     """Show which workloads a change of rules changes, and how.
 
-    INPUT is manifests of pods and workloads, or live objects of a cluster in JSON; - is standard input. Live pods are
-    turned back to what their controllers submit.
+    INPUT is manifests of pods and workloads, live objects of a cluster in JSON, or decision logs of a server with
+    --decision-log-requests; - is standard input. Live pods are turned back to what their controllers submit.
 
     Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
     input cannot be read.
@@ -270,5 +280,11 @@ def _write(target: Target, found: "Answer") -> None:
                     from rules_engine.difference.output.text_report import print_answer
 
                     print_answer(found, stream)
+            stream.flush()
     except click.FileError as error:
         _fail(error.format_message())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        _fail(f"cannot write the output: {error.strerror}")

@@ -386,14 +386,15 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
     log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}
-    dumps = {"cluster.json": "{}", "must-gather/nodes.json": "{}"}
-    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log, **dumps}))
+    dumps = {"cluster.json": "{}", "a.json": "{}", "must-gather/nodes.json": "{}"}
+    sources = {"a/rules.yaml": rules["rules/ladder.yaml"], "b/rules.yaml": "", "new-rules/rules.yaml": ""}
+    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log, **dumps, **sources}))
     words = shlex.split(line[line.index("gpu-rules ") :])
     given = words[: words.index(">")] if ">" in words else words
     source = given[given.index("<") + 1] if "<" in given else "pod.yaml"
     given = given[: given.index("<")] if "<" in given else given
     assert given[:2] == ["gpu-rules", name]
-    if name in ("serve", "capture", "demo", "doctor"):
+    if name in ("serve", "capture", "demo", "diff", "doctor"):
         server_command.commands[name].make_context(name, given[2:])
         return
     result = cli(*given[1:], stdin=Path(source).read_text())

@@ -11,7 +11,7 @@ from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.processes import end_without_parent, in_processes
-from rules_engine.difference.reading.inputs import Inputs
+from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
 from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.recorded_totals import RecordedTotals
@@ -20,7 +20,9 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.source import Location
 
 MAX_PROCESSES = 64
 """Processes at most: each reads the whole input."""
@@ -52,10 +54,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The end of a run: its answer, None if a problem is an error, and the problems of the input in order."""
+    """The end of a run: its answer, None if a problem is an error, and the problems of the input in order.
+
+    `unreported`: number of further problems. `assumes_default`: the default cluster matters to some decisions.
+    """
 
     answer: Answer | None
     problems: Sequence[Problem]
+    unreported: int
+    assumes_default: bool
     sources: Mapping[str, Sequence[str]]
 
 
@@ -66,6 +73,7 @@ class _Part:
     grouping: Grouping
     recorded: RecordedTotals
     problems: Sequence[Problem]
+    unreported: int
     sources: Mapping[str, Sequence[str]]
 
 
@@ -124,6 +132,8 @@ def run(
     `processes`: by default, one for each core if the input is large; they change nothing in the answer.
     Raises ProcessError.
     """
+    required = [cluster_requirements(side.rule_set) for side in (old, new)]
+    reads_pods = any(found.pods for found in required)
     progress = _Progress(report)
     diagnostics = Diagnostics()
     with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
@@ -136,8 +146,8 @@ def run(
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
-            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count))
-            return _Part(grouping, recorded, diagnostics.problems[found:], inputs.sources)
+            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), reads_pods=reads_pods)
+            return _Part(grouping, recorded, diagnostics.problems[found:], inputs.unreported, inputs.sources)
 
         parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
         grouping = parts[0].grouping
@@ -149,6 +159,10 @@ def run(
             recorded.merge(part.recorded)
         sources = {name: lines for part in parts for name, lines in part.sources.items()}
         diagnostics.problems[found:] = [problem for part in parts for problem in part.problems]
+        pods = sum(totals.pods for totals in grouping.totals.values())
+        if not (pods or inputs.recorded.files or diagnostics.failed):
+            diagnostics.error(Code.NOT_A_POD, "no pod and no workload found", Location(str(paths[0]), 1, 1))
+        problems = in_file_order(diagnostics.problems, inputs.files)
         answer = Answer(
             old=old.name,
             new=new.name,
@@ -160,7 +174,9 @@ def run(
         )
         return Run(
             answer=None if diagnostics.failed else answer,
-            problems=in_file_order(diagnostics.problems, inputs.files),
+            problems=problems[:MAX_PROBLEMS],
+            unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
+            assumes_default=inputs.assumes_default and any(found.nodes for found in required),
             sources=sources,
         )
 
@@ -170,10 +186,11 @@ def _processes(size: int) -> int:
     return 1 if size < SMALL_BYTES else min(len(os.sched_getaffinity(0)), DEFAULT_PROCESSES)
 
 
-def _decided(old: Side, new: Side, inputs: Inputs, namespace: str, share: Share) -> tuple[Grouping, RecordedTotals]:
+def _decided(
+    old: Side, new: Side, inputs: Inputs, namespace: str, share: Share, *, reads_pods: bool
+) -> tuple[Grouping, RecordedTotals]:
     """Return the changes of the pods of a share, and the totals of its recorded admissions."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
-    reads_pods = any(cluster_requirements(side.rule_set).pods for side in (old, new))
     grouping, recorded = Grouping(inputs.column_names), RecordedTotals()
     replay = Replay(
         sides=[RecordedSide.of(option, side.rule_set) for option, side in (("--old", old), ("--new", new))],

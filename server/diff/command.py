@@ -84,8 +84,8 @@ class ChangeKind(KnownValue["Kind"]):
     multiple=True,
     metavar="FILE",
     help="A cluster on which pods are decided: a ClusterInventory, or the output of kubectl get KINDS -A -o json, "
-    "which may be an INPUT as well. Repeatable: each cluster has a column of its own. Default: that of the live pods "
-    f"among INPUT, or else two workers with four GPUs each. KINDS, joined by commas: {', '.join(COLLECTIONS)}.",
+    "which may be an INPUT as well. Repeatable: each has a column of its own. Default: for live pods their own, for "
+    f"others two workers with four GPUs each. KINDS, joined by commas: {', '.join(COLLECTIONS)}.",
 )
 @click.option(
     "--allow",
@@ -250,6 +250,10 @@ def _run(
     except ProcessError as error:
         _fail(str(error))
     Screen(sys.stderr).problems(found.problems, found.sources)
+    if found.unreported:
+        click.echo(f"{found.unreported:,} more {'problem' if found.unreported == 1 else 'problems'}", err=True)
+    if found.answer is not None and found.assumes_default:
+        click.echo(f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)", err=True)
     return found
 
 

@@ -9,10 +9,12 @@ import pytest
 
 from rules_engine.difference import processes
 from rules_engine.difference import run as runs
+from rules_engine.difference.reading import inputs
 from rules_engine.difference.reading.share import RUN
 from rules_engine.difference.run import Run, Side, run
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
+from rules_engine.model.problems import render
 from tests.support.evaluation import GPU, MIG1, asks, check, cluster, compiled, ladder, validation
 from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.recorded import Call, recorded_log, recording
@@ -113,6 +115,46 @@ def test_problems_are_in_the_order_of_the_files_whatever_the_processes(tmp_path:
         "cut.json",
         "a",
     ]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "MAX_PROBLEMS", 3)
+    monkeypatch.setattr(runs, "MAX_PROBLEMS", 3)
+    live_object = POD.replace("name: %s", "name: a, uid: u")
+    deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: x, template: TEMPLATE}}"
+    texts = {
+        "d": f"{live_object}",
+        "c": "{kind: Pod",
+        "b": deployment.replace("TEMPLATE", POD),
+        "a": "{kind: Pod",
+        "e": "{kind: Pod",
+    }
+    found = decided([manifest(tmp_path, name, text) for name, text in texts.items()], processes=count)
+    assert [Path(problem.location.file).stem for problem in found.problems] == ["d", "c", "b"]
+    assert found.unreported == 2
+    shown = [render(problem, found.sources).splitlines() for problem in found.problems]
+    assert all(len(lines) == 3 for lines in shown)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
+    """Nothing was compared: a wrong folder must not look like a change without effect."""
+    path = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "4"})])
+    found = decided([path], processes=count)
+    assert found.answer is None
+    assert list(map(str, found.problems)) == [f"{path}:1:1: error: no pod and no workload found [not-a-pod]"]
+
+
+def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
+    pod = manifest(tmp_path, "ada", POD % "ada")
+    pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])
+    whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node_object("n", {GPU: "4"})])
+    assert decided([pod]).assumes_default
+    assert decided([pods]).assumes_default
+    assert not decided([pod], new=NO_ADA).assumes_default
+    assert not decided([whole]).assumes_default
+    assert not decided([pod], clusters=[whole]).assumes_default
 
 
 def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:

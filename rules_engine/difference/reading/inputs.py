@@ -5,10 +5,10 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rules_engine.difference.reading.live_input import LiveInput, Mutated
 from rules_engine.difference.reading.manifest_input import submitted_by
@@ -25,7 +25,11 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem
 from rules_engine.model.source import Location
+
+MAX_PROBLEMS = 1_000
+"""Problems that are kept; nobody reads more."""
 
 HEAD_BYTES = 4096
 """Bytes in which a text in JSON is recognized."""
@@ -48,6 +52,20 @@ class ClusterColumn:
     file: str = ""
 
 
+@dataclass(slots=True)
+class Excerpt(Sequence[str]):
+    """The lines of a file that have problems: the others are left out, since many large files may have some."""
+
+    length: int
+    kept: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.kept[index]
+
+
 class Inputs:
     """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
 
@@ -67,6 +85,7 @@ class Inputs:
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
+        self.unreported = 0
         self.sources: dict[str, Sequence[str]] = {}
         self.recorded = RecordedInput()
         self._paths = tuple(dict.fromkeys(paths))
@@ -112,6 +131,12 @@ class Inputs:
     def recorded_column(self) -> str:
         """The name of the column of recorded admissions: "" if there is no other one."""
         return self.column_names[-1]
+
+    @property
+    def assumes_default(self) -> bool:
+        """True if some pods are decided on the default cluster."""
+        live = any(found.files and found.usage.cluster is None for found in self._live.values())
+        return not self.columns and (live or bool(self._manifests))
 
     @property
     def file_bytes(self) -> int:
@@ -181,17 +206,32 @@ class Inputs:
         file.rewind()
         for part in stream_pods(path, MAX_LIST_BYTES, file):
             problems = [problem for problem in part.problems if named or problem.code is not Code.NOT_A_POD]
-            self._diagnostics.problems += problems
-            if problems:
-                self.sources |= part.sources
+            self._keep(problems, part.sources)
             for manifest in part.pods:
                 if text(mapping(mapping(manifest_json(manifest.root)).get("metadata")), "uid"):
+                    own = Diagnostics()
                     message = "live objects are read in JSON only: write them with -o json"
-                    self._diagnostics.error(Code.NOT_A_POD, message, manifest.location)
+                    own.error(Code.NOT_A_POD, message, manifest.location)
+                    self._keep(own.problems, part.sources)
                     return
                 share.next_object()
                 for column in self.columns or [ClusterColumn(cluster=self._default)]:
-                    yield submitted_by(manifest, namespace, column.name, self._diagnostics), column.cluster
+                    own = Diagnostics()
+                    yield submitted_by(manifest, namespace, column.name, own), column.cluster
+                    self._keep(own.problems, part.sources)
+
+    def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
+        """Keep problems of a file with their lines, up to MAX_PROBLEMS."""
+        kept = problems[: max(0, MAX_PROBLEMS - len(self._diagnostics.problems))]
+        self._diagnostics.problems += kept
+        self.unreported += len(problems) - len(kept)
+        for problem in kept:
+            name, number = problem.location.file, problem.location.line
+            lines = sources.get(name, ())
+            if number <= len(lines):
+                excerpt = self.sources.setdefault(name, Excerpt(len(lines)))
+                if isinstance(excerpt, Excerpt):
+                    excerpt.kept[number - 1] = lines[number - 1]
 
     def _columns_of(self, real: str, found: LiveInput) -> Sequence[ClusterColumn]:
         if real:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -271,7 +272,8 @@ def _write(target: Target, found: "Answer") -> None:
                 case "json":
                     from rules_engine.difference.output.json_document import json_document
 
-                    click.echo(json_text(json_document(found), stream), file=stream)
+                    for text in json_document(found, partial(json_text, stream=stream, indent=None)):
+                        stream.write(text)
                 case "markdown":
                     from rules_engine.difference.output.markdown import markdown
 

@@ -35,7 +35,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "diff.js
 
 
 def document(found: Answer) -> Any:
-    return json.loads(json.dumps(json_document(found)))
+    return json.loads("".join(json_document(found, json.dumps)))
 
 
 def change(*pods: Pods) -> Any:
@@ -206,7 +206,7 @@ def test_a_large_change_of_many_workloads_is_written_once() -> None:
     large = replace(kept(), annotations=annotations)
     pods = [(submitted(f"w-{n}"), kept(), large) for n in range(1_000)]
 
-    assert len(json.dumps(json_document(answer(pods)))) < 300_000
+    assert sum(map(len, json_document(answer(pods), json.dumps))) < 300_000
 
 
 def test_texts_are_whole() -> None:

@@ -1,10 +1,11 @@
 """Answers as JSON; schemas/output/diff.json describes them.
 
 Each change has its workloads, rather than each workload its change: a change with thousands of containers, of
-thousands of workloads, is written once.
+thousands of workloads, is written once. The text is written in parts, a change in one line: all of them together are
+never one value in memory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rules_engine.difference.answer import Answer
@@ -14,11 +15,14 @@ from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome, Workload
 from rules_engine.model.quantity import NANOS, Quantity
 
+Dump = Callable[[Any], str]
+"""A function that returns JSON in one line."""
 
-def json_document(answer: Answer) -> dict[str, Any]:
-    """Return the document of `diff --output json`."""
+
+def json_document(answer: Answer, dump: Dump) -> Iterator[str]:
+    """Yield the parts of the document of `diff --output json`."""
     grouping = answer.grouping
-    return {
+    members = {
         "old": answer.old,
         "new": answer.new,
         "sameRules": answer.same_rules,
@@ -28,8 +32,15 @@ def json_document(answer: Answer) -> dict[str, Any]:
         "clusters": [_totals(name, totals, answer.allowed) for name, totals in grouping.totals.items()],
         "recorded": None if answer.recorded is None else _recorded(answer.recorded),
         "omittedPods": grouping.omitted,
-        "changes": [_change(lines) for lines in _equal_changes(grouping.lines)],
     }
+    yield "{\n"
+    for name, value in members.items():
+        yield f"{dump(name)}: {dump(value)},\n"
+    yield '"changes": ['
+    for index, lines in enumerate(_equal_changes(grouping.lines)):
+        yield ",\n" if index else "\n"
+        yield dump(_change(lines))
+    yield "\n]\n}\n"
 
 
 def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:

@@ -63,7 +63,7 @@ Rung  8 pods of 2 workloads
     given for nvidia.com/mig-2g.20gb: nvidia.com/mig-3g.40gb → nvidia.com/gpu
     main nvidia.com/mig-3g.40gb: 1 → none
     main nvidia.com/gpu: none → 1
-    annotation gpu-webhook.k8s.io/fallback: 2g.20gb->3g.40gb → 2g.20gb->gpu
+    annotation gpu-webhook.k8s.io/fallback: "2g.20gb->3g.40gb" → "2g.20gb->gpu"
     FallbackLadder/mig-80gb: rules/mig.yaml:12 → rules/mig.yaml:13
 
 Resources, Warnings  3 pods of 1 workload
@@ -253,8 +253,8 @@ def test_annotations_may_be_removed() -> None:
 
     assert differences(before, after) == [
         "annotation a: removed → not written",
-        "annotation b: x → y",
-        "annotation c: not written →",
+        'annotation b: "x" → "y"',
+        'annotation c: not written → ""',
     ]
 
 
@@ -310,7 +310,7 @@ def test_long_texts_and_changes_are_cut() -> None:
 
     shown = text(answer([(submitted("a"), kept(), kept(annotations=annotations))]))
 
-    assert f"    annotation key-000: not written → {'x' * MAX_TEXT}…\n" in shown
+    assert f'    annotation key-000: not written → "{"x" * (MAX_TEXT - 1)}…\n' in shown
     assert f"  and {500 - MAX_PARTS} more differences (--output json has all)\n" in shown
 
 

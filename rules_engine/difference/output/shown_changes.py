@@ -153,7 +153,7 @@ def _amount(amount: Amount | None) -> str:
 
 
 def _annotations(outcome: Outcome) -> Mapping[str, str]:
-    return {key: "removed" if text is None else text for key, text in outcome.annotations}
+    return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations}
 
 
 def _locations(outcome: Outcome) -> Mapping[RuleId, Deciding]:

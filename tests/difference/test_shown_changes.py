@@ -1,0 +1,107 @@
+"""Changes as people see them: a difference for each kind of change, and every pod."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.difference.comparison import compare, rules_of
+from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.output.shown_changes import Difference, shown_changes
+from rules_engine.difference.values import Amount, Deciding, Fall, Kind, Outcome
+from rules_engine.model.decision import Action
+from rules_engine.model.quantity import Format, Quantity
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+from tests.support.differences import submitted
+from tests.support.laws import law
+
+RULES = tuple(RuleId(f"Validation/{name}") for name in "abc")
+TEXTS = st.sampled_from(("", "x", "removed"))
+QUANTITIES = st.none() | st.builds(Quantity.of, st.integers(0, 2), st.sampled_from(list(Format)))
+
+TITLES: Mapping[Kind, str] = {
+    Kind.DENIED: "admission",
+    Kind.ADMITTED: "admission",
+    Kind.UNKNOWN: "admission",
+    Kind.RUNG: "given for ",
+    Kind.RESOURCES: "",
+    Kind.ANNOTATIONS: "annotation ",
+    Kind.WARNINGS: "warnings",
+    Kind.MESSAGE: "message",
+    Kind.RULE: "Validation/",
+}
+
+
+@st.composite
+def decidings(draw: st.DrawFn, rule: RuleId) -> Deciding:
+    moves = draw(st.lists(st.permutations("pqr"), max_size=2))
+    return Deciding(
+        rule=rule,
+        location=Location("rules.yaml", draw(st.integers(1, 3)), 1),
+        action=draw(st.sampled_from(Action)),
+        falls=tuple(Fall(rule=rule, requested=move[0], given=move[1]) for move in moves),
+        annotations=tuple(draw(st.dictionaries(st.sampled_from("kl"), TEXTS)).items()),
+        warnings=tuple(draw(st.lists(TEXTS, max_size=1))),
+    )
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> Outcome:
+    rules = draw(st.sets(st.sampled_from(RULES)))
+    found: dict[str, Any] = {
+        "warnings": tuple(draw(st.lists(st.sampled_from("vw"), unique=True))),
+        "deciding": tuple(draw(decidings(rule)) for rule in sorted(rules)),
+    }
+    match draw(st.sampled_from(["unknown", "denied", "allowed", "allowed"])):
+        case "unknown":
+            return Outcome(unknown=draw(st.sampled_from(("why", "because"))))
+        case "denied":
+            return Outcome(allowed=False, message=draw(TEXTS), **found)
+    names = st.tuples(st.sampled_from("mn"), st.sampled_from("pqr"))
+    amounts = [
+        Amount(container=container, resource=resource, request=draw(QUANTITIES), limit=draw(QUANTITIES))
+        for container, resource in sorted(draw(st.sets(names)))
+    ]
+    annotations = draw(st.dictionaries(st.sampled_from("kl"), st.none() | TEXTS))
+    return Outcome(resources=tuple(amounts), annotations=tuple(sorted(annotations.items())), **found)
+
+
+@law
+@given(outcomes(), outcomes())
+def test_each_kind_and_rule_has_a_difference(before: Outcome, after: Outcome) -> None:
+    grouping = Grouping()
+    grouping.add(submitted("a"), before, after)
+    change = compare(before, after)
+    if change is None:
+        assert shown_changes(grouping.lines) == []
+        return
+    (shown,) = shown_changes(grouping.lines)
+
+    assert frozenset(shown.kinds) == change.kinds
+    for kind in shown.kinds:
+        assert [each for each in shown.differences if each.title.startswith(TITLES[kind])]
+    assert [each.title for each in shown.differences if each.title.startswith("Validation/")] == list(rules_of(change))
+    for each in shown.differences:
+        assert each.before != each.after or kept_place(each) or (each.before == "in another order") or before.unknown
+
+
+def kept_place(difference: Difference) -> bool:
+    """Return True for a rule with another effect at the same place."""
+    return difference.title.startswith("Validation/") and difference.before.startswith("rules.yaml:")
+
+
+@law
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), outcomes(), outcomes()), max_size=8))
+def test_no_pod_is_lost(pods: list[tuple[str, int, Outcome, Outcome]]) -> None:
+    grouping = Grouping()
+    for name, count, before, after in pods:
+        grouping.add(submitted(name, count=count), before, after)
+
+    shown = shown_changes(grouping.lines)
+
+    assert sum(each.pods for each in shown) == grouping.totals[""].changed
+    for kind, count in grouping.totals[""].kinds.items():
+        assert sum(each.pods for each in shown if kind in each.kinds) == count
+    assert len({(each.kinds, each.differences) for each in shown}) == len(shown)

@@ -47,9 +47,9 @@ def test_a_page_has_what_the_text_has() -> None:
         "Difference of rules git:main:rules → rules 14 of 319 pods changed, 4 not known GPUs of admitted pods: +8",
         "the rules in force are old both sides have the same rules 1 live pod decided as it is now: ",
         "3 changed pods counted in the totals only",
-        "Kinds of change kind pods Denied 1 Admitted 1 Rung 8 Resources 3",
-        "Namespaces namespace pods ml 16 lab 2 Rules rule pods FallbackLadder/mig-80gb 8",
-        "Not known reason pods Validation/owner reads request.userInfo 4",
+        "Changed pods by kind of change kind pods Denied 1 Admitted 1 Rung 8 Resources 3",
+        "Changed pods by namespace namespace pods ml 16 lab 2 Changed pods by rule rule pods FallbackLadder/mig-80gb 8",
+        "Pods whose outcome is not known reason pods Validation/owner reads request.userInfo 4",
         "GPUs of admitted pods resource requested nvidia.com/gpu 320 → 328 (+8) nvidia.com/mig-3g.40gb 8 → 0 (−8)",
         "Recorded admissions 1,000 recorded admissions in 1,010 lines: 980 decided again 7 calls",
         "Changes Denied 1 pod of 1 workload admission allowed → denied (Validation/limit: at most 8 GPUs) Validation",
@@ -83,7 +83,7 @@ def test_each_cluster_has_a_column() -> None:
     both = [(submitted("a", cluster=name), kept(), denied()) for name in ("East", "West")]
     text = page(answer(both, clusters=("East", "West", "idle"))).text
 
-    assert "Kinds of change kind East West idle Denied 1 1 " in text
+    assert "Changed pods by kind of change kind East West idle Denied 1 1 " in text
     assert "workload East West idle ml/Job/a 1 1" in text
 
 

@@ -92,7 +92,7 @@ def test_an_answer_with_every_kind_of_change() -> None:
 
     assert text.startswith(WHOLE_START)
     assert WHOLE_MORE in text
-    assert "\n<details>\n<summary>Totals</summary>\n\n**Kinds of change**\n\n| kind | pods |\n" in text
+    assert "\n<details>\n<summary>Totals</summary>\n\n**Changed pods by kind of change**\n\n| kind | pods |\n" in text
     assert text.endswith(WHOLE_END)
 
 
@@ -153,7 +153,7 @@ def test_a_comment_is_bounded(different: bool) -> None:
     assert more is not None
     assert int(more[1].replace(",", "")) + text.count("`ml/Job/job-") == 4_000
     assert text.endswith("</details>\n")
-    assert "**Kinds of change**" in page(found).text or "Kinds of change" in page(found).text
+    assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(found).text
 
 
 def test_long_changes_texts_and_totals_are_cut() -> None:

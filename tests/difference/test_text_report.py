@@ -84,7 +84,7 @@ Unknown  4 pods of 1 workload
   ml/Job/owner     4
     admission: not known (Validation/owner reads request.userInfo)
 
-Kinds of change
+Changed pods by kind of change
   KIND               PODS
   Denied                1
   Admitted              1
@@ -94,18 +94,18 @@ Kinds of change
   Message (allowed)     1
   Unknown               4
 
-Namespaces
+Changed pods by namespace
   NAMESPACE  PODS
   ml           16
   lab           2
 
-Rules
+Changed pods by rule
   RULE                      PODS
   FallbackLadder/mig-80gb      8
   ResourceInjection/memory     3
   Validation/limit             3
 
-Not known
+Pods whose outcome is not known
   REASON                                   PODS
   Validation/owner reads request.userInfo     4
 
@@ -121,7 +121,7 @@ Recorded admissions
   5 recorded under other rules than the old ones
   9 not replayable: its view was not found
   4 not replayable: no view
-  10 not of a decision log: no JSON
+  10 lines left out: no JSON
 
 Result
   14 of 319 pods changed, 4 not known, 1 of them allowed
@@ -152,7 +152,7 @@ def test_an_answer_without_changes(pods: list[Pods], sentence: str) -> None:
     assert f"\nResult\n  {sentence}" in shown
     assert "  both sides have the same rules\n" in shown
     assert "WORKLOAD" not in shown
-    assert "Kinds of change" not in shown
+    assert "Changed pods by kind of change" not in shown
     assert "Recorded admissions" not in shown
 
 
@@ -168,15 +168,15 @@ Denied  3 pods of 2 workloads
     admission: allowed → denied (Validation/limit: at most 8 GPUs)
     Validation/limit: no effect → rules/limit.yaml:14
 
-Kinds of change
+Changed pods by kind of change
   KIND    east  cluster  idle
   Denied     1        2
 
-Namespaces
+Changed pods by namespace
   NAMESPACE  east  cluster  idle
   ml            1        2
 
-Rules
+Changed pods by rule
   RULE              east  cluster  idle
   Validation/limit     1        2
 
@@ -300,8 +300,8 @@ def test_long_sections_are_cut() -> None:
     shown = text(answer(pods, recorded=many))
 
     assert shown.count("Job/w-") == MAX_ROWS
-    assert "  and 3 more changed workloads (--output json has all)\n\nKinds of change" in shown
-    assert "  and 3 more rows (--output json has all)\n\nRules" in shown
+    assert "  and 3 more changed workloads (--output json has all)\n\nChanged pods by kind of change" in shown
+    assert "  and 3 more rows (--output json has all)\n\nChanged pods by rule" in shown
     assert "  and 9 more reasons (--output json has all)\n\nResult" in shown
 
 

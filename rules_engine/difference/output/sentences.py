@@ -17,7 +17,6 @@ MAX_GPUS = 10
 UNNAMED = "cluster"
 """The head of the column of the cluster without a name, if there are others."""
 
-
 PODS = "pods"
 """The head of a column of numbers of pods."""
 
@@ -120,10 +119,10 @@ def tables(answer: Answer) -> Sequence[Table]:
     gpus = sorted({name for each in totals for name in each.gpus})
     amounts = [(name, *(_gpus(each, name) for each in totals)) for name in gpus]
     found = [
-        Table("Kinds of change", "kind", PODS, [*_kind_rows(answer, totals)]),
-        Table("Namespaces", "namespace", PODS, _counted([each.namespaces for each in totals])),
-        Table("Rules", "rule", PODS, _counted([each.rules for each in totals])),
-        Table("Not known", "reason", PODS, _counted([each.unknown for each in totals])),
+        Table("Changed pods by kind of change", "kind", PODS, [*_kind_rows(answer, totals)]),
+        Table("Changed pods by namespace", "namespace", PODS, _counted([each.namespaces for each in totals])),
+        Table("Changed pods by rule", "rule", PODS, _counted([each.rules for each in totals])),
+        Table("Pods whose outcome is not known", "reason", PODS, _counted([each.unknown for each in totals])),
         Table("GPUs of admitted pods", "resource", "requested", amounts),
     ]
     return [table for table in found if table.rows]
@@ -142,8 +141,7 @@ def _counted(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
     total: Counter[str] = Counter()
     for counter in counters:
         total.update(counter)
-    names = sorted(total, key=lambda name: (-total[name], name))
-    return [(name, *(_number(counter[name]) for counter in counters)) for name in names]
+    return [(name, *(_number(counter[name]) for counter in counters)) for name, _ in _largest(total)]
 
 
 def _number(count: int) -> str:
@@ -167,10 +165,10 @@ def recorded(totals: RecordedTotals) -> Sequence[str]:
         found.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
     if totals.other_rules:
         found.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
-    found += _reasons("not replayable", totals.not_replayable)
-    return [*found, *_reasons("not of a decision log", totals.unreadable)]
+    found += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
+    return [*found, *(f"{counted(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable))]
 
 
-def _reasons(title: str, of: Counter[str]) -> Iterator[str]:
-    for reason, count in sorted(of.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{count:,} {title}: {reason}"
+def _largest(of: Counter[str]) -> Sequence[tuple[str, int]]:
+    """Return counts with their names, the largest first."""
+    return sorted(of.items(), key=lambda item: (-item[1], item[0]))

@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator, Set
 
+from msgspec.structs import replace
+
 from rules_engine.difference.values import Amount, Change, Kind, Outcome
 from rules_engine.model.rules import RuleId
 
 
 def compare(before: Outcome, after: Outcome) -> Change | None:
     """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
+    if before.unknown or after.unknown:
+        if before.known is not None and before.known == after.known:
+            return None
+        unknown = frozenset({Kind.UNKNOWN})
+        return Change(kinds=unknown, before=replace(before, known=None), after=replace(after, known=None))
     kinds = frozenset(_kinds(before, after))
     return Change(kinds=kinds, before=before, after=after) if kinds else None
 
@@ -19,9 +26,6 @@ def rules_of(change: Change) -> tuple[RuleId, ...]:
 
 
 def _kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
-    if before.unknown or after.unknown:
-        yield Kind.UNKNOWN
-        return
     if before.allowed != after.allowed:
         yield Kind.ADMITTED if after.allowed else Kind.DENIED
         return

@@ -3,6 +3,7 @@
 All but Submitted are hashable, so that equal ones are found and stored once.
 """
 
+from collections.abc import Hashable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -86,6 +87,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     `message` is that of a denial. `resources`: the containers' requests and limits after the mutation, in order; a
     denied pod has none. `annotations`: the keys that rules write, with their values; None: they remove it.
     `gpus`: effective requests of GPU resources, in nanos. `unknown`: the reason why all else is not known, or "".
+    `known`: of an unknown outcome, all that it follows from but the user: outcomes with equal ones are equal. Changes
+    are without it.
     """
 
     allowed: bool = True
@@ -96,6 +99,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     gpus: tuple[tuple[str, int], ...] = ()
     deciding: tuple[Deciding, ...] = ()
     unknown: str = ""
+    known: Hashable = None
 
     @property
     def falls(self) -> tuple[Fall, ...]:

@@ -16,6 +16,9 @@ from rules_engine.model.rules import SKIP_ANNOTATION, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
 
+UNMATCHED = frozenset({"operation", "namespace", "object-selector", "resources", "namespace-selector", "opt-out"})
+"""Reasons of rules that do not apply, decided before any of their expressions is evaluated."""
+
 MAX_RESOURCE_NAME = MAX_SUBDOMAIN + len("/") + MAX_LABEL
 """Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): no longer one matches."""
 

@@ -1,5 +1,6 @@
 """Difference of two rule sets: outcomes, kinds of change, lines and totals."""
 
+import dataclasses
 import pickle
 import tracemalloc
 from typing import Any
@@ -15,7 +16,7 @@ from rules_engine.difference.grouping import OTHERS, Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.kinds.ladder.value import Counts, Rung, WhenExhausted
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
@@ -26,6 +27,7 @@ from rules_engine.model.rules import Match, Mode, Rule, RuleId
 from rules_engine.model.source import Location
 from tests.support.evaluation import (
     GPU,
+    HERE,
     MIG1,
     MIG2,
     asks,
@@ -44,6 +46,7 @@ from tests.support.naive_difference import counted, look
 FALLBACK = "gpu-webhook.k8s.io/fallback"
 READS_USER = "request.userInfo.username != 'root'"
 IS_ROOT = "request.userInfo.username == 'root'"
+FAILS_FOR_ROOT = "{'ada': true}[request.userInfo.username]"
 EXPRESSIONS = (
     "object.spec.containers.size() < 2",
     "object.metadata.name != 'b'",
@@ -160,7 +163,7 @@ def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
 )
 def test_an_outcome_by_a_rule_that_reads_the_user_is_unknown(rule: Rule) -> None:
     found = outcome(asks({MIG2: 1}), rule)
-    assert found == Outcome(unknown=f"{rule.id} reads request.userInfo")
+    assert replace(found, known=None) == Outcome(unknown=f"{rule.id} reads request.userInfo")
     known = outcome(asks({MIG2: 1}), rule, user_unknown=False)
     assert known.unknown == ""
 
@@ -176,6 +179,9 @@ def test_all_rules_that_read_the_user_are_named() -> None:
         validation(READS_USER, mode=Mode.AUDIT),
         validation(READS_USER, match=Match(namespaces=("other",))),
         validation(READS_USER, match=Match(resources=(MIG1,))),
+        validation(
+            READS_USER, match_conditions={"first": READS_USER, "other": "variables.no"}, variables={"no": "false"}
+        ),
         validation("request.namespace == 'ml'"),
         validation(check("false", "no", message_expression="'not for ' + request.userInfo.username")),
     ],
@@ -270,11 +276,61 @@ def test_locations_of_rules_are_not_compared() -> None:
 
 def test_an_unknown_outcome_is_a_change_of_its_own() -> None:
     unknown = outcome(asks({GPU: 1}), validation(READS_USER))
-    for before, after in ((unknown, Outcome()), (Outcome(allowed=False), unknown), (unknown, unknown)):
+    other = outcome(asks({GPU: 1}), validation(IS_ROOT))
+    for before, after in ((unknown, Outcome()), (Outcome(allowed=False), unknown), (unknown, other)):
         change = compare(before, after)
         assert change is not None
         assert change.kinds == {Kind.UNKNOWN}
         assert rules_of(change) == ()
+        assert change.before.known is change.after.known is None
+
+
+def scaled(weight: int) -> Rule:
+    """Return a ladder that gives `weight` of the smaller devices for one of the larger."""
+    rungs = Rung(resource=MIG2, location=HERE, weight=weight), Rung(resource=MIG1, location=HERE)
+    return ladder(*rungs, counts=Counts.SCALE, annotation="")
+
+
+WARN = frozenset({ValidationAction.WARN})
+BY_USER = validation(READS_USER, name="user", params={"a": [1, {"b": 2.5}]})
+MOVES_BY_USER = ladder(MIG2, MIG1, match_conditions={"user": READS_USER}, name="user")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ([BY_USER], [BY_USER], True),
+        ([BY_USER], [dataclasses.replace(BY_USER, location=Location("new.yaml", 2, 2))], True),
+        ([BY_USER], [BY_USER, validation(check("true", "no"), name="other")], True),
+        ([BY_USER], [BY_USER, ladder(GPU, MIG1, name="other")], True),
+        ([BY_USER], [dataclasses.replace(BY_USER, params={"a": [1, {"b": 2}]})], False),
+        ([BY_USER], [dataclasses.replace(BY_USER, priority=1)], False),
+        ([BY_USER], [BY_USER, validation(check("false", "no"), name="other", validation_actions=WARN)], False),
+        ([BY_USER], [BY_USER, ladder(MIG2, MIG1, annotation="")], False),
+        ([BY_USER], [BY_USER, injection({"cpu": 1}, gpu_resource=MIG2, gpu_type=None)], False),
+        ([BY_USER], [], False),
+        ([BY_USER, scaled(2)], [BY_USER, scaled(3)], False),
+        ([MOVES_BY_USER], [MOVES_BY_USER], True),
+        ([MOVES_BY_USER], [MOVES_BY_USER, validation("true")], False),
+    ],
+)
+def test_a_user_decides_alike_under_equal_rules_on_equal_pods(old: list[Rule], new: list[Rule], kept: bool) -> None:
+    view = cluster({MIG1: 3})
+    before, after = outcome(asks({MIG2: 1}), *old, on=view), outcome(asks({MIG2: 1}), *new, on=view)
+    assert before.unknown
+    assert (compare(before, after) is None) is kept
+
+
+@law
+@given(st.data())
+def test_what_changes_for_no_user_changes_for_none(data: st.DataObject) -> None:
+    pool, made, view = data.draw(some_rules(user=True)), data.draw(pods()), data.draw(clusters())
+    chosen = st.lists(st.sampled_from(pool), unique_by=lambda rule: rule.id)
+    old, new = (Outcomes(compiled(*data.draw(chosen))) for _ in range(2))
+    if compare(old.of(submitted(made), view), new.of(submitted(made), view)) is None:
+        for user in ("ada", "root"):
+            one = submitted(made, user=user, user_unknown=False)
+            assert compare(old.of(one, view), new.of(one, view)) is None
 
 
 # Lines and totals
@@ -435,9 +491,9 @@ def test_equal_amounts_in_other_formats_are_lines_of_their_own() -> None:
 
 
 @st.composite
-def rule_sets(draw: st.DrawFn, *, user: bool = False) -> RuleSet:
-    """Generate a rule set of all kinds; with `user`, half of the expressions read the user."""
-    expressions = st.sampled_from([READS_USER, IS_ROOT, "true", "false"] if user else EXPRESSIONS)
+def some_rules(draw: st.DrawFn, *, user: bool = False) -> list[Rule]:
+    """Generate rules of all kinds; with `user`, most expressions read the user, and some fail for one of them."""
+    expressions = st.sampled_from([READS_USER, IS_ROOT, FAILS_FOR_ROOT, "true", "false"] if user else EXPRESSIONS)
     conditions = st.dictionaries(st.sampled_from("xy"), expressions, max_size=1)
     made: list[Rule] = [*draw(ladder_sets())]
     for index in range(draw(st.integers(0, 2))):
@@ -454,7 +510,11 @@ def rule_sets(draw: st.DrawFn, *, user: bool = False) -> RuleSet:
                 match_conditions=draw(conditions),
             )
         )
-    return compiled(*made)
+    return made
+
+
+def rule_sets(*, user: bool = False) -> st.SearchStrategy[RuleSet]:
+    return some_rules(user=user).map(lambda made: compiled(*made))
 
 
 @law
@@ -487,6 +547,6 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
 @law
 @given(st.data())
 def test_equal_rules_change_nothing(data: st.DataObject) -> None:
-    rule_set, made, view = data.draw(rule_sets()), data.draw(pods()), data.draw(clusters())
+    rule_set, made, view = data.draw(rule_sets(user=data.draw(st.booleans()))), data.draw(pods()), data.draw(clusters())
     one = submitted(made)
     assert compare(Outcomes(rule_set).of(one, view), Outcomes(rule_set).of(one, view)) is None

@@ -22,7 +22,19 @@ def compare(before: Outcome, after: Outcome) -> Change | None:
 def rules_of(change: Change) -> tuple[RuleId, ...]:
     """Return the rules with different effects before and after; none of an outcome that is not known."""
     before, after = _effects(change.before), _effects(change.after)
-    return tuple(sorted(rule for rule in {*before, *after} if before.get(rule) != after.get(rule)))
+    rules = {rule for rule in {*before, *after} if before.get(rule) != after.get(rule)}
+    return tuple(sorted({*rules, *_counting(change, rules)}))
+
+
+def _counting(change: Change, others: Set[RuleId]) -> Iterator[RuleId]:
+    """Yield the rules that move to another number of devices, if no other rule explains it: effects have no numbers."""
+    if not change.after.allowed:
+        return
+    amounts = {amount.resource for amount in {*change.before.resources} ^ {*change.after.resources}}
+    for deciding in (*change.before.deciding, *change.after.deciding):
+        if deciding.rule in others:
+            amounts -= {fall.given for fall in deciding.falls} | {resource for _, resource, _ in deciding.amounts}
+    yield from (fall.rule for fall in change.before.falls if fall.given in amounts)
 
 
 def _kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:

@@ -219,6 +219,18 @@ def test_another_rung_explains_its_resources_and_its_annotation() -> None:
     assert rules_of(change) == ("FallbackLadder/ladder",)
 
 
+def test_another_number_of_devices_is_by_the_rule_that_moves_to_them() -> None:
+    change = changed(asks({MIG2: 1}), [scaled(2)], [scaled(3)], cluster({MIG1: 9}))
+    assert change.kinds == {Kind.RESOURCES}
+    assert rules_of(change) == ("FallbackLadder/ladder",)
+    both, other = asks({MIG2: 1, GPU: 1}), ladder(GPU, MIG1, name="other", annotation="")
+    change = changed(both, [scaled(2)], [scaled(2), other], cluster({MIG1: 9}))
+    assert change.kinds == {Kind.RUNG}
+    assert rules_of(change) == ("FallbackLadder/other",)
+    denies = validation(check("false", "never"))
+    assert rules_of(changed(asks({MIG2: 1}), [scaled(2)], [scaled(2), denies], cluster({MIG1: 9}))) == (denies.id,)
+
+
 def test_amounts_that_no_rung_explains_are_another_kind() -> None:
     old, new = injection({"cpu": 2}, gpu_type=None), injection({"cpu": 3}, gpu_type=None, annotations={"a": "b"})
     assert changed(asks({GPU: 1}), [old], [new]).kinds == {Kind.RESOURCES, Kind.ANNOTATIONS}

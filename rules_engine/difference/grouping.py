@@ -35,8 +35,8 @@ class Totals(Struct, kw_only=True):
 
     `as_it_is`: those without a template. `by_kinds`: changed pods by the set of their kinds of change, which shows
     whether `--allow` covers them. `namespaces` and `rules` count changed pods; a pod counts for each rule whose effect
-    differs. `unknown`: by reason. `gpus`: effective requests of the admitted pods before and after, in nanos, by
-    resource; without the pods whose outcome is not known, and without updates of pods.
+    differs. `unknown`: changed pods by reason. `gpus`: effective requests of the admitted pods before and after, in
+    nanos, by resource; without pods whose outcome is not known, and requests that create none: updates and dry runs.
     """
 
     pods: int = 0
@@ -93,10 +93,12 @@ class Totals(Struct, kw_only=True):
         count = submitted.count
         self.pods += count
         self.as_it_is += count if submitted.as_it_is else 0
+        request = submitted.request
         reason = before.unknown or after.unknown
         if reason:
-            _count(self.unknown, reason, count)
-        elif submitted.request.operation == Operation.CREATE.value:
+            if change is not None:
+                _count(self.unknown, reason, count)
+        elif request.operation == Operation.CREATE.value and not request.dry_run:
             for total, outcome in ((self.gpus_before, before), (self.gpus_after, after)):
                 for resource, nanos in outcome.gpus:
                     _count(total, resource, nanos * count)

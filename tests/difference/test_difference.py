@@ -367,8 +367,13 @@ def test_gpus_are_those_of_the_pods_that_are_admitted() -> None:
     found.add(submitted(asks({})), whole, DENIED)
     found.add(submitted(asks({})), whole, Outcome(unknown="it is not known"))
     update = pod_request(asks({}), namespace="ml", operation="UPDATE")
-    found.add(replace(submitted(asks({})), request=update), whole, whole)
+    dry_run = pod_request(asks({}), namespace="ml", dry_run=True)
+    for request in (update, dry_run):
+        found.add(replace(submitted(asks({})), request=request), whole, whole)
     assert found.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
+    assert found.totals[""].unknown == {"it is not known": 1}
+    unchanged = Outcome(unknown="it is not known", known="all else")
+    found.add(submitted(asks({})), unchanged, unchanged)
     assert found.totals[""].unknown == {"it is not known": 1}
 
 

@@ -55,7 +55,7 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Kind]:
         yield Kind.RESOURCES
     if any(key not in explained for key, _ in {*before.annotations} ^ {*after.annotations}):
         yield Kind.ANNOTATIONS
-    if before.warnings != after.warnings:
+    if {*before.warnings} != {*after.warnings}:  # the order of rules is that of warnings
         yield Kind.WARNINGS
     if before.message != after.message:
         yield Kind.MESSAGE

@@ -23,7 +23,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.rules import Match, Mode, Rule, RuleId
+from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule, RuleId
 from rules_engine.model.source import Location
 from tests.support.evaluation import (
     GPU,
@@ -47,7 +47,9 @@ FALLBACK = "gpu-webhook.k8s.io/fallback"
 READS_USER = "request.userInfo.username != 'root'"
 IS_ROOT = "request.userInfo.username == 'root'"
 FAILS_FOR_ROOT = "{'ada': true}[request.userInfo.username]"
+WARN = frozenset({ValidationAction.WARN})
 EXPRESSIONS = (
+    "object.spec.nodeName == 'absent'",
     "object.spec.containers.size() < 2",
     "object.metadata.name != 'b'",
     "!has(object.spec.initContainers)",
@@ -55,6 +57,7 @@ EXPRESSIONS = (
     "cluster.allocatable('nvidia.com/gpu') > 1",
     "request.namespace == 'ml'",
 )
+ANNOTATIONS: tuple[dict[str, str], ...] = ({}, {"a/b": "c"}, {"a/b": "d"}, {"e": "f"}, {SKIP_ANNOTATION: "true"})
 
 
 def submitted(made: Json, *, name: str = "job", namespace: str = "ml", user: str = "ada", **fields: Any) -> Submitted:
@@ -239,11 +242,18 @@ def test_amounts_that_no_rung_explains_are_another_kind() -> None:
 
 
 def test_warnings_and_messages_are_kinds_of_their_own() -> None:
-    warn = frozenset({ValidationAction.WARN})
-    old, new = (validation(check("false", text), validation_actions=warn) for text in ("a", "b"))
+    old, new = (validation(check("false", text), validation_actions=WARN) for text in ("a", "b"))
     assert changed(asks({}), [old], [new]).kinds == {Kind.WARNINGS}
     old, new = (validation(check("false", text)) for text in ("a", "b"))
     assert changed(asks({}), [old], [new]).kinds == {Kind.MESSAGE}
+
+
+def test_warnings_in_another_order_are_no_change() -> None:
+    one, other = (validation(check("false", text), name=text, validation_actions=WARN) for text in ("a", "b"))
+    before = outcome(asks({}), one, other)
+    after = outcome(asks({}), one, dataclasses.replace(other, priority=1))
+    assert before.warnings != after.warnings
+    assert compare(before, after) is None
 
 
 def test_an_equal_outcome_by_another_rule_is_a_change_of_rule() -> None:
@@ -303,7 +313,6 @@ def scaled(weight: int) -> Rule:
     return ladder(*rungs, counts=Counts.SCALE, annotation="")
 
 
-WARN = frozenset({ValidationAction.WARN})
 BY_USER = validation(READS_USER, name="user", params={"a": [1, {"b": 2.5}]})
 MOVES_BY_USER = ladder(MIG2, MIG1, match_conditions={"user": READS_USER}, name="user")
 
@@ -512,9 +521,19 @@ def some_rules(draw: st.DrawFn, *, user: bool = False) -> list[Rule]:
     """Generate rules of all kinds; with `user`, most expressions read the user, and some fail for one of them."""
     expressions = st.sampled_from([READS_USER, IS_ROOT, FAILS_FOR_ROOT, "true", "false"] if user else EXPRESSIONS)
     conditions = st.dictionaries(st.sampled_from("xy"), expressions, max_size=1)
+    common = st.fixed_dictionaries(
+        {
+            "match_conditions": conditions,
+            "mode": st.sampled_from([Mode.ENFORCE] * 3 + [Mode.AUDIT]),
+            "failure_policy": st.sampled_from(FailurePolicy),
+            "opt_out": st.sampled_from(OptOut),
+            "match": st.sampled_from([Match(), Match(), Match(namespaces=("ml",)), Match(resources=(GPU,))]),
+            "priority": st.integers(0, 1),
+        }
+    )
     made: list[Rule] = [*draw(ladder_sets())]
     for index in range(draw(st.integers(0, 2))):
-        made.append(draw(injections(f"i{index}", match_conditions=draw(conditions))))
+        made.append(draw(injections(f"i{index}", **{**draw(common), "match": Match()})))
     for index in range(draw(st.integers(0, 2))):
         actions = draw(st.sampled_from([*ValidationAction]))
         text = draw(st.sampled_from(["", "'no: ' + object.metadata.name"])) or None
@@ -523,8 +542,7 @@ def some_rules(draw: st.DrawFn, *, user: bool = False) -> list[Rule]:
                 check(draw(expressions), draw(st.sampled_from(["no", "never"])), message_expression=text),
                 name=f"v{index}",
                 validation_actions=frozenset({actions}),
-                mode=draw(st.sampled_from([Mode.ENFORCE] * 3 + [Mode.AUDIT])),
-                match_conditions=draw(conditions),
+                **draw(common),
             )
         )
     return made
@@ -543,7 +561,9 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
     for made in data.draw(st.lists(pods(shared=True) | levelled_pods(), min_size=1, max_size=4)):
         for name in ("a", "b", "a"):
             namespace = data.draw(st.sampled_from(["ml", "prod"]))
-            annotations = data.draw(st.sampled_from([{}, {"a/b": "c"}, {"a/b": "d"}, {"e": "f"}]))
+            annotations = data.draw(
+                st.sampled_from([{}, {"a/b": "c"}, {"a/b": "d"}, {"e": "f"}, {SKIP_ANNOTATION: "true"}])
+            )
             named: Any = {**made, "metadata": {"name": name, "annotations": annotations}}
             one = submitted(named, name=name, namespace=namespace, count=data.draw(st.integers(1, 3)))
             naive = look(one, old, new, view)

@@ -32,7 +32,7 @@ class Seen:
         found = set()
         if old.message != new.message:
             found.add("Message")
-        if old.warnings != new.warnings:
+        if sorted(old.warnings) != sorted(new.warnings):
             found.add("Warnings")
         if old.allowed:
             moves = _moves(old) ^ _moves(new)

@@ -106,6 +106,8 @@ def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSour
 
     Raises SourceError.
     """
+    if not text:  # an unset variable of a script: the path would be the current folder
+        raise SourceError("the name of a source is empty")
     prefix, colon, rest = text.partition(":")
     if colon and prefix in prefixes:
         return prefixes[prefix](rest)

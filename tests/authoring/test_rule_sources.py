@@ -53,6 +53,7 @@ def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("", "the name of a source is empty"),
         ("defualt", "does not begin with git: or set: (did you mean 'default'?)"),
         ("x" * 10_000, "is no file or folder"),
         ("a\0b", "is no file or folder"),

@@ -1,0 +1,45 @@
+"""docs/diff.md: kinds of change, options, exit codes and bounds are those of the command."""
+
+import re
+
+import click
+import pytest
+
+from rules_engine.difference.grouping import MAX_LINES
+from rules_engine.difference.reading.controllers import MAX_CONTROLLERS
+from rules_engine.difference.reading.usage import MAX_PODS
+from rules_engine.difference.values import Kind
+from server.cli import main
+from tests.support.documents import REPOSITORY
+
+TEXT = (REPOSITORY / "docs" / "diff.md").read_text(encoding="utf-8")
+COMMAND = main.commands["diff"]
+
+
+def section(title: str) -> str:
+    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def first_cells(text: str) -> list[str]:
+    return re.findall(r"^\| `([^`|]+)` \|", text, re.MULTILINE)
+
+
+def test_the_kinds_of_change_are_listed_in_order() -> None:
+    assert first_cells(section("The answer")) == [kind.value for kind in Kind]
+
+
+def test_every_option_is_documented() -> None:
+    options = {name for option in COMMAND.params if isinstance(option, click.Option) for name in option.opts}
+
+    assert {name for name in options if f"`{name}" not in TEXT} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"the {MAX_LINES:,} lines that are kept",
+        f"{MAX_CONTROLLERS:,} controllers and {MAX_PODS:,} pods on nodes",
+    ],
+)
+def test_bounds_in_the_text_match_the_command(text: str) -> None:
+    assert text in re.sub(r"\s+", " ", TEXT)

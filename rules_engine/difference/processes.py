@@ -3,7 +3,8 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -33,10 +34,12 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
     # Garbage collection would write to memory that the processes share.
     gc.freeze()
     try:
-        for number in range(count):
-            reader, process = _started(work, number)
-            processes.append(process)
-            running[reader] = number, process
+        # A signal that comes before a process ignores it would end it with a traceback.
+        with _interrupts_blocked():
+            for number in range(count):
+                reader, process = _started(work, number)
+                processes.append(process)
+                running[reader] = number, process
         while running:
             for reader in cast(list[Connection], wait(list(running), POLL_SECONDS)):
                 number, process = running.pop(reader)
@@ -51,16 +54,24 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
     return [results[number] for number in range(count)]
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _started(work: Callable[[int], Result], number: int) -> tuple[Connection, BaseProcess]:
     reader, writer = _CONTEXT.Pipe(duplex=False)
     process = _CONTEXT.Process(target=_run, args=(work, number, writer), daemon=True)
-    # A signal that comes before the process ignores it would end it with a traceback.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with writer:
+    with writer:
+        try:
             process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        except OSError as error:
+            reader.close()
+            raise ProcessError(f"a process cannot be started: {error.strerror}") from None
     return reader, process
 
 

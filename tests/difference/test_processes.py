@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EAGAIN
 
 import pytest
 
@@ -63,6 +64,34 @@ def test_an_interrupt_ends_all_processes() -> None:
 
     with held(), pytest.raises(KeyboardInterrupt):
         in_processes(2, work, poll)
+
+
+def test_an_interrupt_while_processes_are_started_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = os.fork
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted() -> int:
+        signal.raise_signal(signal.SIGINT)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    try:
+        with held(), pytest.raises(KeyboardInterrupt):
+            in_processes(2, lambda _number: signal.pause(), no_poll)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_process_that_cannot_be_started_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    forks = iter([os.fork])
+
+    def no_more() -> int:
+        raise OSError(EAGAIN, os.strerror(EAGAIN))
+
+    monkeypatch.setattr(os, "fork", lambda: next(forks, no_more)())
+    with held(), pytest.raises(ProcessError) as caught:
+        in_processes(2, lambda _number: signal.pause(), no_poll)
+    assert str(caught.value) == "a process cannot be started: Resource temporarily unavailable"
 
 
 def test_an_interrupt_is_left_to_the_parent() -> None:

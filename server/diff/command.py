@@ -281,7 +281,7 @@ def _write(target: Target, found: "Answer") -> None:
                 case "html":
                     from rules_engine.difference.output.html_page import html_page
 
-                    stream.write(html_page(found))
+                    click.echo(html_page(found), file=stream)
                 case _:
                     from rules_engine.difference.output.text_report import print_answer
 

@@ -1,0 +1,432 @@
+"""`gpu-rules diff`: usage, exit codes, problems of each side and of the input, processes, outputs."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rules_engine.authoring.rule_sources import read_sources, rule_source
+from rules_engine.difference.reading.share import RUN
+from rules_engine.difference.values import Kind
+from server.cli import main
+from server.http.messages import Response
+from tests.support.apiserver import api_server
+from tests.support.authoring import file_size_limit, ladder, validation, write
+from tests.support.evaluation import GPU, MIG1, asks
+from tests.support.git import commit, repository
+from tests.support.listener import Recorder, reachable
+from tests.support.live_objects import controller, live, node_object, write_list
+from tests.support.server import command, environment
+
+MIG, FULL = "nvidia.com/mig-1g.5gb", "nvidia.com/gpu"
+KEEP = validation("keep", "'true'")
+DENY = validation("deny", "object.metadata.name != 'ada'")
+WARN = DENY.replace("spec:\n", "spec:\n  validationActions: [Warn]\n")
+FALL = ladder("fall", MIG, "{resource: nvidia.com/gpu, assume: true}")
+INVENTORY = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: i}
+spec: {nodes: [{name: one, allocatable: {%s: 8}}]}
+"""
+
+
+def pod(name: str = "ada", resource: str = MIG, namespace: str = "") -> str:
+    metadata = f"{{name: {name}{f', namespace: {namespace}' if namespace else ''}}}"
+    limits = f"{{limits: {{{resource}: 1}}}}"
+    return f"kind: Pod\nmetadata: {metadata}\nspec: {{containers: [{{name: main, resources: {limits}}}]}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, with rules and manifests."""
+    files = {
+        "keep.yaml": KEEP,
+        "deny.yaml": DENY,
+        "warn.yaml": WARN,
+        "fall.yaml": FALL,
+        "ada.yaml": pod(),
+        "bob.yaml": pod("bob"),
+    }
+    monkeypatch.chdir(write(tmp_path, files))
+    return tmp_path
+
+
+def diff(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml", stdin: str | None = None) -> Result:
+    line = ["diff", "--old", old, "--new", new, *arguments]
+    return CliRunner().invoke(main, line, input=stdin, catch_exceptions=False)
+
+
+def document(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml") -> Any:
+    result = diff("--output", "json", *arguments, old=old, new=new)
+    assert result.exit_code in (0, 1), result.stderr
+    found = json.loads(result.stdout)
+    assert found["exitCode"] == result.exit_code
+    return found
+
+
+def error(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml") -> str:
+    """Return the error of a command that has no answer."""
+    result = diff(*arguments, old=old, new=new)
+    assert (result.exit_code, result.stdout) == (2, "")
+    return result.stderr
+
+
+def test_nothing_changes_under_the_same_rules(folder: Path) -> None:
+    result = diff("ada.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert document("ada.yaml")["sameRules"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("keep.yaml", "deny.yaml", "Denied"),
+        ("deny.yaml", "keep.yaml", "Admitted"),
+        ("keep.yaml", "warn.yaml", "Warnings"),
+        ("keep.yaml", "fall.yaml", "Rung"),
+    ],
+)
+def test_a_change_is_exit_code_1_unless_it_is_allowed(folder: Path, old: str, new: str, kind: str) -> None:
+    result = diff("ada.yaml", old=old, new=new)
+    assert result.exit_code == 1
+    assert "\n  default/Pod/ada     1\n" in result.stdout
+    others = [f"--allow={other}" for other in Kind if other != kind]
+    assert diff("ada.yaml", *others, old=old, new=new).exit_code == 1
+    assert diff("ada.yaml", "--allow", kind, old=old, new=new).exit_code == 0
+    assert diff("ada.yaml", "--allow", kind.upper(), *others, old=old, new=new).exit_code == 0
+
+
+def test_all_kinds_of_a_pod_must_be_allowed(folder: Path) -> None:
+    write(folder, {"new/a.yaml": WARN, "new/b.yaml": FALL})
+    assert diff("ada.yaml", "--allow=Warnings", new="new").exit_code == 1
+    assert diff("ada.yaml", "--allow=Rung", new="new").exit_code == 1
+    assert diff("ada.yaml", "--allow=Rung", "--allow=Warnings", new="new").exit_code == 0
+
+
+def test_several_sources_are_one_side(folder: Path) -> None:
+    result = diff("ada.yaml", "--old", "fall.yaml", "--new", "deny.yaml")
+    assert result.exit_code == 1
+    assert "  old: keep.yaml fall.yaml\n  new: keep.yaml deny.yaml\n" in result.stdout
+
+
+def test_a_change_of_a_repository(folder: Path) -> None:
+    repository(folder, {"rules/a.yaml": KEEP})
+    commit(folder, {"rules/a.yaml": DENY})
+    found = document(".", old="git:HEAD~1:rules", new="git:HEAD:rules")
+    assert (found["old"], found["clusters"][0]["pods"], found["clusters"][0]["kinds"]) == (
+        "git:HEAD~1:rules",
+        2,
+        {"Denied": 1},
+    )
+
+
+def test_the_first_rules_of_a_repository(folder: Path) -> None:
+    repository(folder, {"README": ""})
+    write(folder, {"rules/a.yaml": DENY})
+    result = diff("ada.yaml", old="git:HEAD:rules", new="rules")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "--old git:HEAD:rules:\n"
+        "git:HEAD:rules:1:1: warning: file or folder not found: no rules before the change [missing-file]\n"
+    )
+
+
+def test_problems_of_both_sides_have_headings(folder: Path) -> None:
+    write(folder, {"old.yaml": KEEP.replace("spec", "spc"), "new.yaml": KEEP.replace("'true'", "'tru'")})
+    found = error("ada.yaml", old="old.yaml", new="new.yaml").splitlines()
+    assert found[0] == "--old old.yaml:"
+    assert "--new new.yaml:" in found
+    at = found.index("--new new.yaml:")
+    assert all(line.startswith(("old.yaml:", " ")) for line in found[1:at])
+    assert found[at + 1].startswith("new.yaml:6:20: error: undeclared reference to 'tru'")
+    assert next(line for line in found if line.endswith("]")).startswith("old.yaml:")
+
+
+def test_a_new_side_without_rules_is_an_error(folder: Path) -> None:
+    (folder / "none").mkdir()
+    assert "[no-files]" in error("ada.yaml", new="none")
+    assert diff("ada.yaml", old="none", new="deny.yaml").exit_code == 1
+
+
+def test_all_problems_of_the_input_are_printed(folder: Path) -> None:
+    write(folder, {"bad.yaml": "{kind: Pod", "more.yaml": "a: b"})
+    cut = write_list(folder / "cut.json", [live(asks({GPU: 1}))])
+    cut.write_text(cut.read_text()[:-9])
+    found = error("bad.yaml", "ada.yaml", "cut.json", "more.yaml")
+    assert [line.split(":")[0] for line in found.splitlines() if line.endswith("]")] == [
+        "bad.yaml",
+        "cut.json",
+        "more.yaml",
+    ]
+    assert "    1 | {kind: Pod\n" in found
+
+
+def test_many_problems_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rules_engine.difference import run
+    from rules_engine.difference.reading import inputs
+
+    for module in (run, inputs):
+        monkeypatch.setattr(module, "MAX_PROBLEMS", 1)
+    write(folder, {f"m/{name}.yaml": "{kind: Pod" for name in "abc"})
+    assert error("m").endswith("2 more problems\n")
+    (folder / "m/c.yaml").unlink()
+    assert error("m").endswith("1 more problem\n")
+
+
+def test_input_without_pods_is_an_error(folder: Path) -> None:
+    write(folder, {"services/s.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"})
+    assert error("services") == "services:1:1: error: no pod and no workload found [not-a-pod]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument 'INPUT...'"),
+        (["absent.yaml"], "'absent.yaml' does not exist"),
+        (["ada.yaml", "--cluster", "absent.yaml"], "'absent.yaml' does not exist"),
+        (["ada.yaml", "--ca", "ada.yaml"], "--ca needs --in-force"),
+        (["ada.yaml", "--allow", "Deny"], "'Deny' is not one of Denied, Admitted, Rung, Resources"),
+        (["ada.yaml", "--namespace", "A"], "'A' is not a valid namespace name"),
+        (["ada.yaml", "--processes", "0"], "0 is not in the range 1<=x<=64"),
+        (["ada.yaml", "--timeout", "0"], "0.0 is not in the range"),
+        (["ada.yaml", "--output", "csv"], "'csv' is not one of text, json, markdown, html"),
+        (["ada.yaml", "--output", "html=absent/a.html"], "Could not open file 'absent/a.html': "),
+        (["ada.yaml", "--in-force", "ftp://a"], "gpu-rules diff: ftp://a: not the URL of a server"),
+        (["ada.yaml", "--old", "defualt"], "(did you mean 'default'?)"),
+    ],
+)
+def test_usage(arguments: list[str], message: str, folder: Path) -> None:
+    assert message in error(*arguments)
+
+
+def test_both_sides_are_needed(folder: Path) -> None:
+    result = CliRunner().invoke(main, ["diff", "ada.yaml", "--old", "keep.yaml"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Missing option '--new'" in result.stderr
+
+
+def test_a_namespace_for_manifests_that_name_none(folder: Path) -> None:
+    write(folder, {"cy.yaml": pod("ada", namespace="web")})
+    found = document("ada.yaml", "cy.yaml", "-n", "ml", new="deny.yaml")
+    assert found["clusters"][0]["namespaces"] == {"ml": 1, "web": 1}
+
+
+def test_standard_input(folder: Path) -> None:
+    result = diff("-", new="deny.yaml", stdin=pod())
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_several_clusters_have_columns(folder: Path) -> None:
+    write(folder, {"mig.yaml": INVENTORY % MIG, "full.yaml": INVENTORY % FULL})
+    east = write_list(folder / "east.json", [live(asks({GPU: 1}), name="ada"), node_object("n", {GPU: "4"})])
+    arguments = ("--cluster", "mig.yaml", "--cluster", "full.yaml", "--cluster", str(east))
+    found = document("ada.yaml", "bob.yaml", str(east), *arguments, new="fall.yaml")
+    assert [(each["name"], each["pods"], each["kinds"]) for each in found["clusters"]] == [
+        ("mig", 2, {}),
+        ("full", 2, {"Rung": 2}),
+        ("east", 3, {"Rung": 2}),
+    ]
+    result = diff("ada.yaml", "--cluster", "mig.yaml", new="fall.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_the_packaged_cluster_is_named_where_it_matters(folder: Path) -> None:
+    write(folder, {"mig.yaml": INVENTORY % MIG})
+    shown = "cluster: the packaged inventory two-workers (--cluster names another one)\n"
+    assert diff("ada.yaml", new="fall.yaml").stderr == shown
+    assert diff("ada.yaml", new="deny.yaml").stderr == ""
+    assert diff("ada.yaml", "--cluster", "mig.yaml", new="fall.yaml").stderr == ""
+
+
+def test_a_cluster_that_is_none_is_an_error(folder: Path) -> None:
+    assert "[not-a-cluster]" in error("ada.yaml", "--cluster", "bob.yaml")
+
+
+def test_each_format_goes_to_its_file(folder: Path) -> None:
+    outputs = [f"--output={form}={form}.out" for form in ("text", "json", "markdown", "html")]
+    result = diff("ada.yaml", "--output", "text", *outputs, new="deny.yaml")
+    assert result.exit_code == 1
+    text, found, markdown, page = (
+        (folder / f"{form}.out").read_text() for form in ("text", "json", "markdown", "html")
+    )
+    assert text == result.stdout
+    assert json.loads(found)["exitCode"] == 1
+    assert "default/Pod/ada" in markdown
+    assert page.startswith("<!doctype html>")
+    assert page.endswith("\n")
+    assert markdown.endswith("\n")
+
+
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
+    write(folder, {"many.yaml": "---\n".join(pod(f"ada-{number}") for number in range(500))})
+    arguments = ["--old", "keep.yaml", "--new", "fall.yaml", "many.yaml", "--output", f"{form}=out"]
+    with file_size_limit(4096):
+        result = CliRunner().invoke(main, ["diff", *arguments], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Could not open file 'out': File too large\n")
+
+
+def test_a_full_device_is_an_error(folder: Path) -> None:
+    line = command("diff", "--old", "keep.yaml", "--new", "deny.yaml", "ada.yaml")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "gpu-rules diff: cannot write the output: No space left on device\n")
+
+
+def test_the_rules_in_force_are_compared(folder: Path, tmp_path: Path) -> None:
+    digest = read_sources([rule_source("deny.yaml")]).loaded.digest
+    body = json.dumps({"digest": digest}).encode()
+    with reachable(tmp_path, Recorder(lambda _request: Response(200, body))) as server:
+        url = f"https://localhost:{server.port}"
+        arguments = ("--in-force", url, "--ca", str(tmp_path / "ca.crt"))
+        assert document("ada.yaml", *arguments, new="deny.yaml")["inForce"] == (
+            f"the rules in force at {url} are those of --new already"
+        )
+        assert "CERTIFICATE_VERIFY_FAILED" in error("ada.yaml", "--in-force", url)
+
+
+def test_rules_of_a_config_map(folder: Path) -> None:
+    with api_server() as api:
+        api.single["/api/v1/namespaces/ml/configmaps/rules"] = {"data": {"a.yaml": DENY}}
+        line = ["diff", "--old", "configmap:ml/rules", "--new", "keep.yaml", "ada.yaml"]
+        variables = {"KUBECONFIG": str(api.kubeconfig(folder))}
+        result = CliRunner().invoke(main, line, env=variables, catch_exceptions=False)
+        assert result.exit_code == 1
+        assert "deny  no effect" not in result.stdout
+        assert "configmap:ml/rules/a.yaml:" in result.stdout
+        line[2] = "configmap:ml/absent"
+        result = CliRunner().invoke(main, line, env=variables, catch_exceptions=False)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "configmap:ml/absent:1:1: error: ConfigMap not found [missing-file]" in result.stderr
+
+
+# Processes
+
+
+@pytest.fixture
+def large(folder: Path) -> Path:
+    """Write a cluster that several processes share."""
+    items: list[Any] = [controller("ReplicaSet", f"set-{n}", asks({MIG1: 1})) for n in range(5)]
+    items += [live(asks({MIG1: 1}), ("ReplicaSet", f"set-{n % 5}"), name=f"p{n}") for n in range(4 * RUN)]
+    return write_list(folder / "large.json", items)
+
+
+def test_processes_change_nothing(large: Path) -> None:
+    write(large.parent, {"new.yaml": ladder("fall", MIG1, FULL)})
+    shown = {
+        form: [diff(str(large), f"--output={form}", f"--processes={count}", new="new.yaml") for count in (1, 3)]
+        for form in ("text", "json", "markdown", "html")
+    }
+    for one, other in shown.values():
+        assert (one.exit_code, one.stdout, one.stderr) == (other.exit_code, other.stdout, other.stderr)
+        assert one.exit_code == 1
+
+
+@contextmanager
+def stopped(path: Path, **files: Any) -> Iterator[tuple["subprocess.Popen[bytes]", list[int]]]:
+    """Yield a command, and its processes, which are stopped before they have read their input."""
+    line = command("diff", "--old", "keep.yaml", "--new", "fall.yaml", "--processes", "2", path)
+    with subprocess.Popen(line, env=environment(), **files) as running:
+        children: list[int] = []
+        try:
+            while len(children) < 2:
+                assert running.poll() is None
+                found = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+                for child in set(map(int, found)) - set(children):
+                    os.kill(child, signal.SIGSTOP)
+                    children.append(child)
+            yield running, children
+        finally:
+            running.kill()
+
+
+@pytest.fixture
+def slow(folder: Path) -> Path:
+    """Write a cluster that takes seconds, so that a process can be stopped before its end."""
+    pods = [live(asks({MIG1: 1}), name=f"p{number}") for number in range(10_000)]
+    return write_list(folder / "slow.json", pods)
+
+
+def ended(process: int) -> bool:
+    """Return True if a process has ended: its parent may not have waited for it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_ctrl_c_ends_all_processes(slow: Path) -> None:
+    with stopped(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (running, children):
+        running.send_signal(signal.SIGINT)
+        output = running.communicate()
+    assert (running.returncode, *output) == (130, b"", b"")
+    assert all(map(ended, children))
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, b"a process was killed by SIGKILL: was there too little memory?"),
+        (signal.SIGTERM, b"a process was killed by SIGTERM"),
+    ],
+)
+def test_an_answer_needs_all_processes(slow: Path, number: int, message: bytes) -> None:
+    with stopped(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (running, children):
+        os.kill(children[1], number)
+        os.kill(children[1], signal.SIGCONT)
+        output = running.communicate()
+    assert (running.returncode, *output) == (2, b"", b"gpu-rules diff: " + message + b"\n")
+    assert all(map(ended, children))
+
+
+def test_processes_end_with_their_parent(slow: Path) -> None:
+    reader, writer = os.pipe()
+    with stopped(slow, stdout=writer, stderr=writer) as (running, children):
+        os.close(writer)
+        running.terminate()
+        running.wait()
+        for child in children:
+            os.kill(child, signal.SIGCONT)
+        assert os.read(reader, 1) == b""  # all have closed it
+        os.close(reader)
+    assert running.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_progress_is_shown_on_a_terminal(slow: Path, count: int) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 100))
+    line = command("diff", "--old", "keep.yaml", "--new", "fall.yaml", "--processes", str(count), str(slow))
+    variables = environment(TERM="xterm-256color")
+    with subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, stderr=theirs) as running:
+        os.close(theirs)
+        shown = b""
+        while chunk := read(ours):
+            shown += chunk
+        assert running.stdout is not None
+        answer = running.stdout.read()
+    os.close(ours)
+    assert running.returncode == 0, shown
+    assert b"reading" in shown
+    assert b"deciding" in shown
+    assert b"0:00:00" in shown
+    assert b"deciding" not in answer
+
+
+def read(terminal: int) -> bytes:
+    """Read from a terminal; its end is an error (EIO)."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""

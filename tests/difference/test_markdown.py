@@ -143,15 +143,38 @@ def test_workloads_beyond_50_are_folded(number: int) -> None:
     page(answer(pods(number)))
 
 
-@pytest.mark.parametrize("different", [False, True])
-def test_a_comment_is_bounded(different: bool) -> None:
-    found = answer(pods(4_000, different=different), recorded=RECORDED)
+def test_a_change_of_many_workloads_is_bounded() -> None:
+    found = answer(pods(4_000), recorded=RECORDED)
     text = markdown(found)
+    more = re.search(r"\n\| `and ([0-9,]+) more workloads` \| ([0-9,]+) \| as above \|\n\n</details>\n", text)
+
+    assert len(text.encode()) <= MAX_BYTES
+    assert more is not None
+    assert more[1] == more[2]
+    assert text.count("`ml/Job/job-") > 800
+    assert int(more[1].replace(",", "")) + text.count("`ml/Job/job-") == 4_000
+    assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(found).text
+
+
+def test_a_large_change_does_not_hide_others() -> None:
+    small = [(submitted(f"small-{n:03}"), kept(), denied(f"no {n}")) for n in range(100)]
+    text = markdown(answer([*pods(4_000), *small]))
+
+    assert text.count("ml/Job/small-") == 100
+    assert text.count("`ml/Job/job-") > 200
+
+
+def test_many_changes_are_bounded() -> None:
+    found = answer(pods(4_000, different=True), recorded=RECORDED)
+    text = markdown(found)
+    more = re.search(r"\n\nand ([0-9,]+) more changes \(`--output json` has all\)\n\n</details>\n", text)
+    fold = re.search(r"<summary>([0-9,]+) more</summary>", text)
 
     assert MAX_BYTES - 1_000 < len(text.encode()) <= MAX_BYTES
-    more = re.search(r"\n\nand ([0-9,]+) more changed workloads \(`--output json` has all\)\n\n</details>\n", text)
     assert more is not None
+    assert fold is not None
     assert int(more[1].replace(",", "")) + text.count("`ml/Job/job-") == 4_000
+    assert int(fold[1].replace(",", "")) + UNFOLDED == text.count("`ml/Job/job-")
     assert text.endswith("</details>\n")
     assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(found).text
 
@@ -175,7 +198,7 @@ def test_many_clusters_and_reasons_are_cut() -> None:
 
     assert len(text.encode()) <= MAX_BYTES
     assert "more lines (`--output json` has all)\n" in text
-    assert "and 1 more changed workload (`--output json` has all)\n" in text
+    assert "and 1 more change (`--output json` has all)\n" in text
     page(found)
 
 

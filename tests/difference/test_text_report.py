@@ -292,15 +292,47 @@ def test_an_outcome_that_only_one_side_knows() -> None:
     ]
 
 
+def test_a_large_change_does_not_hide_others() -> None:
+    pods = [(submitted(f"w-{n:03}"), kept(), denied()) for n in range(500)]
+    small = [(submitted(f"small-{n}", count=2), kept(), denied("other")) for n in range(3)]
+
+    assert text(answer([*pods, *small])).splitlines()[4:49] == [
+        "Denied  500 pods of 500 workloads",
+        "  WORKLOAD                PODS",
+        *(f"  ml/Job/w-{n:03}               1" for n in range(31)),
+        "  and 469 more workloads   469",
+        "    admission: allowed → denied (Validation/limit: at most 8 GPUs)",
+        "    Validation/limit: no effect → rules/limit.yaml:14",
+        "",
+        "Denied  6 pods of 3 workloads",
+        "  WORKLOAD        PODS",
+        "  ml/Job/small-0     2",
+        "  ml/Job/small-1     2",
+        "  ml/Job/small-2     2",
+        "    admission: allowed → denied (Validation/limit: other)",
+        "    Validation/limit: no effect → rules/limit.yaml:14",
+        "",
+    ]
+
+
+def test_the_other_workloads_of_a_change_are_counted_by_cluster() -> None:
+    pods = [(submitted(f"w-{n:03}", cluster="we"[n % 2]), kept(), denied()) for n in range(500)]
+
+    shown = text(answer(pods, clusters=("e", "w")))
+
+    assert "  WORKLOAD                  e    w\n  ml/Job/w-001              1\n" in shown
+    assert "  and 469 more workloads  219  250\n" in shown
+
+
 def test_long_sections_are_cut() -> None:
     over = MAX_ROWS + 3
-    pods = [(submitted(f"w-{n:02}", namespace=f"n-{n:02}"), kept(), denied(f"no {n % 30}")) for n in range(over)]
+    pods = [(submitted(f"w-{n:02}", namespace=f"n-{n:02}"), kept(), denied(f"no {n}")) for n in range(over)]
     many = replace(RECORDED, unreadable=Counter(map(str, range(over))))
 
     shown = text(answer(pods, recorded=many))
 
     assert shown.count("Job/w-") == MAX_ROWS
-    assert "  and 3 more changed workloads (--output json has all)\n\nChanged pods by kind of change" in shown
+    assert "  and 3 more changes (--output json has all)\n\nChanged pods by kind" in shown
     assert "  and 3 more rows (--output json has all)\n\nChanged pods by rule" in shown
     assert "  and 9 more reasons (--output json has all)\n\nResult" in shown
 

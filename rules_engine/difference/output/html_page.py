@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output import sentences
-from rules_engine.difference.output.shown_changes import Difference, ShownChange, shown_changes
+from rules_engine.difference.output.shown_changes import Difference, ShownChange, fitting_limit, shown_changes
 from rules_engine.difference.values import Kind
 from rules_engine.html_page import render
 
@@ -46,13 +45,13 @@ class PageChange:
 def html_page(answer: Answer) -> str:
     """Return the page of `diff --output html`."""
     changes = shown_changes(answer.grouping.lines)
-    shown = _shown(answer, changes)
+    limit = fitting_limit(changes, MAX_WORKLOADS)
     recorded = () if answer.recorded is None else sentences.recorded(answer.recorded)
     return render(
         TEMPLATE,
         answer=answer,
-        changes=shown,
-        more_workloads=sum(len(change.workloads) for change in changes) - sum(len(each.rows) for each in shown),
+        changes=[_shown(answer, change, limit) for change in changes[:MAX_ROWS]],
+        more_changes=len(changes) - MAX_ROWS,
         summary=sentences.summary(answer)[:MAX_ROWS],
         notes=sentences.notes(answer)[:MAX_ROWS],
         tables=sentences.tables(answer),
@@ -64,16 +63,10 @@ def html_page(answer: Answer) -> str:
     )
 
 
-def _shown(answer: Answer, changes: Sequence[ShownChange]) -> Sequence[PageChange]:
-    left = MAX_WORKLOADS
-    found: list[PageChange] = []
-    for change in changes[:MAX_ROWS]:
-        rows = [(name, *sentences.counts(answer, counts)) for name, counts in islice(change.workloads.items(), left)]
-        if not rows:
-            break
-        left -= len(rows)
-        differences = [difference.truncated(MAX_TEXT) for difference in change.differences[:MAX_PARTS]]
-        found.append(
-            PageChange(change=change, css=_STYLES.get(change.kinds[0], "Info"), rows=rows, differences=differences)
-        )
-    return found
+def _shown(answer: Answer, change: ShownChange, limit: int) -> PageChange:
+    return PageChange(
+        change=change,
+        css=_STYLES.get(change.kinds[0], "Info"),
+        rows=[(name, *sentences.counts(answer, counts)) for name, counts in change.rows(limit)],
+        differences=[difference.truncated(MAX_TEXT) for difference in change.differences[:MAX_PARTS]],
+    )

@@ -4,11 +4,11 @@ Texts of pods and rules are in code, where GitHub renders no markup, links and m
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output import sentences
-from rules_engine.difference.output.shown_changes import Difference, ShownChange, shown_changes
+from rules_engine.difference.output.shown_changes import Difference, ShownChange, limits, shown_changes
 from rules_engine.model.excerpt import truncate, visible
 from rules_engine.model.wording import counted
 
@@ -22,10 +22,10 @@ MAX_TOTALS = 20_000
 """Bytes of the tables of totals."""
 
 END = 300
-"""Bytes of the lines after the last one that fits."""
+"""Bytes of the lines that fold rows and count those that do not fit."""
 
 UNFOLDED = 50
-"""Workloads that are shown without a click."""
+"""Rows of workloads that are shown without a click."""
 
 MAX_ROWS = 20
 """Rows of a table of totals."""
@@ -59,35 +59,39 @@ def markdown(answer: Answer) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _changes(answer: Answer, size: int) -> list[str]:
-    """Return the table of the workloads that change: those after the first ones are folded, as far as they fit."""
+def _changes(answer: Answer, size: int) -> Sequence[str]:
+    """Return the table of the workloads that change: as many of each change as fit for all of them."""
     changes = shown_changes(answer.grouping.lines)
-    number = sum(len(change.workloads) for change in changes)
     head = _head("workload", sentences.column_heads(answer, sentences.PODS), "change")
-    tables = {0: head, UNFOLDED: ["", *_fold(f"{number - UNFOLDED:,} more"), *head]}
-    lines: list[str] = []
-    shown, left = 0, size - END
-    for change in changes:
+    for limit in limits(changes):
+        rows, left_out = _rows(answer, changes, limit, size - 2 * _size(head) - END)
+        if not left_out:
+            break
+    more = [_more(left_out, "change"), ""] if left_out else []
+    if not rows:
+        return more
+    lines = [*head, *rows[:UNFOLDED], ""]
+    folded = rows[UNFOLDED:]
+    if not folded:
+        return [*lines, *more]
+    return [*lines, *_fold(f"{len(folded):,} more"), *head, *folded, "", *more, "</details>", ""]
+
+
+def _rows(answer: Answer, changes: Sequence[ShownChange], limit: int, size: int) -> tuple[Sequence[str], int]:
+    """Return rows of so many workloads of each change, and the number of changes that do not fit."""
+    rows: list[str] = []
+    for index, change in enumerate(changes):
         described = cell = _described(change)
-        for name, counts in change.workloads.items():
-            start = tables.get(shown, ())
-            row = _row(_code(name), *sentences.counts(answer, counts), described if start else cell)
-            left -= _size([*start, row])
-            if left < 0:
-                return [*lines, *_end(shown, number)]
-            lines += [*start, row]
-            shown += 1
+        for name, counts in change.rows(limit):
+            if len(rows) == UNFOLDED:
+                cell = described
+            row = _row(_code(name), *sentences.counts(answer, counts), cell)
+            size -= _size([row])
+            if size < 0:
+                return rows, len(changes) - index
+            rows.append(row)
             cell = "as above"
-    return [*lines, *_end(shown, number)]
-
-
-def _end(shown: int, number: int) -> Iterator[str]:
-    if shown:
-        yield ""
-    if shown < number:
-        yield from (_more(number - shown, "changed workload"), "")
-    if shown > UNFOLDED:
-        yield from ("</details>", "")
+    return rows, 0
 
 
 def _described(change: ShownChange) -> str:

@@ -3,12 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.rules import RuleId
-from rules_engine.model.wording import names
+from rules_engine.model.wording import counted, names
+
+MIN_WORKLOADS = 5
+"""Workloads of each change that are shown, however many changes there are."""
 
 NONE = "none"
 
@@ -56,6 +60,15 @@ class ShownChange:
         """The number of pods, of all clusters."""
         return sum(counts.total() for counts in self.workloads.values())
 
+    def rows(self, limit: int) -> Iterator[tuple[str, Counter[str]]]:
+        """Yield the first workloads, and the others together in one row."""
+        yield from islice(self.workloads.items(), limit)
+        others: Counter[str] = Counter()
+        for counts in islice(self.workloads.values(), limit, None):
+            others.update(counts)
+        if others:
+            yield f"and {counted(len(self.workloads) - limit, 'more workload')}", others
+
 
 def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
     """Return the changes of lines: denials first; of equal kinds, those of most pods first."""
@@ -74,6 +87,23 @@ def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
         (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in found.items()),
         key=lambda each: ([order[kind] for kind in each.kinds], -each.pods),
     )
+
+
+def limits(changes: Sequence[ShownChange]) -> Iterator[int]:
+    """Yield ever smaller numbers of workloads of each change that are shown: one change should not hide the others."""
+    limit = max((len(change.workloads) for change in changes), default=0)
+    while limit > MIN_WORKLOADS:
+        yield limit
+        limit //= 2
+    yield MIN_WORKLOADS
+
+
+def fitting_limit(changes: Sequence[ShownChange], rows: int) -> int:
+    """Return the number of workloads of each change with which all changes fit into a number of rows, if one does."""
+    for limit in limits(changes):
+        if sum(min(len(change.workloads), limit + 1) for change in changes) <= rows:
+            return limit
+    return MIN_WORKLOADS
 
 
 def _key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:

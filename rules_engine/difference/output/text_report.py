@@ -1,7 +1,6 @@
 """Answers as text, on a terminal or in a pipe."""
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import TextIO
 
 from rich.style import Style
@@ -9,7 +8,7 @@ from rich.text import Text
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output import sentences
-from rules_engine.difference.output.shown_changes import ShownChange, shown_changes
+from rules_engine.difference.output.shown_changes import ShownChange, fitting_limit, shown_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.excerpt import visible
 from rules_engine.model.wording import counted
@@ -54,20 +53,21 @@ class _TextReport(TextReport):
 
     def _changes(self) -> None:
         changes = shown_changes(self._answer.grouping.lines)
-        left = MAX_ROWS
-        for change in changes:
-            if left:
-                left -= self._change(change, left)
-        self._more(sum(len(change.workloads) for change in changes) - MAX_ROWS, "changed workload")
+        limit, rows = fitting_limit(changes, MAX_ROWS), 0
+        for index, change in enumerate(changes):
+            if rows >= MAX_ROWS:
+                self._line("")
+                self._more(len(changes) - index, "change")
+                return
+            rows += self._change(change, limit)
 
-    def _change(self, change: ShownChange, left: int) -> int:
-        """Print a change with its first workloads; return their number."""
-        workloads = change.workloads
+    def _change(self, change: ShownChange, limit: int) -> int:
+        """Print a change with its first workloads; return the number of rows."""
         self._line("")
-        number = f"{counted(change.pods, 'pod')} of {counted(len(workloads), 'workload')}"
+        number = f"{counted(change.pods, 'pod')} of {counted(len(change.workloads), 'workload')}"
         self._line(Text.assemble((change.title, _STYLES.get(change.kinds[0], BOLD)), f"  {number}"))
         heads = sentences.column_heads(self._answer, sentences.PODS.upper())
-        rows = [(name, *sentences.counts(self._answer, of)) for name, of in islice(workloads.items(), left)]
+        rows = [(name, *sentences.counts(self._answer, of)) for name, of in change.rows(limit)]
         for line in table(("WORKLOAD", *heads), rows, heads):
             self._line(line)
         for difference in change.differences[:MAX_PARTS]:

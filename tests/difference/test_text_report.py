@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output.text_report import MAX_PARTS, MAX_TEXT, print_answer
+from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.wording import NAMES
 from rules_engine.terminal import MAX_ROWS
@@ -373,3 +374,11 @@ def test_kinds_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert "\x1b[1;31mDenied\x1b[0m" in stream.getvalue()
     assert "\x1b[1;33mUnknown\x1b[0m" in stream.getvalue()
+
+
+def test_a_log_that_is_replayed_completely() -> None:
+    recorded = RecordedTotals(lines=3, admissions=3, replayed=3)
+
+    shown = text(answer(WHOLE[-1:], recorded=recorded))
+
+    assert "\nRecorded admissions\n  3 recorded admissions in 3 lines: 3 decided again\n\nResult\n" in shown

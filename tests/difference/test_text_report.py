@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 from msgspec.structs import replace
 
+from rules_engine.cli.program import ENCODING_ERRORS
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output.text_report import MAX_PARTS, MAX_TEXT, print_answer
 from rules_engine.difference.recorded_totals import RecordedTotals
@@ -382,3 +383,10 @@ def test_a_log_that_is_replayed_completely() -> None:
     shown = text(answer(WHOLE[-1:], recorded=recorded))
 
     assert "\nRecorded admissions\n  3 recorded admissions in 3 lines: 3 decided again\n\nResult\n" in shown
+
+
+def test_a_terminal_of_ascii_characters_shows_everything() -> None:
+    shown = WHOLE_TEXT.encode("ascii", ENCODING_ERRORS)
+
+    assert b"?" not in shown
+    assert b"8 -> 0 (-8)" in shown

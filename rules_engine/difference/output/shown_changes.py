@@ -16,8 +16,6 @@ MIN_WORKLOADS = 5
 
 NONE = "none"
 
-REORDERED = "in another order"
-
 NO_EFFECT = "no effect"
 """The place of a rule that does not contribute to an outcome."""
 
@@ -146,10 +144,10 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         old, new = (side.get(key, "not written") for side in annotations)
         if old != new:
             yield Difference(f"annotation {key}", old, new)
-    if before.warnings != after.warnings:
-        both = {*before.warnings} & {*after.warnings}
-        old, new = ("; ".join(text for text in side.warnings if text not in both) for side in (before, after))
-        yield Difference("warnings", *((old or NONE, new or NONE) if old or new else (REORDERED, REORDERED)))
+    both = {*before.warnings} & {*after.warnings}
+    old, new = ("; ".join(text for text in side.warnings if text not in both) for side in (before, after))
+    if {*before.warnings} != {*after.warnings}:
+        yield Difference("warnings", old or NONE, new or NONE)
 
 
 def _rungs(outcome: Outcome) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.reading import controllers, live_input, usage
+from rules_engine.difference.reading import controllers, limit_ranges, live_input, usage
 from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import LiveInput
 from rules_engine.difference.reading.object_stream import ObjectFile
@@ -195,7 +195,8 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
 
 def test_what_is_written_after_the_admission_is_left_out(tmp_path: Path) -> None:
     asked = asks({GPU: 1}, annotations={"team": "ml"})
-    running = live(asked, REPLICA_SET, on="node-0", labels={"app": "train", "pod-template-hash": "5d8"})
+    labels = {"app": "train", "pod-template-hash": "5d8"}
+    running = live(asked, REPLICA_SET, name="train-5d8-x7k2p", on="node-0", labels=labels)
     running["metadata"]["annotations"] |= {"cni.example.com/status": "ok", INDEX: "3"}
     running["spec"]["ephemeralContainers"] = [{"name": "debug"}]
     (submitted,) = read(tmp_path, [running, controller(*REPLICA_SET, asked)], compiled(DOWN))
@@ -275,6 +276,86 @@ def test_a_pod_is_decided_without_what_it_uses_itself(tmp_path: Path) -> None:
     assert first.as_it_is
 
 
+LIMITED = "kubernetes.io/limit-ranger"
+SET = "LimitRanger plugin set: cpu, memory request for container main; memory limit for container main"
+
+
+def limit_range(namespace: str = "ml", **limit: Any) -> Any:
+    spec = {"limits": [{"type": "Pod", "max": {"cpu": "9"}}, {"type": "Container", **limit}]}
+    return {"kind": "LimitRange", "metadata": {"name": "l", "namespace": namespace, "uid": "l"}, "spec": spec}
+
+
+def limited(annotation: str = SET, *rules: Any) -> Any:
+    """Return a live pod whose amounts LimitRanger set before rules."""
+    asked: Any = asks({GPU: 1}, annotations={LIMITED: annotation})
+    amounts = {"limits": {GPU: "1", "memory": "2Gi"}, "requests": {GPU: "1", "cpu": "250m", "memory": "1Gi"}}
+    asked["spec"]["containers"][0]["resources"] = amounts
+    return live(admitted(asked, *rules), REPLICA_SET)
+
+
+def test_amounts_that_limit_ranger_set_are_those_of_the_pod(tmp_path: Path) -> None:
+    dump = [limited(SET, DOWN), controller(*REPLICA_SET, asks({GPU: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert not submitted.as_it_is
+    assert given_amounts(submitted) == {
+        "limits": {GPU: "1", "memory": "2Gi"},
+        "requests": {GPU: "1", "cpu": "250m", "memory": "1Gi"},
+    }
+    found: Any = submitted.request.object
+    assert found["metadata"]["annotations"] == {LIMITED: SET}
+
+
+CPU = injection({"cpu": "4"}, gpu_type=None)
+
+
+def test_an_amount_that_rules_overwrote_is_the_default_of_the_namespace_or_left_out(tmp_path: Path) -> None:
+    dump = [limited(SET, CPU), controller(*REPLICA_SET, asks({GPU: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(CPU))
+    assert given_amounts(submitted)["requests"] == {GPU: "1", "memory": "1Gi"}
+    other = limit_range("other", defaultRequest={"cpu": "9"})
+    own = limit_range(default={"memory": "4Gi"}, defaultRequest={"cpu": "300m"})
+    (submitted,) = read(tmp_path, [*dump, other, own], compiled(CPU))
+    assert given_amounts(submitted) == {
+        "limits": {GPU: "1", "memory": "2Gi"},
+        "requests": {GPU: "1", "cpu": "300m", "memory": "1Gi"},
+    }
+    assert not submitted.as_it_is
+
+
+def test_defaults_count_if_limit_ranger_was_called_again_for_another_container(tmp_path: Path) -> None:
+    again = "LimitRanger plugin set: memory request for init container proxy"
+    defaults = limit_range(default={"memory": "2Gi"}, defaultRequest={"cpu": "250m", "memory": "1Gi"})
+    dump = [limited(again, CPU), controller(*REPLICA_SET, asks({GPU: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(CPU))
+    assert submitted.as_it_is
+    (submitted,) = read(tmp_path, [*dump, defaults], compiled(CPU))
+    assert given_amounts(submitted)["requests"] == {GPU: "1", "cpu": "250m", "memory": "1Gi"}
+    assert not submitted.as_it_is
+
+
+@pytest.mark.parametrize("annotation", ["mine", "LimitRanger plugin set: all; cpu request for main"])
+def test_another_text_of_the_annotation_sets_nothing(tmp_path: Path, annotation: str) -> None:
+    dump = [limited(annotation), controller(*REPLICA_SET, asks({GPU: 1}))]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    assert submitted.as_it_is
+
+
+def test_a_malformed_amount_is_none_that_limit_ranger_set(tmp_path: Path) -> None:
+    running = limited()
+    running["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
+    (submitted,) = read(tmp_path, [running, controller(*REPLICA_SET, asks({GPU: 1}))], compiled(DOWN))
+    assert submitted.as_it_is
+
+
+def test_rules_may_need_the_amounts_that_limit_ranger_set(tmp_path: Path) -> None:
+    reads = "object.spec.containers.all(c, c.resources.limits.memory != '')"
+    needs = injection({"cpu": "250m"}, gpu_type=None, match_conditions={"memory": reads})
+    dump = [limited(SET, needs), controller(*REPLICA_SET, asks({GPU: 1}))]
+    assert not mutated(asks({GPU: 1}), needs).allowed
+    (submitted,) = read(tmp_path, dump, compiled(needs))
+    assert not submitted.as_it_is
+
+
 AMOUNTS = st.dictionaries(st.sampled_from([MIG3, MIG1, GPU]), st.integers(0, 3), max_size=3)
 
 
@@ -298,7 +379,10 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     monkeypatch.setattr(controllers, "MAX_CONTROLLERS", 1)
     monkeypatch.setattr(live_input, "MAX_PODS", 1)
     monkeypatch.setattr(usage, "MAX_PODS", 1)
-    dump = [controller("Job", each, asks({GPU: 1})) for each in "ab"]
+    monkeypatch.setattr(live_input, "MAX_AMOUNTS", 1)
+    monkeypatch.setattr(limit_ranges, "MAX_AMOUNTS", 1)
+    dump = [limit_range(default={"cpu": "1", "memory": "1Gi"}), limit_range(default={"cpu": "2"})]
+    dump += [controller("Job", each, asks({GPU: 1})) for each in "ab"]
     dump += [live(asks({GPU: 1}), ("Job", each), name=each, on="node") for each in "ab"]
     diagnostics = Diagnostics()
     with (
@@ -311,6 +395,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics, Share())]
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
+        "more than 1 amounts of LimitRanges: the others are left out",
         "more than 1 pods on nodes: the others are left out",
     ]
     assert pods == [False, True]

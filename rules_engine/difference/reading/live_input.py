@@ -6,6 +6,14 @@ from types import TracebackType
 from typing import Self
 
 from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner
+from rules_engine.difference.reading.limit_ranges import (
+    LIMITED,
+    MAX_AMOUNTS,
+    LimitRanges,
+    amounts_set,
+    kept,
+    with_amounts,
+)
 from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
@@ -37,6 +45,7 @@ class LiveInput:
         self.usage = ClusterUsage()
         self.files: list[ObjectFile] = []
         self._controllers = Controllers()
+        self._limit_ranges = LimitRanges()
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +62,7 @@ class LiveInput:
             if text(mapping(item.get("metadata")), "uid"):
                 live = True
                 self._controllers.take(item)
+                self._limit_ranges.take(item)
                 self.usage.take(item)
         self._controllers.flush()
         if live:
@@ -63,6 +73,7 @@ class LiveInput:
         """Warn of objects that are beyond a bound."""
         for full, bound in (
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
+            (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
             (self.usage.full, f"{MAX_PODS:,} pods on nodes"),
         ):
             if full:
@@ -97,11 +108,28 @@ class LiveInput:
         )
         back = turned_back(pod, found.template) if found is not None else None
         if back is not None:
-            request = pod_request(back, namespace=namespace)
+            request = pod_request(self._limited(back, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
             if made is not None and makes(made, pod):
                 return Submitted(workload=workload, request=request)
         return Submitted(workload=workload, request=pod_request(as_it_is(pod), namespace=namespace), as_it_is=True)
+
+    def _limited(
+        self, back: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: Mutated
+    ) -> dict[str, Json]:
+        """Return a pod with the amounts that LimitRanger set: the observed ones, but for those that rules wrote since.
+
+        Those are the defaults of the namespace's LimitRanges as they are now; without these objects, they are left out.
+        """
+        annotation = text(mapping(mapping(pod.get("metadata")).get("annotations")), LIMITED)
+        if not annotation:
+            return back
+        # It is called again if a webhook injects a container, and then records only what it sets in that one.
+        defaults = self._limit_ranges.defaults(back, pod, namespace)
+        guessed = with_amounts(back, defaults)
+        made = mutated(pod_request(guessed, namespace=namespace), view)
+        places = amounts_set(annotation) | defaults.keys()
+        return with_amounts(guessed, kept(guessed if made is None else made, pod, places))
 
 
 def _owner(pod: dict[str, Json]) -> Owner:

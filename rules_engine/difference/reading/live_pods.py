@@ -1,11 +1,14 @@
 """Live pods → pods as they were submitted. Rules have already changed their resources and annotations."""
 
+import re
 from collections.abc import Iterator, Mapping
 
-from rules_engine.model.json.lenient import Object, controller, mapping, objects, strings, text
+from rules_engine.difference.reading.limit_ranges import LIMITED
+from rules_engine.model.json.lenient import Object, controller, items, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Container, Pod
+from rules_engine.model.quantity import Format, Quantity
 
 _LATER_METADATA = frozenset(
     {
@@ -21,22 +24,58 @@ _LATER_METADATA = frozenset(
 )
 """Members of metadata that the API server writes after the admission of a pod."""
 
-_CONTROLLERS_ANNOTATIONS = ("batch.kubernetes.io/job-completion-index", "kubernetes.io/config.mirror")
-"""Annotations that a controller or a kubelet adds to the template's before it submits a pod, and that are no one's
-else: those of static pods follow from the first of them."""
+_KEPT_ANNOTATIONS = (
+    "batch.kubernetes.io/job-completion-index",
+    "batch.kubernetes.io/job-index-failure-count",
+    "batch.kubernetes.io/job-index-ignored-failure-count",
+    LIMITED,
+)
+"""Annotations that Job's controller and LimitRanger add to those of a template before webhooks are called."""
+
+_TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
+"""Labels that a pod gets from its node when it is bound (KEP-4742)."""
 
 _LISTS = ("containers", "initContainers")
 
+_AGGREGATED = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
+"""Resources whose request of the whole pod is by default the aggregate of its containers' requests."""
 
-def as_it_is(pod: dict[str, Json]) -> dict[str, Json]:
-    """Return a live pod as if it were submitted now: without what the API server, the scheduler and kubelets write."""
+_HUGE_PAGES = "hugepages-"
+
+_POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+_LONGEST_BASE = 58
+_RANDOM = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""The end of a name that the API server generates, after at most _LONGEST_BASE characters of generateName
+(k8s.io/apiserver/pkg/storage/names)."""
+
+
+def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
+    """Return a live pod as if it were submitted now: without what the API server, the scheduler and kubelets write.
+
+    `on_node`: it is submitted with the name of its node, as static pods are.
+    """
     metadata = {name: value for name, value in mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
-    if metadata.get("generateName"):
+    if _is_generated(text(metadata, "name"), text(metadata, "generateName")):
         # The API server makes the name after the admission.
-        metadata.pop("name", None)
-    later = {"ephemeralContainers"} if _is_static(pod) else {"ephemeralContainers", "nodeName"}
-    spec = {name: value for name, value in mapping(pod.get("spec")).items() if name not in later}
+        del metadata["name"]
+    spec = {name: value for name, value in mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
+    if not on_node and not _is_static(pod) and spec.pop("nodeName", None):
+        labels = {
+            name: value for name, value in mapping(metadata.get("labels")).items() if name not in _TOPOLOGY_LABELS
+        }
+        _replace(metadata, "labels", labels or None)
+    _separate_match_label_keys(spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _is_generated(name: str, base: str) -> bool:
+    """Return True if the API server made the name: StatefulSets give their pods a name and generateName."""
+    base = base[:_LONGEST_BASE]
+    return bool(base) and name.startswith(base) and _RANDOM.fullmatch(name, len(base)) is not None
 
 
 def _is_static(pod: dict[str, Json]) -> bool:
@@ -45,20 +84,57 @@ def _is_static(pod: dict[str, Json]) -> bool:
     return owner is not None and text(owner, "kind") == "Node"
 
 
+def _separate_match_label_keys(spec: dict[str, Json]) -> None:
+    """Undo the merge of matchLabelKeys into selectors, which follows a pod's admission (KEP-3633, KEP-3243)."""
+    constraints = items(spec.get("topologySpreadConstraints"))
+    if constraints:
+        spec["topologySpreadConstraints"] = [_separated(constraint) for constraint in constraints]
+    affinity = mapping(spec.get("affinity"))
+    if not affinity.keys().isdisjoint(_POD_AFFINITIES):
+        separated = {name: _of_terms(mapping(affinity[name])) for name in _POD_AFFINITIES if name in affinity}
+        spec["affinity"] = {**affinity, **separated}
+
+
+def _of_terms(affinity: Object) -> Json:
+    found: dict[str, Json] = dict(affinity)
+    if _REQUIRED in found:
+        found[_REQUIRED] = [_separated(term) for term in items(found[_REQUIRED])]
+    if _PREFERRED in found:
+        found[_PREFERRED] = [
+            {**term, "podAffinityTerm": _separated(term.get("podAffinityTerm"))} for term in objects(found[_PREFERRED])
+        ]
+    return found
+
+
+def _separated(term: Json) -> Json:
+    """Return a term whose selector is as written: it must not have the keys of matchLabelKeys itself."""
+    members = mapping(term)
+    keys = [*items(members.get("matchLabelKeys")), *items(members.get("mismatchLabelKeys"))]
+    if not keys:
+        return term
+    selector = dict(mapping(members.get("labelSelector")))
+    expressions = [item for item in objects(selector.get("matchExpressions")) if item.get("key") not in keys]
+    _replace(selector, "matchExpressions", [dict(item) for item in expressions] or None)
+    return {**members, "labelSelector": selector}
+
+
 def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | None:
     """Return a live pod with the resources and annotations of its controller's template; None if it is of another one.
 
     All else stays as it is: labels, tolerations and the priority, which controllers and the API server add before
-    webhooks are called, and containers that other webhooks inject.
+    webhooks are called, and containers that other webhooks inject. Amounts that LimitRanger set are left out.
     """
-    found = as_it_is(pod)
-    metadata, spec = dict(mapping(found["metadata"])), dict(mapping(found["spec"]))
     own, written = mapping(template.get("metadata")), mapping(template.get("spec"))
+    found = as_it_is(pod, on_node=bool(text(written, "nodeName")))
+    metadata, spec = dict(mapping(found["metadata"])), dict(mapping(found["spec"]))
     observed = strings(metadata.get("annotations"))
-    added = {name: observed[name] for name in _CONTROLLERS_ANNOTATIONS if name in observed}
+    added = {name: observed[name] for name in _KEPT_ANNOTATIONS if name in observed}
     annotations: dict[str, Json] = {**strings(own.get("annotations")), **added}
     _replace(metadata, "annotations", annotations or None)
-    _replace(spec, "resources", written.get("resources"))
+    overwritten = {name: value for name, value in strings(own.get("labels")).items() if name in _TOPOLOGY_LABELS}
+    if overwritten:
+        metadata["labels"] = {**mapping(metadata.get("labels")), **overwritten}
+    _replace(spec, "resources", _of_pod_level(written, mapping(spec.get("resources"))))
     for member in _LISTS:
         templates = {text(container, "name"): container for container in objects(written.get(member))}
         containers = objects(spec.get(member))
@@ -69,13 +145,49 @@ def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | Non
     return {**found, "metadata": metadata, "spec": spec}
 
 
+def _of_pod_level(written: Object, observed: Object) -> Json:
+    """Return a template's amounts of the whole pod with those that the API server has defaulted.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/v1 (defaultPodRequests; KEP-2837). It runs before any webhook is called;
+    rules may raise the amounts since.
+    """
+    level = mapping(written.get("resources"))
+    limits, requests = mapping(level.get("limits")), mapping(level.get("requests"))
+    if not limits:
+        return written.get("resources")
+    try:
+        aggregate = Pod.parse({"spec": {member: written[member] for member in _LISTS if member in written}})
+    except PodError:
+        return written.get("resources")
+    defaulted: dict[str, Json] = dict(limits)
+    for name, nanos in aggregate.effective_requests().items():
+        if name in _AGGREGATED:
+            defaulted[name] = str(Quantity(nanos, _AGGREGATED[name]))
+    huge = {
+        kind: {name: amount for name, amount in mapping(observed.get(kind)).items() if name.startswith(_HUGE_PAGES)}
+        for kind in ("limits", "requests")
+    }
+    return {
+        **level,
+        "limits": {**huge["limits"], **limits},
+        "requests": {**defaulted, **huge["requests"], **requests},
+    }
+
+
 def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
     template = templates.get(text(container, "name"))
     if template is None:
         return dict(container)
     found = dict(container)
-    _replace(found, "resources", template.get("resources"))
+    _replace(found, "resources", _defaulted(template.get("resources")))
     return found
+
+
+def _defaulted(resources: Json) -> Json:
+    """Return a template's resources as those of a pod, in which requests default to limits (v1, SetDefaults_Pod)."""
+    members = mapping(resources)
+    limits = mapping(members.get("limits"))
+    return {**members, "requests": {**limits, **mapping(members.get("requests"))}} if limits else resources
 
 
 def _replace(members: dict[str, Json], name: str, value: Json) -> None:

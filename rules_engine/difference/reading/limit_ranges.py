@@ -1,0 +1,135 @@
+"""Amounts that LimitRanger sets in containers that name none, before webhooks are called."""
+
+import re
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.quantity import Quantity, QuantityError
+
+LIMITED = "kubernetes.io/limit-ranger"
+"""The annotation in which LimitRanger records the amounts that it set."""
+
+MAX_AMOUNTS = 100_000
+"""Amounts of all LimitRanges that are remembered, some 200 bytes each: two or four of each namespace."""
+
+_SET = re.compile(r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)")
+"""A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
+
+_PREFIX = "LimitRanger plugin set: "
+
+_MEMBERS = ("containers", "initContainers")
+
+_DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
+"""Members of a LimitRange by those of resources."""
+
+
+class AmountSet(NamedTuple):
+    """The place of an amount: the list of its container, `limits` or `requests`, and the resource."""
+
+    member: str
+    container: str
+    kind: str
+    resource: str
+
+
+def amounts_set(annotation: str) -> frozenset[AmountSet]:
+    """Return the places of amounts that LimitRanger has recorded: those of its last call for a pod."""
+    parts = map(_SET.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
+    return frozenset(
+        AmountSet(_MEMBERS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
+        for part in parts
+        if part is not None
+        for resource in part["resources"].split(", ")
+    )
+
+
+class LimitRanges:
+    """The defaults of containers by namespace. `full`: there are more than MAX_AMOUNTS, and some are left out."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self._count = 0
+        self._defaults: dict[str, dict[tuple[str, str], str]] = {}
+
+    def take(self, item: Object) -> None:
+        """Keep the defaults of a LimitRange; other objects are ignored."""
+        if text(item, "kind") != "LimitRange":
+            return
+        found = self._defaults.setdefault(text(mapping(item.get("metadata")), "namespace"), {})
+        for limit in objects(mapping(item.get("spec")).get("limits")):
+            if text(limit, "type") == "Container":
+                for kind, member in _DEFAULTS.items():
+                    self._keep(found, kind, strings(limit.get(member)))
+
+    def _keep(self, found: dict[tuple[str, str], str], kind: str, amounts: Mapping[str, str]) -> None:
+        for resource, amount in amounts.items():
+            if self._count >= MAX_AMOUNTS:
+                self.full = True
+                return
+            self._count += 1
+            found.setdefault((kind, resource), amount)
+
+    def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountSet, Json]:
+        """Return the defaults of a namespace for the amounts that a live pod has, and the submitted one does not."""
+        defaults = self._defaults.get(namespace)
+        if not defaults:
+            return {}
+        missing = _amounts(observed).keys() - _amounts(submitted).keys()
+        return {
+            place: defaults[place.kind, place.resource] for place in missing if (place.kind, place.resource) in defaults
+        }
+
+
+def with_amounts(pod: dict[str, Json], amounts: Mapping[AmountSet, Json]) -> dict[str, Json]:
+    """Return a pod with amounts."""
+    by_container: dict[tuple[str, str], dict[str, dict[str, Json]]] = {}
+    for place, amount in amounts.items():
+        kinds = by_container.setdefault((place.member, place.container), {})
+        kinds.setdefault(place.kind, {})[place.resource] = amount
+    spec: dict[str, Json] = dict(mapping(pod.get("spec")))
+    for member in _MEMBERS:
+        if member in spec:
+            spec[member] = [
+                _with(container, by_container.get((member, text(container, "name")), {}))
+                for container in objects(spec[member])
+            ]
+    return {**pod, "spec": spec}
+
+
+def _with(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
+    if not kinds:
+        return dict(container)
+    resources = mapping(container.get("resources"))
+    return {
+        **container,
+        "resources": {**resources, **{kind: {**mapping(resources.get(kind)), **kinds[kind]} for kind in kinds}},
+    }
+
+
+def kept(made: Json, observed: Object, places: Set[AmountSet]) -> Mapping[AmountSet, Json]:
+    """Return the observed amounts of places where a pod that was made has another one.
+
+    Rules wrote the others, so that they are not those that LimitRanger set.
+    """
+    own, live = _amounts(mapping(made)), _amounts(observed)
+    return {place: live[place] for place in places if place in live and _nanos(own.get(place)) != _nanos(live[place])}
+
+
+def _amounts(pod: Object) -> dict[AmountSet, Json]:
+    """Return the amounts of a pod's containers by their places."""
+    return {
+        AmountSet(member, text(container, "name"), kind, resource): amount
+        for member in _MEMBERS
+        for container in objects(mapping(pod.get("spec")).get(member))
+        for kind in _DEFAULTS
+        for resource, amount in mapping(mapping(container.get("resources")).get(kind)).items()
+    }
+
+
+def _nanos(amount: Json) -> int | None:
+    try:
+        return Quantity.parse(str(amount)).nanos
+    except QuantityError:
+        return None

@@ -1,0 +1,152 @@
+"""Live pods without what is written after their admission, and with what is defaulted before it."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
+from tests.support.evaluation import GPU, MIG3, container, injection, mutated, pod
+from tests.support.live_objects import live, template
+
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+REPLICA_SET = ("ReplicaSet", "train-5d8")
+BY_HASH = {"key": "pod-template-hash", "operator": "In", "values": ["5d8"]}
+OTHERS = {"key": "team", "operator": "NotIn", "values": ["b"]}
+
+
+def back(running: Any, submitted: Any) -> Any:
+    """Turn a live pod back from the template of a submitted one."""
+    found = turned_back(running, template(submitted))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "generated"),
+    [
+        ("train-", "train-x7k2p", True),
+        ("train-", "train-0", False),
+        ("train-", "train-11111", False),
+        ("train-", "train-x7k2pq", False),
+        ("train-", "other-x7k2p", False),
+        ("n" * 60, "n" * 58 + "x7k2p", True),
+        ("n" * 60, "n" * 60 + "x7k2p", False),
+        ("", "x7k2p", False),
+    ],
+)
+def test_a_name_that_the_api_server_has_generated_is_left_out(base: str, name: str, generated: bool) -> None:
+    running = live(pod(container("main")), name=name, generateName=base)
+    metadata: Any = as_it_is(running)["metadata"]
+    assert metadata.get("name") == (None if generated else name)
+
+
+def test_requests_default_to_limits() -> None:
+    submitted: Any = pod(
+        container("main", limits={GPU: 1, "cpu": 2}, requests={"cpu": 1}),
+        container("other", requests={"cpu": 1}),
+        container("idle"),
+        init=[container("init", limits={"memory": "1Gi"})],
+    )
+    found = back(live(submitted), submitted)["spec"]
+    main, other, idle = (each.get("resources") for each in found["containers"])
+    assert main == {"limits": {GPU: "1", "cpu": "2"}, "requests": {GPU: "1", "cpu": "1"}}
+    assert other == {"requests": {"cpu": "1"}}
+    assert not idle
+    assert found["initContainers"][0]["resources"]["requests"] == {"memory": "1Gi"}
+
+
+def test_requests_of_the_whole_pod_default_to_the_aggregate_or_to_its_limits() -> None:
+    level = {"limits": {"cpu": "9", "memory": "8Gi", "hugepages-2Mi": "4Mi"}, "requests": {}}
+    submitted: Any = pod(
+        container("main", limits={GPU: 1, "cpu": 2}),
+        init=[{**container("side", requests={"cpu": 1}), "restartPolicy": "Always"}],
+        resources=level,
+    )
+    raised: Any = mutated(back(live(submitted), submitted), injection({"cpu": "6"}, gpu_type=None)).result
+    assert raised["spec"]["resources"]["requests"]["cpu"] == "6"
+    raised["spec"]["resources"]["requests"]["hugepages-2Mi"] = "4Mi"
+    found = back(live(raised), submitted)["spec"]["resources"]
+    assert found["limits"] == level["limits"]
+    assert found["requests"] == {"cpu": "3", "memory": "8Gi", "hugepages-2Mi": "4Mi"}
+
+
+def test_huge_pages_of_the_whole_pod_are_those_that_the_api_server_has_defaulted() -> None:
+    submitted: Any = pod(container("main", limits={"hugepages-2Mi": "4Mi"}), resources={"limits": {"cpu": "1"}})
+    huge = {"hugepages-2Mi": "4Mi"}
+    running = live(submitted)
+    running["spec"]["resources"] = {"limits": {"cpu": "1", **huge}, "requests": {"cpu": "7", **huge}}
+    found = back(running, submitted)["spec"]["resources"]
+    assert found == {"limits": {"cpu": "1", **huge}, "requests": {"cpu": "1", **huge}}
+
+
+def test_requests_of_the_whole_pod_alone_are_those_of_the_template() -> None:
+    submitted: Any = pod(container("main", limits={"cpu": 2}), resources={"requests": {"memory": "1Gi"}})
+    running = live(submitted)
+    running["spec"]["resources"] = {"requests": {"memory": "2Gi"}}
+    assert back(running, submitted)["spec"]["resources"] == {"requests": {"memory": "1Gi"}}
+
+
+def test_a_template_with_malformed_amounts_makes_no_pod() -> None:
+    submitted: Any = pod(container("main", limits={"cpu": "many"}), resources={"limits": {"cpu": "1"}})
+    found = back(live(submitted), submitted)
+    assert found["spec"]["resources"] == {"limits": {"cpu": "1"}}
+    assert not makes(found, live(submitted))
+
+
+def test_labels_of_the_node_are_left_out() -> None:
+    labels = {REGION: "r", ZONE: "z"}
+    submitted: Any = pod(container("main"))
+    own: Any = as_it_is(live(submitted, on="node", labels={"app": "train", **labels}))
+    assert own["metadata"]["labels"] == {"app": "train"}
+    alone: Any = as_it_is(live(submitted, on="node", labels=labels))
+    assert "labels" not in alone["metadata"]
+    unbound: Any = as_it_is(live(submitted, labels=labels))
+    assert unbound["metadata"]["labels"] == labels
+
+
+def test_labels_of_a_template_that_the_node_overwrote_are_those_of_the_template() -> None:
+    submitted: Any = pod(container("main"), labels={ZONE: "mine"})
+    running = live(submitted, on="node", labels={"app": "train", REGION: "r", ZONE: "z"})
+    assert back(running, submitted)["metadata"]["labels"] == {"app": "train", ZONE: "mine"}
+
+
+def test_a_pod_of_a_template_with_a_node_keeps_the_node_and_its_labels() -> None:
+    submitted: Any = pod(container("main"), nodeName="node")
+    found = back(live(submitted, on="node", labels={"app": "train", ZONE: "z"}), submitted)
+    assert found["spec"]["nodeName"] == "node"
+    assert found["metadata"]["labels"] == {"app": "train", ZONE: "z"}
+
+
+def test_match_label_keys_are_separated_from_selectors() -> None:
+    merged = {
+        "labelSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [OTHERS, BY_HASH]},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+    only = {"labelSelector": {"matchExpressions": [BY_HASH]}, "mismatchLabelKeys": ["pod-template-hash"]}
+    plain = {"labelSelector": {"matchExpressions": [BY_HASH]}}
+    separated = {**merged, "labelSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [OTHERS]}}
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+
+    def spec(of_hash: Any, without: Any) -> Any:
+        return {
+            "topologySpreadConstraints": [{"maxSkew": 1, **of_hash}, plain],
+            "affinity": {
+                "nodeAffinity": {required: {"nodeSelectorTerms": []}},
+                "podAffinity": {required: [of_hash, without, plain]},
+                "podAntiAffinity": {preferred: [{"weight": 3, "podAffinityTerm": without}]},
+            },
+        }
+
+    running = live(pod(container("main"), **spec(merged, only)))
+    found: Any = as_it_is(running)["spec"]
+    expected = spec(separated, {**only, "labelSelector": {}})
+    assert {name: found[name] for name in expected} == expected
+    assert running["spec"]["affinity"]["podAffinity"][required][0] is merged
+
+
+def test_annotations_of_the_controller_of_a_job_are_kept() -> None:
+    names = ("job-completion-index", "job-index-failure-count", "job-index-ignored-failure-count")
+    annotations = {f"batch.kubernetes.io/{name}": "1" for name in names}
+    submitted: Any = pod(container("main", limits={MIG3: 1}))
+    running = live(submitted, ("Job", "train"), annotations={**annotations, "other": "1"})
+    assert back(running, submitted)["metadata"]["annotations"] == annotations

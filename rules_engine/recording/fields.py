@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 from msgspec.json import encode
 
-from rules_engine.cel.field_paths import Chain, texts
-from rules_engine.cel.syntax.tree import Expression, Index, Literal, Select, children
+from rules_engine.cel.field_paths import Chain
 from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
@@ -17,15 +16,19 @@ from rules_engine.model.json.lenient import items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import PLACEMENT_MEMBERS
 from rules_engine.model.rules import SKIP_ANNOTATION, Rule
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation with the whole manifest of an object, as kubectl applied it."""
+from rules_engine.recording.pod_reads import CONTAINER_LISTS, LAST_APPLIED, Holds, PodReads
 
 _REQUEST = ("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun")
 _METADATA = ("name", "generateName", "namespace", "deletionTimestamp")
 _SPEC = ("overhead", "resources", *PLACEMENT_MEMBERS)
 _CONTAINER = ("name", "restartPolicy", "resources")
 _CONTAINERS = ("containers", "initContainers")
+
+_ENVIRONMENT, _LAST_APPLIED = "environment", "lastApplied"
+_SECRETS = {
+    _ENVIRONMENT: "values of environment variables",
+    _LAST_APPLIED: f"the annotation {LAST_APPLIED}",
+}
 
 _ALWAYS = frozenset(
     [("request", name) for name in _REQUEST]
@@ -51,14 +54,16 @@ class RecordedFields:
     """The fields of requests that are recorded, beside those that every recorded request has.
 
     `paths` begin with object, oldObject or request; none is below another one. `members` are the recorded members of
-    containers that `paths` include; None: all. `secret`: an expression may read values of environment variables.
+    containers that `paths` include; None: all. `environment` and `last_applied`: rules may read values of environment
+    variables, or the last applied configuration, which are never recorded: requests of pods with some are not either.
     """
 
     labels: frozenset[str] = frozenset()
     annotations: frozenset[str] = frozenset()
     paths: tuple[Chain, ...] = ()
     members: frozenset[str] | None = frozenset()
-    secret: bool = False
+    environment: bool = False
+    last_applied: bool = False
     name: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,9 +79,7 @@ class RecordedFields:
         for compiled in rules:
             labels.update(requirement.key for requirement in compiled.rule.match.object_selector.requirements)
             annotations |= compiled.rule.interests.annotations
-        expressions = [program.checked.expression for compiled in rules for program in compiled.programs]
-        named = frozenset(text for expression in expressions for text in texts(expression))
-        computed = any(map(_computes_names, expressions))
+        reads = _pod_reads(rules)
         paths = field_paths(rules, messages=False)
         if ("request",) in paths:
             paths |= {("object",), ("oldObject",)}
@@ -84,19 +87,22 @@ class RecordedFields:
             labels=frozenset(labels),
             annotations=frozenset(annotations),
             paths=_topmost(paths),
-            members=None if computed else named,
-            secret=computed or {"env", "value"} <= named,
+            members=reads.members,
+            environment=reads.environment,
+            last_applied=reads.last_applied or LAST_APPLIED in annotations,
         )
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
         """Read the JSON of `to_json`; members that are absent or of another type are empty."""
-        recorded = members.get("members")
+        recorded, unrecorded = members.get("members"), _texts(members.get("withoutPods"))
         return cls(
             labels=frozenset(_texts(members.get("labels"))),
             annotations=frozenset(_texts(members.get("annotations"))),
             paths=tuple(tuple(_texts(path)) for path in items(members.get("paths"))),
             members=None if recorded is None and "members" in members else frozenset(_texts(recorded)),
+            environment=_ENVIRONMENT in unrecorded,
+            last_applied=_LAST_APPLIED in unrecorded,
         )
 
     def to_json(self) -> Members:
@@ -105,7 +111,12 @@ class RecordedFields:
             "annotations": [*sorted(self.annotations)],
             "paths": [[*path] for path in self.paths],
             "members": None if self.members is None else [*sorted(self.members)],
+            "withoutPods": [name for name, read in self._secrets.items() if read],
         }
+
+    @property
+    def _secrets(self) -> Mapping[str, bool]:
+        return {_ENVIRONMENT: self.environment, _LAST_APPLIED: self.last_applied}
 
     def missing(self, read: "RecordedFields") -> Iterator[str]:
         """Yield the fields that other rules read and that requests with these fields may not have."""
@@ -121,7 +132,8 @@ class RecordedFields:
             if read.members is None:
                 yield "all members of containers"
             else:
-                yield from (f"{name} of containers" for name in sorted(read.members - self.members))
+                yield from (f"{name} of containers" for name in sorted(read.members - self.members.union(_CONTAINER)))
+        yield from (_SECRETS[name] for name, own in self._secrets.items() if read._secrets[name] > own)  # noqa: SLF001
 
     def _includes(self, path: Chain) -> bool:
         """Return True if a path is recorded, or below one that is."""
@@ -147,7 +159,8 @@ class RecordedFields:
                     found.update((name, redaction.of(value)) for name, value in rest.items())
                 elif way != path or path[0] in raw:
                     _copy(source, found, way, redaction)
-        return Unrecorded.REDACTED if redaction.applied or (redaction.omitted and self.secret) else found
+        secret = (redaction.environment and self.environment) or (redaction.last_applied and self.last_applied)
+        return Unrecorded.REDACTED if secret else found
 
     def _pod(self, pod: Json, redaction: "_Redaction") -> Json:
         """Return the members of a pod that every recorded request has."""
@@ -185,17 +198,17 @@ class _Redaction:
 
     def __init__(self, members: frozenset[str] | None) -> None:
         self._of_containers = None if members is None else members.union(_CONTAINER)
-        self.omitted = False
+        self.environment = False
         """A value of an environment variable was omitted."""
-        self.applied = False
-        """The last applied configuration was omitted: whatever expression gets all annotations may read it."""
+        self.last_applied = False
+        """The last applied configuration was omitted."""
 
     def of(self, value: Json, name: str = "") -> Json:
         """Return the value of a member without what must not be recorded."""
         if isinstance(value, list):
             if name == "env":
                 return [self._variable(item) for item in value]
-            if name in _CONTAINER_LISTS:
+            if name in CONTAINER_LISTS:
                 return [self._container(item) for item in value]
             return [self.of(item) for item in value]
         return self.members(value) if isinstance(value, dict) else value
@@ -203,7 +216,7 @@ class _Redaction:
     def members(self, value: Members) -> Members:
         """Return the members of an object without what must not be recorded."""
         if LAST_APPLIED in value:
-            self.applied = True
+            self.last_applied = True
         return {key: self.of(item, key) for key, item in value.items() if key != LAST_APPLIED}
 
     def _container(self, item: Json) -> Json:
@@ -214,11 +227,8 @@ class _Redaction:
     def _variable(self, item: Json) -> Json:
         if not isinstance(item, dict) or "value" not in item:
             return item
-        self.omitted = True
+        self.environment = True
         return {key: value for key, value in item.items() if key != "value"}
-
-
-_CONTAINER_LISTS = frozenset({*_CONTAINERS, "ephemeralContainers"})
 
 
 def _copy(source: Members | Mapping[str, Json], target: Members, path: Chain, redaction: _Redaction) -> None:
@@ -246,22 +256,19 @@ def _topmost(paths: Set[Chain]) -> tuple[Chain, ...]:
 def _has_containers(path: Chain) -> bool:
     """Return True if containers, or what has them, are at or above a path of a pod."""
     root, *members = path
-    return root != "request" and members[:1] in ([], ["spec"]) and (not members[1:] or members[1] in _CONTAINER_LISTS)
+    return root != "request" and members[:1] in ([], ["spec"]) and (not members[1:] or members[1] in CONTAINER_LISTS)
 
 
-def _computes_names(expression: Expression) -> bool:
-    """Return True if an expression may select a member of a container whose name is not constant."""
-    if isinstance(expression, Index) and not isinstance(expression.key, Literal):
-        operand = expression.operand
-        if not (isinstance(operand, Select) and operand.field in _WITHOUT_CONTAINERS):
-            return True
-    return any(map(_computes_names, children(expression)))
-
-
-_WITHOUT_CONTAINERS = frozenset({"requests", "limits", "labels", "annotations", "nodeSelector", "overhead"}) | {
-    *_CONTAINER_LISTS
-}
-"""Fields with texts or amounts by name, and lists: an expression may compute what it selects from them."""
+def _pod_reads(rules: Iterable[CompiledRule[Rule]]) -> PodReads:
+    """Return the reads of all expressions but those of messages."""
+    reads = PodReads()
+    for compiled in rules:
+        variables: dict[str, Holds] = {}
+        for name, variable in compiled.variables.items():
+            variables[name] = reads.add(variable.program.checked.expression, variables, compiled.rule.params)
+        for program in compiled.programs[len(variables) :]:
+            reads.add(program.checked.expression, variables, compiled.rule.params)
+    return reads
 
 
 def _texts(value: Json) -> list[str]:

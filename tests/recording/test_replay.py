@@ -13,7 +13,8 @@ from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.decision import Decision
 from rules_engine.model.quantity import Format, Quantity
-from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
+from rules_engine.recording.fields import RecordedFields, Unrecorded
+from rules_engine.recording.pod_reads import LAST_APPLIED
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import Sources, prepare
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
@@ -98,15 +99,15 @@ def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> 
 def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
     prepared, _ = prepare(Sources())
     rule_set = prepared.rules.rule_set
-    assert not any(RecordedFields.of(rule_set.rules_at(endpoint)).secret for endpoint in Endpoint)
+    assert not any(RecordedFields.of(rule_set.rules_at(endpoint)).environment for endpoint in Endpoint)
 
 
 @pytest.mark.parametrize(
     "expression",
     [
         "object.spec.containers.all(c, c.env.all(e, e.value != 'b'))",
-        "object.spec.containers.all(c, c[object.metadata.name].size() > 1)",
-        "object.spec.containers.map(c, [c]).all(l, l[object.spec.priority].name == 'a')",
+        "object.spec.containers.all(c, c[object.metadata.name] == c[object.metadata.namespace])",
+        "object.spec.containers.map(c, [[c]]).all(l, l[0] == l[1])",
     ],
 )
 def test_a_request_whose_environment_decides_is_not_recorded(expression: str) -> None:

@@ -10,6 +10,7 @@ from rules_engine.difference.reading.controllers import MAX_CONTROLLERS
 from rules_engine.difference.reading.usage import MAX_PODS
 from rules_engine.difference.values import Kind
 from server.cli import main
+from server.diff.command import COLLECTIONS
 from tests.support.documents import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "diff.md").read_text(encoding="utf-8")
@@ -29,7 +30,7 @@ def test_the_kinds_of_change_are_listed_in_order() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    options = {name for option in COMMAND.params if isinstance(option, click.Option) for name in option.opts}
+    options = {max(option.opts, key=len) for option in COMMAND.params if isinstance(option, click.Option)}
 
     assert {name for name in options if f"`{name}" not in TEXT} == set()
 
@@ -39,6 +40,7 @@ def test_every_option_is_documented() -> None:
     [
         f"the {MAX_LINES:,} lines that are kept",
         f"{MAX_CONTROLLERS:,} controllers and {MAX_PODS:,} pods on nodes",
+        f"kubectl get {','.join(COLLECTIONS)} \\ -A -o json",
     ],
 )
 def test_bounds_in_the_text_match_the_command(text: str) -> None:

@@ -43,6 +43,13 @@ metadata: {name: train, namespace: ml}
 spec: {containers: [{name: main, image: cuda, resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}]}
 """
 
+CLUSTER = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: cards}
+spec: {nodes: [{name: worker, allocatable: {nvidia.com/gpu: 4}}]}
+"""
+
 
 def steps() -> list[dict[str, Any]]:
     (found,) = [b for b in blocks((REPOSITORY / "docs" / "testing.md").read_text()) if b.title == WORKFLOW]
@@ -76,22 +83,23 @@ def test_the_released_version_is_installed() -> None:
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
-    ("before", "after", "changed"),
+    ("before", "after", "changed", "printed"),
     [
-        ({"rules/ladder.yaml": LADDER}, {"rules/ladder.yaml": LADDER.replace("gpu,", "mig-1g.10gb,")}, "1"),
-        ({"rules/ladder.yaml": LADDER}, {"rules/ladder.yaml": f"# a comment\n{LADDER}"}, "0"),
-        ({"README.md": "no rules yet"}, {"rules/ladder.yaml": LADDER}, "1"),
+        ({"rules/ladder.yaml": LADDER}, {"rules/ladder.yaml": LADDER.replace("gpu,", "mig-1g.10gb,")}, "1", ""),
+        ({"rules/ladder.yaml": LADDER}, {"rules/ladder.yaml": f"# a comment\n{LADDER}"}, "0", ""),
+        ({"README.md": "no rules yet"}, {"rules/ladder.yaml": LADDER}, "1", "no rules before the change"),
     ],
     ids=["changed", "unchanged", "first rules"],
 )
 def test_a_merge_is_compared_with_its_base(
-    tmp_path: Path, before: Mapping[str, str], after: Mapping[str, str], changed: str
+    tmp_path: Path, before: Mapping[str, str], after: Mapping[str, str], changed: str, printed: str
 ) -> None:
     merged(tmp_path, before, after)
 
     done = run(tmp_path, step("Compare the rules")["run"], **files(tmp_path))
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stderr if printed else not done.stderr
     assert (tmp_path / "output").read_text() == f"changed={changed}\n"
     written = (tmp_path / "work" / "diff.md").read_text()
     assert (tmp_path / "summary").read_text() == written
@@ -112,7 +120,7 @@ def test_rules_with_errors_fail_the_job(tmp_path: Path) -> None:
 
 def merged(folder: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Make a clone as actions/checkout does: the merge of a pull request, with the two commits that it merges."""
-    origin = repository(folder / "origin", {**before, "workloads/train.yaml": POD})
+    origin = repository(folder / "origin", {**before, "workloads/train.yaml": POD, "cluster.yaml": CLUSTER})
     git(origin, "checkout", "--quiet", "-b", "change")
     commit(origin, after)
     git(origin, "checkout", "--quiet", "main")
@@ -182,7 +190,7 @@ class Comments:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+            def log_message(self, format: str, *args: object) -> None:
                 """Log nothing."""
 
         return Handler

@@ -108,7 +108,7 @@ class ChangeKind(KnownValue["Kind"]):
     "--in-force",
     "url",
     metavar="URL",
-    help="A gpu-rules server, such as https://gpu-rules.gpu-rules.svc: print whether its rules are those of a side.",
+    help="URL of a server's --metrics-listen, such as http://localhost:9090: print which side has the rules in force.",
 )
 @click.option(
     "--ca",

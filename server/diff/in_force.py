@@ -85,7 +85,7 @@ def _base(url: str, ca: Path | None) -> str:
         raise InForceError("a URL with a user or a password is not accepted: GET /rules needs none")
     others = parts.query or parts.fragment or "?" in url or "#" in url or shown != url or " " in url
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or others:
-        raise InForceError(f"{shown}: not the URL of a server, such as https://gpu-rules.gpu-rules.svc")
+        raise InForceError(f"{shown}: not the URL of a server, such as http://localhost:9090")
     if ca is not None and parts.scheme == "http":
         raise InForceError(f"{shown}: a CA needs https")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_PATH)}"

@@ -86,7 +86,7 @@ def test_a_server_that_does_not_answer() -> None:
 )
 def test_a_text_that_is_no_url_of_a_server(url: str) -> None:
     message = error_of(url)
-    assert message.endswith(": not the URL of a server, such as https://gpu-rules.gpu-rules.svc")
+    assert message.endswith(": not the URL of a server, such as http://localhost:9090")
     assert message.isprintable()
 
 

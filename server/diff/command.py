@@ -71,7 +71,7 @@ class ChangeKind(KnownValue["Kind"]):
     epilog=examples(
         "gpu-rules diff --old git:main:rules --new rules job.yaml",
         "gpu-rules diff --old rules --new new-rules cluster.json",
-        "gpu-rules diff --old default --new rules --allow Warnings .",
+        "gpu-rules diff --old default --new rules --allow Rule jobs",
         "gpu-rules diff --old a --new b --output html=a.html a.json",
     ),
 )

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.values import Change, Kind, Line, Outcome, Submitted, Workload
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.quantity import Format
 from rules_engine.model.rules import Operation
 
@@ -21,6 +22,13 @@ thousands of containers. Until the last lines are left out, there are at most tw
 
 _OBJECT_BYTES = 400
 """Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
+
+_SHORT = 64
+"""Characters of a short text, such as most names. A file may have names that Kubernetes refuses."""
+
+MAX_NAME = 320
+"""Characters of the names of workloads, and of those that totals count. None is longer in Kubernetes: a subdomain has
+up to 253, and a name in it up to 63."""
 
 MAX_NAMES = 10_000
 """Names that one total counts separately, the first ones in their order: more namespaces, rules and GPU resources than
@@ -101,10 +109,10 @@ class Totals(Struct, kw_only=True):
         elif request.operation == Operation.CREATE.value and not request.dry_run:
             for total, outcome in ((self.gpus_before, before), (self.gpus_after, after)):
                 for resource, nanos in outcome.gpus:
-                    _count(total, resource, nanos * count)
+                    _count(total, truncate(resource, MAX_NAME), nanos * count)
         if change is not None:
             self.by_kinds[change.kinds] += count
-            _count(self.namespaces, submitted.workload.namespace, count)
+            _count(self.namespaces, truncate(submitted.workload.namespace, MAX_NAME), count)
             for rule in rules_of(change):
                 _count(self.rules, rule, count)
 
@@ -164,7 +172,7 @@ class Grouping:
         change = compare(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)
         if change is not None:
-            self._add_line(submitted.workload, change, submitted.count, position)
+            self._add_line(_truncated(submitted.workload), change, submitted.count, position)
 
     def merge(self, other: "Grouping") -> None:
         """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
@@ -225,6 +233,12 @@ class Grouping:
         return int(any(totals.beyond(allowed) for totals in self.totals.values()))
 
 
+def _truncated(workload: Workload) -> Workload:
+    """Return a workload with names of at most MAX_NAME characters."""
+    namespace, kind, name = (truncate(text, MAX_NAME) for text in (workload.namespace, workload.kind, workload.name))
+    return Workload(cluster=workload.cluster, namespace=namespace, kind=kind, name=name)
+
+
 def _formats(change: Change) -> tuple[Format, ...]:
     """Return the formats of all amounts, which equality ignores."""
     amounts = (*change.before.resources, *change.after.resources)
@@ -241,7 +255,15 @@ def _size(outcome: Outcome) -> int:
     """Return the estimated memory of an outcome, in bytes."""
     objects = 1 + len(outcome.resources) + len(outcome.annotations) + len(outcome.gpus)
     texts = [outcome.message, *outcome.warnings, *(text for _, text in outcome.annotations if text)]
+    names = [name for amount in outcome.resources for name in (amount.container, amount.resource)]
+    names += [name for name, _ in (*outcome.annotations, *outcome.gpus)]
     for deciding in outcome.deciding:
         objects += 1 + len(deciding.falls) + len(deciding.amounts) + len(deciding.annotations)
         texts += [deciding.message, *deciding.warnings]
-    return _OBJECT_BYTES * objects + sum(map(getsizeof, texts))
+        names += [name for amount in deciding.amounts for name in amount]
+        names += [text for annotation in deciding.annotations for text in annotation]
+    return (
+        _OBJECT_BYTES * objects
+        + sum(map(getsizeof, texts))
+        + sum(getsizeof(name) for name in names if len(name) > _SHORT)
+    )

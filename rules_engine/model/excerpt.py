@@ -14,4 +14,6 @@ def truncate(text: str, limit: int = MAX_EXCERPT) -> str:
 
 def visible(text: str) -> str:
     """Escape control characters in text from pods and files: a terminal or a CI log would interpret them."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rules_engine.difference import grouping
 from rules_engine.difference.comparison import compare, rules_of
-from rules_engine.difference.grouping import OTHERS, Grouping
+from rules_engine.difference.grouping import MAX_NAME, OTHERS, Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
 from rules_engine.evaluation import RuleSet
@@ -454,6 +454,42 @@ def test_memory_stays_below_the_bound_whatever_pods_have(monkeypatch: pytest.Mon
     assert found.omitted
     assert len(found.lines) > 1
     assert used < 2 * grouping.MAX_BYTES
+
+
+@pytest.mark.parametrize("where", ["workload", "container", "resource", "annotation", "gpu"])
+def test_memory_stays_below_the_bound_whatever_names_are(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "MAX_BYTES", 1024 * 1024)
+    found = Grouping()
+    tracemalloc.start()
+    try:
+        for index in range(50):
+            long = f"{index}{'x' * 200_000}"
+            after = {
+                "workload": Outcome(warnings=("w",)),
+                "container": Outcome(resources=(Amount(container=long, resource="cpu", limit=Quantity.of(1)),)),
+                "resource": Outcome(resources=(Amount(container="a", resource=long, limit=Quantity.of(1)),)),
+                "annotation": Outcome(annotations=((long, "x"),)),
+                "gpu": Outcome(warnings=("w",), gpus=((long, NANOS),)),
+            }[where]
+            name = long if where == "workload" else str(index)
+            found.add(submitted(asks({}), name=name, namespace=name), Outcome(), after)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 3 * grouping.MAX_BYTES
+    assert found.totals[""].changed == 50
+
+
+def test_long_names_are_cut() -> None:
+    found = Grouping()
+    long = "x" * 1_000
+    gpus = ((long, NANOS),)
+    found.add(submitted(asks({}), name=long, namespace=long), Outcome(), Outcome(warnings=("w",), gpus=gpus))
+
+    cut = f"{'x' * MAX_NAME}…"
+    assert [line.workload for line in found.lines] == [Workload(namespace=cut, kind="Job", name=cut)]
+    assert found.totals[""].namespaces == {cut: 1}
+    assert found.totals[""].gpus == {cut: (0, NANOS)}
 
 
 @law

@@ -11,7 +11,7 @@ from rules_engine.cel import Program
 from rules_engine.cel.field_paths import chains
 from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted
 from rules_engine.evaluation import DecisionCache, RuleSet
-from rules_engine.evaluation.admission import Admission
+from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.applicability import UNMATCHED
 from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
@@ -70,8 +70,9 @@ class Outcomes:
         mutation = self._mutate(request, cluster)
         if not mutation.allowed:
             return Admission(mutation=mutation, validation=None)
-        mutated = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
-        return Admission(mutation=mutation, validation=self._validate(mutated, cluster))
+        return Admission(
+            mutation=mutation, validation=self._validate(validation_request(request, mutation.result), cluster)
+        )
 
     def _depends_on_user(self, step: Step) -> bool:
         """Return True if the step may differ for another user.

@@ -9,6 +9,8 @@ from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Step
+from rules_engine.model.generated_names import generated_name
+from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.patch import Json
 
 
@@ -51,5 +53,22 @@ def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Adm
     mutation = mutate(rule_set, request, cluster)
     if not mutation.allowed:
         return Admission(mutation=mutation, validation=None)
-    mutated = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
-    return Admission(mutation=mutation, validation=validate(rule_set, mutated, cluster))
+    return Admission(
+        mutation=mutation, validation=validate(rule_set, validation_request(request, mutation.result), cluster)
+    )
+
+
+def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest:
+    """Return the request that /validate gets after /mutate has made this pod.
+
+    In between, the API server generates the name of a new pod that has a generateName only (k8s.io/apiserver,
+    BeforeCreate).
+    """
+    raw = {**request.raw, "object": pod}
+    metadata = mapping(mapping(pod).get("metadata"))
+    base = text(metadata, "generateName")
+    if base and not text(metadata, "name"):
+        name = generated_name(base)
+        pod = {**mapping(pod), "metadata": {**metadata, "name": name}}
+        return replace(request, name=name, object=pod, raw={**raw, "name": name, "object": pod})
+    return replace(request, object=pod, raw=raw)

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission
+from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.admission import Endpoint, pod_request
@@ -106,8 +105,7 @@ class Admissions:
         mutation = self._mutate(request, cluster)
         validation = None
         if mutation.allowed:
-            mutated = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
-            validation = self._validate(mutated, cluster)
+            validation = self._validate(validation_request(request, mutation.result), cluster)
         admission = Admission(mutation=mutation, validation=validation)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)

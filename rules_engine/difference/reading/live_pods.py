@@ -1,9 +1,9 @@
 """Live pods → pods as they were submitted. Rules have already changed their resources and annotations."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 from rules_engine.difference.reading.limit_ranges import LIMITED
+from rules_engine.model.generated_names import is_generated
 from rules_engine.model.json.lenient import Object, controller, items, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
@@ -47,11 +47,6 @@ _POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-_LONGEST_BASE = 58
-_RANDOM = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
-"""The end of a name that the API server generates, after at most _LONGEST_BASE characters of generateName
-(k8s.io/apiserver/pkg/storage/names)."""
-
 
 def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
     """Return a live pod as if it were submitted now: without what the API server, the scheduler and kubelets write.
@@ -59,7 +54,7 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
     `on_node`: it is submitted with the name of its node, as static pods are.
     """
     metadata = {name: value for name, value in mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
-    if _is_generated(text(metadata, "name"), text(metadata, "generateName")):
+    if is_generated(text(metadata, "name"), text(metadata, "generateName")):
         # The API server makes the name after the admission.
         del metadata["name"]
     spec = {name: value for name, value in mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
@@ -70,12 +65,6 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
         _replace(metadata, "labels", labels or None)
     _separate_match_label_keys(spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _is_generated(name: str, base: str) -> bool:
-    """Return True if the API server made the name: StatefulSets give their pods a name and generateName."""
-    base = base[:_LONGEST_BASE]
-    return bool(base) and name.startswith(base) and _RANDOM.fullmatch(name, len(base)) is not None
 
 
 def _is_static(pod: dict[str, Json]) -> bool:

@@ -113,6 +113,7 @@ metadata: {{name: two}}
 spec:
   matchConditions:
     - {{name: unplaced, expression: "!has(object.spec.nodeName) || has(object.spec.nodeSelector)"}}
+    - {{name: named, expression: "request.name == object.metadata.name && object.metadata.name != ''"}}
     - {{name: zone, expression: "!('{ZONE}' in object.metadata.?labels.orValue({{}}))"}}
   validations:
     - expression: >-

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading import recorded_calls, recorded_input, recorded_views
@@ -35,6 +37,7 @@ from rules_engine.model.rules import Match, Operation, Rule
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
+from tests.support.laws import law
 from tests.support.recorded import DIGEST, Call, recorded_log, recording
 
 FALLS = ladder(MIG3, rung(GPU, assume=True))
@@ -321,3 +324,46 @@ def test_other_files_are_no_logs(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with ObjectFile(path) as file:
         assert not is_log(file)
+
+
+@pytest.fixture(scope="module")
+def whole_logs(tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
+    """Write the logs of two servers, with denials, updates and a view in parts."""
+    folder = tmp_path_factory.mktemp("logs")
+    on = cluster(*(node(f"node-{n}", {GPU: n, MIG1: 1}, labels={"a": "b" * n}) for n in range(300)))
+    calls = [("/mutate", owned(asks({MIG3: 1}))), ("/validate", owned(asks({GPU: 1}), name="rs-x2b5n"))]
+    calls += [(endpoint, asks({MIG1: 1}, labels={"app": "root"})) for endpoint in ("/mutate", "/validate")]
+    return [lines(log(folder / name, served(FALLS, NO_ROOT, on=on), *calls)) for name in "ab"]
+
+
+@pytest.mark.no_cover
+@law
+@given(data=st.data())
+def test_any_bytes_are_read_or_counted(
+    data: st.DataObject, whole_logs: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first, second = whole_logs
+    mixed = data.draw(st.permutations([*first, *second])) if data.draw(st.booleans()) else [*first, *second]
+    content = bytearray(b"".join(mixed))
+    for _ in range(data.draw(st.integers(0, 8))):
+        begin = data.draw(st.integers(0, len(content)))
+        end = min(begin + data.draw(st.sampled_from([0, 1, 7, 300, 5000])), len(content))
+        content[begin:end] = data.draw(
+            st.binary(max_size=3) | st.sampled_from([b"\n", b'"record"', b"null", b"[" * 3000])
+        )
+    path = tmp_path_factory.getbasetemp() / "any-bytes"
+    path.write_bytes(bytes(content))
+    with ObjectFile(path) as file:
+        if not is_log(file):
+            return
+    rules = [FALLS, NO_ROOT]
+    pods, totals, _ = replayed(path, old=rules, new=rules)
+    assert totals.lines == sum(1 for line in content.split(b"\n") if line.strip())
+    assert totals.admissions == totals.replayed + totals.later_calls + totals.not_replayable.total()
+    assert totals.replayed == len(pods)
+    assert totals.lines >= totals.admissions + totals.unreadable.total()
+    outcomes = Outcomes(compiled(*rules))
+    shares = [replayed(path, old=rules, new=rules, share=Share(process, 2)) for process in range(2)]
+    assert sum(part.admissions for _, part, _ in shares) == totals.admissions
+    for submitted, view in pods:
+        outcomes.of(submitted, view)

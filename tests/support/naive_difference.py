@@ -11,8 +11,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
-from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
+from tests.support.laws import RESOURCES as GPUS
 from tests.support.patching import apply_as_api_server
 
 
@@ -78,10 +78,30 @@ def counted(all_seen: Sequence[Seen]) -> dict[str, dict[str, int]]:
             namespaces[seen.submitted.workload.namespace] += seen.submitted.count
         for side, admission, made in zip(sides, (seen.before, seen.after), seen.pods, strict=True):
             if admission.allowed:
-                for name, nanos in Pod.parse(made).effective_requests().items():
-                    if name.startswith(("nvidia.com/mig-", "nvidia.com/gpu", "amd.com/")):
-                        side[name] += nanos * seen.submitted.count
+                for name, nanos in _devices(made["spec"]).items():
+                    side[name] += nanos * seen.submitted.count
     return {"kinds": kinds, "namespaces": namespaces, "before": +sides[0], "after": +sides[1]}
+
+
+def _devices(spec: Any) -> dict[str, int]:
+    """Return the most of each GPU resource that a pod uses at once: init containers run one after another (KEP-753)."""
+    found = {}
+    for name in GPUS:
+        sidecars = most = 0
+        for container in spec.get("initContainers", []):
+            own = _requested(container, name)
+            most = max(most, sidecars + own)
+            if container.get("restartPolicy") == "Always":
+                sidecars += own
+        running = sidecars + sum(_requested(container, name) for container in spec["containers"])
+        found[name] = max(most, running) + Quantity.parse(spec.get("overhead", {}).get(name, "0")).nanos
+    return found
+
+
+def _requested(container: Any, name: str) -> int:
+    written = container.get("resources", {})
+    amounts = {**written.get("limits", {}), **written.get("requests", {})}
+    return Quantity.parse(amounts.get(name, "0")).nanos
 
 
 def _moves(admission: Admission) -> set[tuple[str, str]]:

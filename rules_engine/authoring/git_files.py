@@ -72,6 +72,9 @@ _HEADER = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) (blob|tree|commit|tag) ([0-9
 _ENTRIES = {size: re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{%d})" % size, re.DOTALL) for size in (20, 32)}
 """An entry of a folder by the size of hashes, SHA-1 or SHA-256: its mode, its name and its hash."""
 
+_NOT_FETCHED = re.compile("could not fetch [0-9a-f]+ from promisor remote|transport '[^']*' not allowed")
+"""Messages of git about an object that a partial clone lacks: git before 2.45 may end with the second one alone."""
+
 LEAVES = "the path leaves the tree of the revision, which alone has known content"
 
 SUBMODULE = "a submodule: its files are in another repository"
@@ -167,7 +170,13 @@ def _timed_out(seconds: float) -> str:
 def _message(stderr: bytes) -> str:
     """Return git's error message in one line."""
     text = " ".join(stderr.decode(errors="replace").split())
+    if _NOT_FETCHED.search(text):
+        return _not_stored("an object")
     return visible(text)[:MAX_MESSAGE] or "git ended without a message"
+
+
+def _not_stored(name: str) -> str:
+    return f"{name} is not stored here: fetch it first if this is a partial clone"
 
 
 class Objects:
@@ -400,7 +409,7 @@ class _Revision:
         """Return the content of an entry; None if it is larger than `limit`. Raises GitError if it is not stored."""
         found = self._objects.read(entry.object, "tree" if entry.mode == _FOLDER else "blob", limit)
         if found is None:
-            raise GitError(f"object {entry.object} is not stored here: fetch it first if this is a partial clone")
+            raise GitError(_not_stored(f"object {entry.object}"))
         return found[1]
 
     def _report_unreadable(self, name: str, reason: str) -> None:

@@ -155,11 +155,6 @@ class Sides:
         """True if the rules of a side cannot be used."""
         return self.old.failed or self.new.failed
 
-    @property
-    def equal(self) -> bool:
-        """True if both sides have the same rules, however their files are named and formatted."""
-        return self.old.loaded.digest == self.new.loaded.digest
-
 
 def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
     """Read and compile the rules of both sides, also if one has errors.

@@ -3,8 +3,8 @@
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -37,7 +37,7 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
         # A signal that comes before a process ignores it would end it with a traceback.
         with _interrupts_blocked():
             for number in range(count):
-                reader, process = _started(work, number)
+                reader, process = _started(work, number, running)
                 processes.append(process)
                 running[reader] = number, process
         while running:
@@ -63,9 +63,11 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _started(work: Callable[[int], Result], number: int) -> tuple[Connection, BaseProcess]:
+def _started(
+    work: Callable[[int], Result], number: int, readers: Iterable[Connection]
+) -> tuple[Connection, BaseProcess]:
     reader, writer = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_run, args=(work, number, writer), daemon=True)
+    process = _CONTEXT.Process(target=_run, args=(work, number, writer, [*readers, reader]), daemon=True)
     with writer:
         try:
             process.start()
@@ -75,10 +77,15 @@ def _started(work: Callable[[int], Result], number: int) -> tuple[Connection, Ba
     return reader, process
 
 
-def _run(work: Callable[[int], object], number: int, writer: Connection) -> None:
+def _run(work: Callable[[int], object], number: int, writer: Connection, readers: Iterable[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    writer.send(work(number))
+    # The parent alone reads results: a process that sends one to a parent that was killed would wait for ever.
+    for reader in readers:
+        reader.close()
+    result = work(number)
+    with suppress(BrokenPipeError):
+        writer.send(result)
 
 
 def end_without_parent(parent: int) -> None:

@@ -135,3 +135,18 @@ def test_a_process_ends_without_its_parent() -> None:
             while True:
                 end_without_parent(parent)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_no_process_waits_for_a_parent_that_was_killed_to_read_its_result() -> None:
+    with held():
+        child = os.fork()
+        if not child:
+            parent = os.getpid()
+
+            def work(_number: int) -> bytes:
+                while os.getppid() == parent:
+                    pass
+                return b"x" * 1_000_000
+
+            in_processes(2, work, lambda: os.kill(parent, signal.SIGKILL))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

@@ -62,11 +62,13 @@ GATHER_SECONDS = 0.005
 class Line(NamedTuple):
     """A line in parts: many lines share the last two, which are then in memory once.
 
-    `truncated`: parts of the decision were omitted.
+    `truncated`: parts of the decision were omitted. `unrecorded`: why the request is not recorded; "" if it is, or is
+    not to be.
     """
 
     parts: tuple[bytes, bytes, bytes]
     truncated: bool
+    unrecorded: str = ""
 
     @property
     def size(self) -> int:
@@ -122,6 +124,8 @@ class DecisionLog:
         """Lines dropped because the queue was full or the file could not be written."""
         self.truncated = 0
         """Lines with omitted parts."""
+        self.unrecorded = {reason.value: 0 for reason in Unrecorded} if requests else {}
+        """Lines whose requests are not recorded, by reason."""
 
     def start(self) -> None:
         """Start writing. Raises OSError if the file cannot be opened for writing."""
@@ -155,6 +159,8 @@ class DecisionLog:
             self._waiting.append(written)
             self._bytes += written.size
             self.truncated += written.truncated
+            if written.unrecorded:
+                self.unrecorded[written.unrecorded] += 1
 
     def _run(self) -> None:
         pause = IDLE_SECONDS
@@ -290,19 +296,22 @@ def line(
     if truncated:
         members["truncated"] = truncated
     begin = orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1]
+    unrecorded = ""
     if recorded is not None:
-        begin += _recorded(recorded, MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text))
-    return Line((begin, grounds, reasons.text), bool(truncated))
+        found, unrecorded = _recorded(recorded, MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text))
+        begin += found
+    return Line((begin, grounds, reasons.text), bool(truncated), unrecorded)
 
 
-def _recorded(recorded: Recorded, room: int) -> bytes:
-    """Encode the recorded members of a line in `room` bytes, or why they are not in it."""
+def _recorded(recorded: Recorded, room: int) -> tuple[bytes, str]:
+    """Encode the recorded members of a line in `room` bytes, and return why the request is not in it, or ""."""
     found = b"," + orjson.dumps(recorded.members)[1:-1]
     if recorded.request is not None:
         found += b',"request":' + recorded.request
     if len(found) <= room:
-        return found
-    return b"," + orjson.dumps({"unrecorded": Unrecorded.SIZE.value})[1:-1]
+        return found, recorded.members.get("unrecorded", "")
+    reason = Unrecorded.SIZE.value
+    return b"," + orjson.dumps({"unrecorded": reason})[1:-1], reason
 
 
 def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapping[str, str] | None) -> list[str]:

@@ -91,6 +91,9 @@ LOG_DROPPED = counter(
     "decision_log_dropped", "Lines of the decision log dropped because the queue was full or the write failed."
 )
 LOG_TRUNCATED = counter("decision_log_truncated", "Truncated lines of the decision log.")
+LOG_UNRECORDED = counter(
+    "decision_log_unrecorded", "Lines of the decision log whose requests are not recorded, by reason.", "reason"
+)
 
 _WITHOUT_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
 
@@ -126,6 +129,7 @@ FAMILIES = (
     LOG_WRITTEN,
     LOG_DROPPED,
     LOG_TRUNCATED,
+    LOG_UNRECORDED,
     EVENTS_SENT,
     EVENTS_DROPPED,
 )
@@ -193,10 +197,12 @@ class Losses(Protocol):
 
 
 class Log(Losses, Protocol):
-    """Counts of a log that also truncates long lines."""
+    """Counts of a log that also truncates long lines. `unrecorded`: lines without their requests, by reason."""
 
     @property
     def truncated(self) -> int: ...
+    @property
+    def unrecorded(self) -> Mapping[str, int]: ...
 
 
 class Metrics(Exposed):
@@ -303,6 +309,9 @@ class Metrics(Exposed):
             yield CERTIFICATE, (), state.certificate_not_after.timestamp()
         yield CERTIFICATES_REFUSED, (), state.certificates_refused
         yield from self._compared()
+        yield from self._outputs()
+
+    def _outputs(self) -> Iterator[Value]:
         for losses, sent, dropped in (
             (self._decision_log, LOG_WRITTEN, LOG_DROPPED),
             (self._events, EVENTS_SENT, EVENTS_DROPPED),
@@ -312,6 +321,8 @@ class Metrics(Exposed):
                 yield dropped, (), losses.dropped
         if self._decision_log is not None:
             yield LOG_TRUNCATED, (), self._decision_log.truncated
+            for reason, count in sorted(self._decision_log.unrecorded.items()):
+                yield LOG_UNRECORDED, (reason,), count
 
     def _listening(self) -> Iterator[Value]:
         for listener in self._state.listeners:

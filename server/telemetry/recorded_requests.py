@@ -86,6 +86,8 @@ class Recorder:
         self._lock = Lock()
         self._reads: _Reads | None = None
         self._last: NewView | None = None
+        self._omitted: NewView | None = None
+        """The last view, if it was too large to be written."""
         self._count = 0
         self._next_view = -inf
         """Earliest time of another view; infinity while one waits to be encoded."""
@@ -103,9 +105,10 @@ class Recorder:
             return _without(reduced, announced)
         return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced), announced)
 
-    def encoded(self, size: int, seconds: float) -> None:
-        """Allow another view after one of this size that took this long to encode."""
+    def encoded(self, size: int, seconds: float, *, omitted: bool = False) -> None:
+        """Allow another view after one of this size that took this long to encode. `omitted`: it was too large."""
         with self._lock:
+            self._omitted = self._last if omitted else None
             self._next_view = self._clock() + max(size / VIEW_BYTES_PER_SECOND, seconds / VIEW_SHARE)
 
     def _names(self, served: Served, cluster: Cluster) -> tuple[RecordedFields, str | None, Sequence[Announced]]:
@@ -118,7 +121,7 @@ class Recorder:
             fields = reads.requests
             last = self._last
             if last is not None and last.cluster is cluster and last.fields == reads.view:
-                return fields, last.name, announced
+                return fields, None if last is self._omitted else last.name, announced
             if self._clock() < self._next_view:
                 return fields, None, announced
             self._next_view = inf
@@ -171,7 +174,7 @@ class Headers:
         else:
             self._written = announced.name
             lines = self._lines({"record": "view", "view": announced.name}, encoded)
-        self._recorder.encoded(sum(map(len, lines)), self._clock() - begin)
+        self._recorder.encoded(sum(map(len, lines)), self._clock() - begin, omitted=parts is None)
         return lines
 
     def count(self, size: int) -> None:

@@ -218,7 +218,7 @@ def two(path: Path) -> list[bytes]:
         (lambda fields, view, line: [fields, view, changed(line, request=1)], UNREADABLE),
         (
             lambda fields, view, line: [fields, view, changed(line, unrecorded="view")],
-            "the view of the cluster was not recorded: views changed too fast",
+            "the view of the cluster was not recorded: views changed too fast, or it was too large",
         ),
         (lambda fields, view, line: [fields, view, changed(line, unrecorded="x")], NOT_RECORDED),
     ],

@@ -54,7 +54,7 @@ _UNRECORDED: Mapping[str, str] = {
     Unrecorded.REDACTED.value: "rules read values of environment variables or the last applied configuration",
     Unrecorded.SIZE.value: "the line would have been too long to be recorded",
     Unrecorded.MALFORMED.value: "the pod is malformed",
-    Unrecorded.VIEW.value: "the view of the cluster was not recorded: views changed too fast",
+    Unrecorded.VIEW.value: "the view of the cluster was not recorded: views changed too fast, or it was too large",
 }
 
 Decide = Callable[[Endpoint, AdmissionRequest, Cluster], Decision]

@@ -16,10 +16,11 @@ from server.http.admission_record import AdmissionRecord
 from server.state import Served, State
 from server.telemetry import recorded_requests
 from server.telemetry.decision_log import MAX_LINE_BYTES, DecisionLog
+from server.telemetry.metrics import Metrics
 from server.telemetry.recorded_requests import Headers, NewFields, NewView, Recorder
 from tests.support.evaluation import asks, check, cluster, compiled, container, ladder, node, pod, rung, validation
 from tests.support.operating import until
-from tests.support.telemetry import admission_record
+from tests.support.telemetry import admission_record, counted
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 FALLS = ladder(MIG, rung(GPU, assume=True))
@@ -109,6 +110,35 @@ def test_a_line_has_the_reason_why_its_request_is_not_recorded(tmp_path: Path) -
     assert [line["unrecorded"] for line in lines] == ["redacted", "size", "malformed"]
     assert "secret" not in (tmp_path / "log").read_text()
     assert not any("request" in line for line in lines)
+
+
+def test_unrecorded_requests_are_counted_by_reason(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "log", requests=True)
+    log.start()
+    for made in (
+        asks({MIG: 1}),
+        asks({MIG: 1}, nodeSelector={"a": "b" * MAX_LINE_BYTES}),
+        {"spec": {"containers": [1]}},
+    ):
+        log(admission_record("/mutate", made, state=State(compiled(FALLS), RICH)))
+    log.stop()
+    assert log.unrecorded == {"redacted": 0, "size": 1, "malformed": 1, "view": 0}
+    found = counted(Metrics(State(), decision_log=log), "gpu_rules_decision_log_unrecorded_total")
+    assert found == {"{reason=redacted}": 0, "{reason=size}": 1, "{reason=malformed}": 1, "{reason=view}": 0}
+
+
+def test_requests_on_a_view_that_is_too_large_are_not_recorded(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "log", requests=True)
+    log.start()
+    large = State(compiled(FALLS), cluster(node("a", {GPU: 1}, labels={"a": "b" * MAX_LINE_BYTES})))
+    log(admission_record("/mutate", asks({MIG: 1}), state=large))
+    until(lambda: log.sent == 3, "the view is omitted")
+    log(admission_record("/mutate", asks({MIG: 1}), state=large))
+    log.stop()
+    _, view, first, second = read(tmp_path / "log")
+    assert view["omitted"] is True
+    assert "unrecorded" not in first
+    assert second["unrecorded"] == "view"
 
 
 def test_a_new_file_begins_with_fields_and_view(tmp_path: Path) -> None:

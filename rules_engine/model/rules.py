@@ -128,13 +128,15 @@ class Interests:
     `resources`: the rule leaves a pod that requests none of them as it is. None: any pod.
     `moves`: the rule may replace one of its resources by another one before later rules of its kind are evaluated.
     `annotation`: key and value; the rule leaves a pod without this annotation as it is.
-    `annotations`: keys of the annotations whose values the rule reads.
+    `annotations`: keys of the annotations whose values the rule reads. `node_labels`: keys of the labels by which it
+    selects nodes itself.
     """
 
     resources: frozenset[str] | None = None
     moves: bool = False
     annotation: tuple[str, str] | None = None
     annotations: frozenset[str] = frozenset()
+    node_labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Recorded views of a cluster: classes of equal nodes, in lines of bounded length."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -19,16 +19,25 @@ HOSTNAME = "kubernetes.io/hostname"
 MAX_VIEW_BYTES = 4 * 1024 * 1024
 """Bytes of a view: 5,000 nodes in a hundred classes take 300 kB, most of it their names."""
 
+MAX_VALUES = 64
+"""Values of a label that is recorded however few nodes have each: zones, racks, and nodes of a small cluster."""
+
 Members: TypeAlias = dict[str, Json]
 Amounts: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFields:
-    """The parts of a cluster that rules read. `resources`: the native resources among them; None: all."""
+    """The parts of a cluster that rules read. `resources`: the native resources among them; None: all.
+
+    `labels`: keys by which rules select nodes themselves; pods may select nodes by any other key. `omitted`: keys of
+    labels of nodes that a view does not have.
+    """
 
     reads: ClusterRequirements
     resources: frozenset[str] | None
+    labels: frozenset[str] = frozenset()
+    omitted: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, rule_set: RuleSet) -> "ViewFields":
@@ -36,18 +45,18 @@ class ViewFields:
         # An expression may take a name from the pod.
         any_name = any("cluster" in program.reads for rule in rules for program in (*rule.programs, *rule.messages))
         named = frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
-        return cls(reads=cluster_requirements(rule_set), resources=None if any_name else named)
+        labels = frozenset(name for rule in rules for name in rule.rule.interests.node_labels)
+        return cls(reads=cluster_requirements(rule_set), resources=None if any_name else named, labels=labels)
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "ViewFields":
         """Read the members of `to_json`."""
-        names = frozenset(item for item in items(members.get("reads")) if isinstance(item, str))
+        names = _texts(members.get("reads"))
         resources = members.get("resources", [])
         return cls(
             reads=ClusterRequirements(**{name: name in names for name in _READ}),
-            resources=None
-            if resources is None
-            else frozenset(item for item in items(resources) if isinstance(item, str)),
+            resources=None if resources is None else _texts(resources),
+            omitted=_texts(members.get("omittedLabels")),
         )
 
     def to_json(self) -> Members:
@@ -65,6 +74,7 @@ class ViewFields:
             else:
                 native = sorted(name for name in read.resources - self.resources if "/" not in name)
                 yield from (f"amounts of {name} of nodes" for name in native)
+        yield from (f"the label {name} of nodes" for name in sorted(read.labels & self.omitted))
 
     def amounts(self, written: Mapping[str, Quantity]) -> Amounts:
         """Return the amounts that are recorded. Native resources, such as memory, differ between nodes of a kind."""
@@ -85,11 +95,14 @@ def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> lis
     first: Members = {"freshness": cluster.freshness.value, **fields.to_json()}
     if cluster.namespaces_complete:
         first["namespacesComplete"] = True
+    omitted = _nearly_unique(cluster.nodes) - fields.labels if fields.reads.nodes else frozenset[str]()
+    if omitted:
+        first["omittedLabels"] = [*sorted(omitted)]
     parts = [first]
     nodes: list[Json] = []
     namespaces: Members = {}
     size = total = len(encode(first))
-    for item, length in _items(cluster, fields, max_part_bytes):
+    for item, length in _items(cluster, fields, omitted, max_part_bytes):
         total += length
         if length > max_part_bytes or total > MAX_VIEW_BYTES:
             return None
@@ -125,10 +138,10 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
 _FRESHNESS = {freshness.value: freshness for freshness in Freshness}
 
 
-def _items(cluster: Cluster, fields: ViewFields, max_bytes: int) -> Iterator[tuple[Members, int]]:
+def _items(cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: int) -> Iterator[tuple[Members, int]]:
     """Yield classes of nodes and namespaces, each with the bytes of its JSON."""
     if fields.reads.nodes:
-        for written, names in _classes(cluster.nodes, fields):
+        for written, names in _classes(cluster.nodes, fields, omitted):
             rest = len(encode(written)) + len('"names":[],')
             chunk: list[Json] = []
             size = rest
@@ -146,15 +159,29 @@ def _items(cluster: Cluster, fields: ViewFields, max_bytes: int) -> Iterator[tup
             yield item, len(encode(item))
 
 
-def _classes(nodes: Sequence[Node], fields: ViewFields) -> Iterator[tuple[Members, list[str]]]:
+def _nearly_unique(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the keys of labels with different values on most nodes, such as times and names of machines."""
+    values: dict[str, set[str]] = {}
+    for node in nodes:
+        named = node.labels.get(HOSTNAME) == node.name
+        for key, value in node.labels.items():
+            if not (named and key == HOSTNAME):
+                values.setdefault(key, set()).add(value)
+    least = max(MAX_VALUES, len(nodes) // 2)
+    return frozenset(key for key, found in values.items() if len(found) > least)
+
+
+def _classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> Iterator[tuple[Members, list[str]]]:
     """Yield each class of nodes that are equal but for their names."""
     found: dict[tuple[Hashable, ...], list[str]] = {}
     first: dict[tuple[Hashable, ...], Members] = {}
     for node in nodes:
         labels = node.labels
         named = labels.get(HOSTNAME) == node.name
-        if named:
-            labels = {key: value for key, value in labels.items() if key != HOSTNAME}
+        if named or omitted:
+            labels = {
+                key: value for key, value in labels.items() if not (named and key == HOSTNAME) and key not in omitted
+            }
         used = fields.amounts(node.used) if fields.reads.pods else ()
         amounts = fields.amounts(node.allocatable)
         key: tuple[Hashable, ...] = (
@@ -220,3 +247,7 @@ def _read_class(written: Mapping[str, Json]) -> Iterator[Node]:
 
 def _quantities(written: Json) -> dict[str, Quantity]:
     return {name: Quantity.parse(amount) for name, amount in strings(written).items()}
+
+
+def _texts(value: Json) -> frozenset[str]:
+    return frozenset(item for item in items(value) if isinstance(item, str))

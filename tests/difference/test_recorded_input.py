@@ -30,10 +30,10 @@ from rules_engine.difference.reading.recorded_input import (
 from rules_engine.difference.reading.share import RUN, Share
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.evaluation.nodes import Offered
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import Match, Operation, Rule
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
@@ -167,6 +167,36 @@ def test_rules_that_read_what_was_not_recorded_decide_nothing(tmp_path: Path, ru
         assert totals.not_replayable == {f"the rules of {option} read {read}, which was not recorded": 1}
     path = log(tmp_path / "other", served(FALLS, rule), ("/mutate", asks({MIG3: 1})))
     assert replayed(path, new=[FALLS, rule])[1].not_replayable == {}
+
+
+def affine(key: str) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "decided"),
+    [
+        ({}, True),
+        ({"nodeSelector": {"zone": "a"}}, True),
+        (affine("zone"), True),
+        ({"nodeSelector": {"serial": "1"}}, False),
+        (affine("serial"), False),
+    ],
+)
+def test_a_pod_that_selects_nodes_by_a_label_that_is_not_in_the_view_is_counted(
+    tmp_path: Path, fields: dict[str, Any], decided: bool
+) -> None:
+    matching = ladder(MIG3, GPU, nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
+    nodes = [node(f"n{number}", {GPU: 1}, labels={"serial": str(number), "zone": "a"}) for number in range(70)]
+    path = log(tmp_path / "log", served(matching, on=cluster(*nodes)), ("/mutate", asks({MIG3: 1}, **fields)))
+    reason = "the pod selects nodes by the label serial, which was not recorded"
+    _, totals, _ = replayed(path, old=[matching], new=[matching])
+    assert (totals.replayed, totals.not_replayable) == ((1, {}) if decided else (0, {reason: 1}))
+    selecting = ladder(MIG3, GPU, nodes=NodeFilter(LabelSelector((LabelRequirement("serial", ConditionKind.EXISTS),))))
+    _, totals, _ = replayed(path, old=[matching], new=[selecting])
+    assert totals.not_replayable == {"the rules of --new read the label serial of nodes, which was not recorded": 1}
 
 
 def test_a_line_without_a_request_has_the_reason(tmp_path: Path) -> None:

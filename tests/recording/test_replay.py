@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.decision import Decision
 from rules_engine.model.quantity import Format, Quantity
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Rule
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.pod_reads import LAST_APPLIED
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
@@ -256,6 +258,22 @@ def test_a_view_has_only_what_rules_read() -> None:
     assert view_parts(made, ViewFields.of(compiled()), PART_BYTES) == [
         {"freshness": "synced", "reads": [], "resources": [], "namespacesComplete": True}
     ]
+
+
+def test_labels_that_are_nearly_unique_are_omitted() -> None:
+    labels = [{"zone": f"z{n % 4}", "serial": str(n), "rack": str(n // 2), HOSTNAME: f"n{n}"} for n in range(200)]
+    made = Cluster(nodes=tuple(node(f"n{n}", {GPU: 1}, labels=own) for n, own in enumerate(labels)))
+    few = Cluster(nodes=made.nodes[:64])
+
+    def omitted(on: Cluster, *rules: Rule) -> tuple[Any, set[str]]:
+        parts = view_parts(on, ViewFields.of(compiled(*rules)), MAX_VIEW_BYTES) or []
+        return parts[0].get("omittedLabels"), {key for one in read_view(parts).nodes for key in one.labels}
+
+    everything = {"zone", "serial", "rack", HOSTNAME}
+    assert omitted(made, ladder(GPU, "amd.com/gpu")) == (["serial"], everything - {"serial"})
+    selecting = NodeFilter(LabelSelector((LabelRequirement("serial", ConditionKind.EXISTS),)))
+    assert omitted(made, ladder(GPU, "amd.com/gpu", nodes=selecting)) == (None, everything)
+    assert omitted(few, ladder(GPU, "amd.com/gpu")) == (None, everything)
 
 
 def test_a_view_that_is_too_large_is_not_recorded() -> None:

@@ -4,7 +4,7 @@ The API server calls /mutate, and then /validate with the pod that it got. Each 
 the recorded rules have already changed what /validate got.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from msgspec import Struct, ValidationError, field
@@ -22,7 +22,8 @@ from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from rules_engine.model.excerpt import visible
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import mapping, objects, text
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.rules import Operation
@@ -299,7 +300,10 @@ class _Reader:
             return UNREADABLE
         if line.endpoint == MUTATE and request.operation != Operation.CREATE.value:
             return ONLY_CREATED
-        self._compare(line, request, view)
+        unknown = sorted(view.omitted & _node_labels(request.object)) if view.omitted else ()
+        if unknown:
+            return f"the pod selects nodes by the label {visible(unknown[0])}, which was not recorded"
+        self._compare(line, request, view.cluster)
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
         workload = Workload(
             cluster=self._replay.column,
@@ -307,7 +311,7 @@ class _Reader:
             kind=visible(kind),
             name=visible(name),
         )
-        return Submitted(workload=workload, request=request, user_unknown=False), view
+        return Submitted(workload=workload, request=request, user_unknown=False), view.cluster
 
     def _compare(self, line: _Line, request: AdmissionRequest, view: Cluster) -> None:
         """Count a line of other rules, and one that the old rules now decide otherwise."""
@@ -319,6 +323,16 @@ class _Reader:
         patch = [operation.to_json() for operation in decision.patch]
         if decision.outcome != line.outcome or (patch != line.patch and "patch" not in line.truncated):
             self._totals.differing += 1
+
+
+def _node_labels(pod: Json) -> Set[str]:
+    """Return the keys of the labels by which a pod selects nodes."""
+    spec = mapping(mapping(pod).get("spec"))
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    terms = objects(required.get("nodeSelectorTerms"))
+    expressions = (expression for term in terms for expression in objects(term.get("matchExpressions")))
+    return {*mapping(spec.get("nodeSelector")), *(text(expression, "key") for expression in expressions)}
 
 
 def _not_recorded(side: RecordedSide, field: str) -> str:

@@ -32,6 +32,13 @@ _OF_LINE = frozenset({"record", "view", "part", "time"})
 """Members of the lines of a view that are no part of the view."""
 
 
+class RecordedView(Struct, frozen=True):
+    """A view. `omitted`: keys of labels of nodes that it does not have."""
+
+    cluster: Cluster
+    omitted: frozenset[str]
+
+
 class _Lines(Struct):
     """The lines of a view by the numbers of their parts, which are `parts` in all, or of another name for it."""
 
@@ -56,7 +63,7 @@ class RecordedViews:
         self._refused = refused
         self._lines: dict[str, _Lines] = {}
         self._size = 0
-        self._decoded: dict[bytes, Cluster | str] = {}
+        self._decoded: dict[bytes, RecordedView | str] = {}
         """By the digest of the content: servers have different names for equal views."""
         self._digests: dict[str, bytes] = {}
         """Of the views in `_lines`, by name."""
@@ -81,7 +88,7 @@ class RecordedViews:
             self._size -= self._lines.pop(oldest).size
             self._digests.pop(oldest, None)
 
-    def of(self, name: str) -> Cluster | str:
+    def of(self, name: str) -> RecordedView | str:
         """Return the view of a name, or why there is none."""
         lines = self._lines.get(name)
         if lines is not None and lines.same:
@@ -100,12 +107,13 @@ class RecordedViews:
         except (QuantityError, *MALFORMED):
             return UNREADABLE
 
-    def _decode(self, name: str, parts: Sequence[Object]) -> Cluster | str:
+    def _decode(self, name: str, parts: Sequence[Object]) -> RecordedView | str:
         content = [{key: value for key, value in part.items() if key not in _OF_LINE} for part in parts]
         digest = self._digests[name] = blake2s(encode(content)).digest()
         view = self._decoded.get(digest)
         if view is None:
-            view = self._refused(ViewFields.parse(parts[0])) or read_view(parts)
+            fields = ViewFields.parse(parts[0])
+            view = self._refused(fields) or RecordedView(read_view(parts), fields.omitted)
             if len(self._decoded) >= MAX_CLUSTERS:
                 del self._decoded[next(iter(self._decoded))]
             self._decoded[digest] = view

@@ -63,7 +63,12 @@ class FallbackLadder(Rule):
 
     @property
     def interests(self) -> Interests:
-        return Interests(resources=frozenset(self.rung_resources), moves=True, annotations=frozenset({self.annotation}))
+        return Interests(
+            resources=frozenset(self.rung_resources),
+            moves=True,
+            annotations=frozenset({self.annotation}),
+            node_labels=frozenset(requirement.key for requirement in self.nodes.selector.requirements),
+        )
 
     @property
     def can_deny(self) -> bool:

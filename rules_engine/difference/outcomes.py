@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from rules_engine.cel import Program
 from rules_engine.cel.field_paths import chains
+from rules_engine.difference.decisions import Decisions
 from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted
-from rules_engine.evaluation import DecisionCache, RuleSet
+from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.applicability import UNMATCHED
 from rules_engine.evaluation.fields_read import field_paths
@@ -33,11 +34,10 @@ _USER = ("request", "userInfo")
 
 
 class Outcomes:
-    """The outcomes of pods under one rule set; decisions are cached for one view of the cluster."""
+    """The outcomes of pods under one rule set."""
 
     def __init__(self, rule_set: RuleSet) -> None:
-        self._mutate = DecisionCache(rule_set, Endpoint.MUTATE)
-        self._validate = DecisionCache(rule_set, Endpoint.VALIDATE)
+        self._decisions = Decisions(rule_set)
         self._readers = {compiled.rule.id: _Reader.of(compiled) for compiled in rule_set.rules if _reads_user(compiled)}
         self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
 
@@ -58,21 +58,22 @@ class Outcomes:
 
     def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision of one endpoint."""
-        return (self._mutate if endpoint is Endpoint.MUTATE else self._validate)(request, cluster)
+        if endpoint is Endpoint.VALIDATE:
+            return self._decisions.validated(request, cluster)
+        mutation, _ = self._decisions.mutated(request, cluster)
+        return mutation
 
     def mutated(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
-        mutation = self._mutate(request, cluster)
-        return mutation.result if mutation.allowed else None
+        mutation, made = self._decisions.mutated(request, cluster)
+        return made if mutation.allowed else None
 
     def _admission(self, submitted: Submitted, cluster: Cluster) -> Admission:
-        request = submitted.request
-        mutation = self._mutate(request, cluster)
+        mutation, made = self._decisions.mutated(submitted.request, cluster)
         if not mutation.allowed:
             return Admission(mutation=mutation, validation=None)
-        return Admission(
-            mutation=mutation, validation=self._validate(validation_request(request, mutation.result), cluster)
-        )
+        validation = self._decisions.validated(validation_request(submitted.request, made), cluster)
+        return Admission(mutation=mutation, validation=validation)
 
     def _depends_on_user(self, step: Step) -> bool:
         """Return True if the step may differ for another user.

@@ -1,0 +1,53 @@
+"""Decisions of both endpoints under one rule set, each made once as far as requests repeat."""
+
+from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
+from rules_engine.evaluation.decision_cache import Decide
+from rules_engine.model.admission import AdmissionRequest, Endpoint
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from rules_engine.model.json.patch import Json
+
+
+class Decisions:
+    """The decisions of pods under one rule set. The last mutation is remembered: it turns a live pod back first."""
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self._mutate = _Decisions(rule_set, Endpoint.MUTATE, mutate)
+        self._validate = _Decisions(rule_set, Endpoint.VALIDATE, validate)
+        self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
+
+    def mutated(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
+        """Return the decision of /mutate, and the pod after its patch."""
+        last = self._last
+        if last is None or last[0] is not request or last[1] is not cluster:
+            decision = self._mutate(request, cluster)
+            last = self._last = request, cluster, decision, decision.result
+        return last[2:]
+
+    def validated(self, request: AdmissionRequest, cluster: Cluster) -> Decision:
+        """Return the decision of /validate."""
+        return self._validate(request, cluster)
+
+
+class _Decisions:
+    """The decisions of one endpoint, which are cached from the second request on a view on.
+
+    Most live pods on nodes have a view of their own, without the pod itself: what were cached for it would never be
+    read. The last two views are remembered, since those of single pods alternate with that of all.
+    """
+
+    def __init__(self, rule_set: RuleSet, endpoint: Endpoint, decide: Decide) -> None:
+        self._rule_set = rule_set
+        self._decide = decide
+        self._cached = DecisionCache(rule_set, endpoint)
+        self._last: Cluster | None = None
+        self._before: Cluster | None = None
+
+    def __call__(self, request: AdmissionRequest, cluster: Cluster) -> Decision:
+        """Return the decision."""
+        known = cluster is self._last or cluster is self._before
+        if cluster is not self._last:
+            self._last, self._before = cluster, self._last
+        if known:
+            return self._cached(request, cluster)
+        return self._decide(self._rule_set, request, cluster, indexed=True)

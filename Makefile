@@ -51,6 +51,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.rule_tests --check
 	$(BIN)/python -m bench.doctor --check
 	$(BIN)/python -m bench.simulate --check
+	$(BIN)/python -m bench.diff --check
 
 # Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)

@@ -5,14 +5,15 @@ new process, whose CPU time and peak of memory count. With --check, the exit cod
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from msgspec import json
 
 from bench.process import ROOT
 from bench.promise import Promise, exit_code
@@ -227,14 +228,14 @@ def items(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
     yield from others()
 
 
-def write_dump(path: Path, nodes: int, pods: int) -> None:
-    """Write the objects as `kubectl get … -o json` does."""
-    with path.open("w") as file:
-        file.write('{\n    "apiVersion": "v1",\n    "items": [')
-        for index, item in enumerate(items(nodes, pods)):
-            written = json.dumps(item, indent=4, sort_keys=True).replace("\n", "\n        ")
-            file.write(f"{',' if index else ''}\n        {written}")
-        file.write('\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n')
+def write_dump(path: Path, objects: Iterable[dict[str, Any]]) -> None:
+    """Write objects as `kubectl get … -o json` does."""
+    with path.open("wb") as file:
+        file.write(b'{\n    "apiVersion": "v1",\n    "items": [')
+        for index, item in enumerate(objects):
+            written = json.format(json.encode(item, order="sorted"), indent=4).replace(b"\n", b"\n        ")
+            file.write((b",\n        " if index else b"\n        ") + written)
+        file.write(b'\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n')
 
 
 def measured(arguments: list[str]) -> tuple[float, float]:
@@ -255,7 +256,7 @@ def main() -> int:
     given = arguments.parse_args()
     with TemporaryDirectory() as folder:
         dump = Path(folder) / "dump.json"
-        write_dump(dump, given.nodes, given.pods)
+        write_dump(dump, items(given.nodes, given.pods))
         size = f"{dump.stat().st_size / 1e6:.0f} MB"
         reading = "import sys; from bench.doctor import read; read(sys.argv[1])"
         seconds, memory_mib = measured(["-c", reading, str(dump)])

@@ -42,6 +42,7 @@ COLLECTIONS = (
     "jobs",
     "replicationcontrollers",
     "controllerrevisions",
+    "limitranges",
 )
 """The collections of a live cluster that the command reads."""
 
@@ -71,7 +72,7 @@ class ChangeKind(KnownValue["Kind"]):
     epilog=examples(
         "gpu-rules diff --old git:main:rules --new rules job.yaml",
         "gpu-rules diff --old rules --new new-rules cluster.json",
-        "gpu-rules diff --old default --new rules --allow Rule jobs",
+        "gpu-rules diff --old default --new rules --allow Rule .",
         "gpu-rules diff --old a --new b --output html=a.html a.json",
     ),
 )

@@ -40,7 +40,7 @@ def test_every_option_is_documented() -> None:
     [
         f"the {MAX_LINES:,} lines that are kept",
         f"{MAX_CONTROLLERS:,} controllers and {MAX_PODS:,} pods on nodes",
-        f"kubectl get {','.join(COLLECTIONS)} \\ -A -o json",
+        f"kubectl get -A -o json \\ {','.join(COLLECTIONS)} \\ > cluster.json",
     ],
 )
 def test_bounds_in_the_text_match_the_command(text: str) -> None:

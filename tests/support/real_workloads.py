@@ -183,8 +183,8 @@ class RealWorkloads:
     def under(self, rules: str, name: str, fallback: str, denial: str) -> Iterator[AdmissionRecorder]:
         """Run the server with rules between other webhooks; yield the one that is called just before it.
 
-        `fallback` and `denial`: the fallback of a pod that asks for MIG, and a part of the message that denies five
-        GPUs, by which both endpoints are recognized.
+        The decision log, with requests, is NAME.log. `fallback` and `denial`: the fallback of a pod that asks for MIG,
+        and a part of the message that denies five GPUs, by which both endpoints are recognized.
         """
         folder = self.folder / name
         folder.mkdir()
@@ -192,7 +192,8 @@ class RealWorkloads:
             stack.enter_context(recording(self.kube, folder, "a", _injecting("a")))
             recorder = stack.enter_context(recording(self.kube, folder, "b"))
             stack.enter_context(recording(self.kube, folder, "z", _injecting("z")))
-            stack.enter_context(admitting(self.kube, folder, rules, "--cluster", "kubeconfig"))
+            log = ("--decision-log", self.folder / f"{name}.log", "--decision-log-requests")
+            stack.enter_context(admitting(self.kube, folder, rules, "--cluster", "kubeconfig", *log))
             eventually(lambda: self._is_admitting(fallback, denial))
             recorder.requests.clear()
             yield recorder

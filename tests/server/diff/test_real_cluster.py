@@ -7,6 +7,7 @@ ReplicationControllers, StatefulSets, DaemonSets, Jobs and ResourceQuotas must r
 """
 
 import json
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.quantity import Quantity
 from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, kubernetes
 from tests.support.real_workloads import LONG, MIG3, ZONE, Group, Object, RealWorkloads
+from tests.support.server import command, environment
 
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
@@ -123,6 +125,10 @@ spec:
         'at most 2 GPUs in ' + request.namespace.substring(request.namespace.lastIndexOf('-')) + ' of '
         + object.metadata.?generateName.orValue('')
 """
+
+NAMED = ("namespace", "kind", "name")
+
+VIEW = "the view of the cluster was not recorded: views changed too fast"
 
 WRITTEN = ("gpu-webhook.k8s.io/fallback", "limited", "rules")
 """Annotations that the rules write."""
@@ -252,6 +258,46 @@ def test_new_rules_do_what_was_predicted(world: World, tmp_path: Path) -> None:
     assert messages == world.denials
     assert {group.app for group in messages} == {"roll", LONG, "large", "single", "huge"}
     assert_made(world, world.new, predicted)
+
+
+def difference(folder: Path, old: str, new: str, file: Path) -> Any:
+    """Return the answer of the command."""
+    sides = []
+    for name, text in (("old.yaml", old), ("new.yaml", new)):
+        sides.append(folder / name)
+        sides[-1].write_text(text)
+    arguments = command("diff", "--old", sides[0], "--new", sides[1], file, "--output", "json")
+    ended = subprocess.run(arguments, env=environment(), capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    found = json.loads(ended.stdout)
+    assert ended.returncode == found["exitCode"]
+    return found
+
+
+def test_the_command_finds_the_same_changes(world: World, tmp_path: Path) -> None:
+    assert difference(tmp_path, OLD, OLD, world.old)["changes"] == []
+    grouping, _ = decided(loaded(tmp_path, OLD), loaded(tmp_path, NEW), world.old)
+    found = difference(tmp_path, OLD, NEW, world.old)
+    assert found["exitCode"] == 1
+    lines = [(*(getattr(line.workload, name) for name in NAMED), line.count) for line in grouping.lines]
+    shown = [
+        (*(each[name] for name in NAMED), each["pods"]) for change in found["changes"] for each in change["workloads"]
+    ]
+    assert sorted(shown) == sorted(lines)
+
+
+def test_recorded_admissions_are_decided_again_as_they_were(world: World, tmp_path: Path) -> None:
+    for name, rules in (("old", OLD), ("new", NEW)):
+        found = difference(tmp_path, rules, rules, world.workloads.folder / f"{name}.log")
+        assert found["changes"] == []
+        recorded = found["recorded"]
+        assert recorded["replayed"] > 0
+        left_out = recorded["notReplayable"]
+        assert recorded["replayed"] + recorded["laterCalls"] + sum(left_out.values()) == recorded["admissions"]
+        assert (recorded["differing"], recorded["otherRules"]) == (0, 0)
+        # Views change with every pod under the new rules.
+        assert {*left_out} <= ({VIEW} if rules == NEW else set())
+        assert recorded["unreadable"] == {}
 
 
 def by_group(world: World, outcomes: Iterable[tuple[Submitted, Outcome]]) -> dict[Group, list[Outcome]]:

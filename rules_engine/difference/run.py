@@ -198,8 +198,10 @@ def _decided(
         digest=old.digest,
         column=inputs.recorded_column,
     )
+    read = [side.view.resources for side in replay.sides]
+    resources = frozenset[str]().union(*filter(None, read)) if None not in read else None
     for submitted, view in chain(
-        inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods),
+        inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods, resources=resources),
         inputs.admissions(replay, recorded, share),
     ):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)

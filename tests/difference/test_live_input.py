@@ -402,6 +402,16 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     assert found.usage.cluster is None
 
 
+def test_what_pods_use_of_unread_resources_stays_in_their_views() -> None:
+    full = cluster(node("a", {GPU: 4, "cpu": 8}, used={GPU: 3, "cpu": 5}))
+    plain, with_gpu = (live(asks(amounts), name="1", on="a") for amounts in ({"cpu": 1}, {"cpu": 1, GPU: 1}))
+    views = ViewsWithout(full, frozenset({"uid-1"}), reads_pods=True, resources=frozenset({GPU}))
+    assert views.without(plain) is full
+    assert dict(views.without(with_gpu).nodes[0].used) == quantities({GPU: 2, "cpu": 5})
+    views = ViewsWithout(full, frozenset({"uid-1"}), reads_pods=True)
+    assert dict(views.without(plain).nodes[0].used) == quantities({GPU: 3, "cpu": 4})
+
+
 def test_few_views_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "MAX_VIEWS", 1)
     full = cluster(node("a", {GPU: 4}, used={GPU: 3}), node("b", {GPU: 4}, used={GPU: 1, MIG3: 1}))

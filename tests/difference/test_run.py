@@ -212,3 +212,13 @@ def test_names_of_an_answer(tmp_path: Path) -> None:
     assert (found.old, found.new, found.same_rules, found.in_force) == ("a", "a", True, "those of a")
     assert found.exit_code == 0
     assert json.dumps(sorted(found.allowed)) == "[]"
+
+
+@pytest.mark.parametrize("resource", [GPU, "cpu"])
+def test_pods_do_not_hold_what_rules_read_of_them(tmp_path: Path, resource: str) -> None:
+    free = compiled(validation(check(f"cluster.available('{resource}') >= 4", "nothing is free")))
+    running = live(asks({resource: 4}), name="p", on="n")
+    path = write_list(tmp_path / "c.json", [running, node_object("n", {resource: "4"})])
+    found = decided([path], FALL, free)
+    assert found.answer is not None
+    assert (found.answer.grouping.totals[""].pods, found.answer.grouping.lines) == (1, ())

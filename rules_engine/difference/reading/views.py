@@ -17,22 +17,31 @@ class ViewsWithout:
     """The views of a cluster without one of the pods that it counts.
 
     `counted`: the uids of the pods whose requests are in the usage of nodes. `reads_pods`: some rule reads that usage;
-    otherwise every view is the cluster itself.
+    otherwise every view is the cluster itself. `resources`: those of nodes that rules read; None: any.
     """
 
-    def __init__(self, cluster: Cluster, counted: frozenset[str], *, reads_pods: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, counted: frozenset[str], *, reads_pods: bool, resources: frozenset[str] | None = None
+    ) -> None:
         self._cluster = cluster
+        self._resources = resources
         self._counted = counted if reads_pods else frozenset[str]()
         self._positions = {node.name: position for position, node in enumerate(cluster.nodes)} if reads_pods else {}
         self._views: dict[tuple[int, frozenset[tuple[str, int]]], Cluster] = {}
 
     def without(self, pod: Object) -> Cluster:
-        """Return the cluster without a live pod; the cluster itself if the pod is not in its usage."""
+        """Return the cluster without a live pod; the cluster itself if the pod is not in its usage.
+
+        The usage of resources that no rule reads stays as it is: so does the whole cluster for most pods.
+        """
         uid = text(mapping(pod.get("metadata")), "uid")
         position = self._positions.get(text(mapping(pod.get("spec")), "nodeName"))
         if uid not in self._counted or position is None or is_finished(pod):
             return self._cluster
-        amounts = requests_of(pod)
+        read = self._resources
+        amounts = {name: nanos for name, nanos in requests_of(pod).items() if read is None or name in read}
+        if not amounts:
+            return self._cluster
         key = position, frozenset(amounts.items())
         view = self._views.get(key)
         if view is None:

@@ -148,7 +148,7 @@ class RealWorkloads:
         self.namespaces = [f"{kube.name}-{name}" for name in NAMESPACES]
         self._scheduling: Any = client.SchedulingV1Api()
         self._node: Any = client.NodeV1Api()
-        self._workloads = workloads(kube)
+        self.manifests = workloads(kube)
 
     def start(self) -> None:
         kube = self.kube
@@ -218,8 +218,8 @@ class RealWorkloads:
             {"metadata": {"name": "alone", "namespace": plain}, **_pod({MIG: "1"})},
             {"metadata": {"generateName": "alone-", "namespace": plain}, **_pod({GPU: "1"})},
         ]
-        _run("create", "-f", "-", stdin=together([*self._workloads, *alone]))
-        expected = Counter({self._group(item): _replicas(item) for item in self._workloads})
+        _run("create", "-f", "-", stdin=together([*self.manifests, *alone]))
+        expected = Counter({self._group(item): _replicas(item) for item in self.manifests})
         eventually(lambda: self._running() == expected)
         for kind, name, limits in ROLLED_OUT:
             template = pod_template(name, limits, "2")
@@ -233,7 +233,7 @@ class RealWorkloads:
         expected = self._running()
         # The pods that its controller did not replace become those of the second version.
         expected[Group("plain", "stale", "2")] = expected.pop(Group("plain", "stale", "1"))
-        jobs = [item for item in self._workloads if item["kind"] == "Job"]
+        jobs = [item for item in self.manifests if item["kind"] == "Job"]
         for job in jobs:
             metadata = job["metadata"]
             _run("delete", "job", metadata["name"], "-n", metadata["namespace"], "--wait=false")

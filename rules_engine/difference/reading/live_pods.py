@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.difference.reading.limit_ranges import LIMITED
+from rules_engine.difference.reading.pod_defaults import LISTS, of_container, of_whole_pod
 from rules_engine.model.generated_names import is_generated
 from rules_engine.model.json.lenient import Object, controller, items, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Container, Pod
-from rules_engine.model.quantity import Format, Quantity
 
 _LATER_METADATA = frozenset(
     {
@@ -34,13 +34,6 @@ _KEPT_ANNOTATIONS = (
 
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
-
-_LISTS = ("containers", "initContainers")
-
-_AGGREGATED = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
-"""Resources whose request of the whole pod is by default the aggregate of its containers' requests."""
-
-_HUGE_PAGES = "hugepages-"
 
 _POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
@@ -123,8 +116,8 @@ def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | Non
     overwritten = {name: value for name, value in strings(own.get("labels")).items() if name in _TOPOLOGY_LABELS}
     if overwritten:
         metadata["labels"] = {**mapping(metadata.get("labels")), **overwritten}
-    _replace(spec, "resources", _of_pod_level(written, mapping(spec.get("resources"))))
-    for member in _LISTS:
+    _replace(spec, "resources", of_whole_pod(written, mapping(spec.get("resources"))))
+    for member in LISTS:
         templates = {text(container, "name"): container for container in objects(written.get(member))}
         containers = objects(spec.get(member))
         if not templates.keys() <= {text(container, "name") for container in containers}:
@@ -134,49 +127,13 @@ def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | Non
     return {**found, "metadata": metadata, "spec": spec}
 
 
-def _of_pod_level(written: Object, observed: Object) -> Json:
-    """Return a template's amounts of the whole pod with those that the API server has defaulted.
-
-    Source: k8s.io/kubernetes/pkg/apis/core/v1 (defaultPodRequests; KEP-2837). It runs before any webhook is called;
-    rules may raise the amounts since.
-    """
-    level = mapping(written.get("resources"))
-    limits, requests = mapping(level.get("limits")), mapping(level.get("requests"))
-    if not limits:
-        return written.get("resources")
-    try:
-        aggregate = Pod.parse({"spec": {member: written[member] for member in _LISTS if member in written}})
-    except PodError:
-        return written.get("resources")
-    defaulted: dict[str, Json] = dict(limits)
-    for name, nanos in aggregate.effective_requests().items():
-        if name in _AGGREGATED:
-            defaulted[name] = str(Quantity(nanos, _AGGREGATED[name]))
-    huge = {
-        kind: {name: amount for name, amount in mapping(observed.get(kind)).items() if name.startswith(_HUGE_PAGES)}
-        for kind in ("limits", "requests")
-    }
-    return {
-        **level,
-        "limits": {**huge["limits"], **limits},
-        "requests": {**defaulted, **huge["requests"], **requests},
-    }
-
-
 def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
     template = templates.get(text(container, "name"))
     if template is None:
         return dict(container)
     found = dict(container)
-    _replace(found, "resources", _defaulted(template.get("resources")))
+    _replace(found, "resources", of_container(template.get("resources")))
     return found
-
-
-def _defaulted(resources: Json) -> Json:
-    """Return a template's resources as those of a pod, in which requests default to limits (v1, SetDefaults_Pod)."""
-    members = mapping(resources)
-    limits = mapping(members.get("limits"))
-    return {**members, "requests": {**limits, **mapping(members.get("requests"))}} if limits else resources
 
 
 def _replace(members: dict[str, Json], name: str, value: Json) -> None:
@@ -203,7 +160,7 @@ def makes(admitted: Json, observed: Object) -> bool:
 def _amounts(pod: Pod) -> Iterator[tuple[tuple[bool, str], tuple[dict[str, int], dict[str, int]]]]:
     """Yield the requests and limits of each container that names some, in nanos."""
     for container in pod.containers:
-        yield (container.path[1] == _LISTS[1], container.name), _of(container)
+        yield (container.path[1] == LISTS[1], container.name), _of(container)
 
 
 def _of(container: Container) -> tuple[dict[str, int], dict[str, int]]:

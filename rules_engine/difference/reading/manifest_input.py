@@ -1,5 +1,6 @@
 """Pods that manifests create."""
 
+from rules_engine.difference.reading.pod_defaults import with_defaults
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents import pod_count
 from rules_engine.loading.diagnostics import Diagnostics
@@ -9,6 +10,9 @@ from rules_engine.model.excerpt import visible
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 
+STATEFUL_SET = "StatefulSet"
+"""The kind whose pods are named by their ordinals."""
+
 
 def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, diagnostics: Diagnostics) -> Submitted:
     """Return the pods of a manifest, as its controller submits them.
@@ -16,11 +20,13 @@ def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, 
     `default_namespace`: that of an object that names none. A problem is a number of pods that is none.
     """
     namespace = manifest.namespace or default_namespace
-    pod = manifest.pod
+    pod = with_defaults(manifest.pod)
     if manifest.path:
-        # The API server makes the name of such a pod after the admission.
         metadata = {key: value for key, value in mapping(pod.get("metadata")).items() if key != "name"}
         own: dict[str, Json] = {**metadata, "generateName": f"{manifest.name}-"}
+        if manifest.kind == STATEFUL_SET:
+            # The API server makes the names of other pods, after /mutate.
+            own["name"] = f"{manifest.name}-0"
         pod = {**pod, "metadata": own}
     workload = Workload(
         cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import cast
 
 from rules_engine.documents.references import Reader, read_manifests
 from rules_engine.loading.diagnostics import Diagnostics
@@ -298,8 +297,9 @@ class _Counts:
         self.parallel = self.total = 1
         path = manifest.path
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
-            owner = cast(MapNode, find(manifest.root, path[:length]))
-            self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
+            owner = find(manifest.root, path[:length])
+            if isinstance(owner, MapNode):  # a list of lists may have pods, too
+                self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
 
     def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
         replicas = self._number(owner, "replicas")

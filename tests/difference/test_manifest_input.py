@@ -103,6 +103,12 @@ def test_a_pod_keeps_its_name_and_gets_a_namespace(tmp_path: Path) -> None:
     assert (submitted.request.name, submitted.request.namespace, submitted.count) == ("a", "default", 1)
 
 
+def test_pods_in_lists_of_lists_count_once(tmp_path: Path) -> None:
+    text = "{items: [[{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]]}"
+    (submitted,), problems = read(tmp_path, text)
+    assert (submitted.count, problems) == (1, [])
+
+
 def test_a_number_of_pods_that_is_none_is_a_problem(tmp_path: Path) -> None:
     text = f"{{apiVersion: v1, kind: Deployment, metadata: {{name: a}}, spec: {{replicas: -1, template: {TEMPLATE}}}}}"
     _, problems = read(tmp_path, text)

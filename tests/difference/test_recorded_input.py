@@ -227,6 +227,11 @@ def two(path: Path) -> list[bytes]:
     return found
 
 
+def in_a_circle(view: bytes) -> list[bytes]:
+    """Return lines of two views that equal each other, in place of one."""
+    return [changed(view, same="x"), changed(view, view="x", same=json.loads(view)["view"])]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -236,6 +241,7 @@ def two(path: Path) -> list[bytes]:
         (lambda fields, view, line: [fields, changed(view, omitted=True), line], recorded_views.OMITTED),
         (lambda fields, view, line: [fields, changed(view, parts=2), line], recorded_views.NOT_FOUND),
         (lambda fields, view, line: [fields, changed(view, same="x"), line], recorded_views.NOT_FOUND),
+        (lambda fields, view, line: [fields, *in_a_circle(view), line], recorded_views.NOT_FOUND),
         (
             lambda fields, view, line: [fields, changed(view, nodes=[{"names": ["a"], "used": {"a": "b"}}]), line],
             recorded_views.UNREADABLE,

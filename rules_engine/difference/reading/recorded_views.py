@@ -94,7 +94,7 @@ class RecordedViews:
         if lines is not None and lines.same:
             name = lines.same
             lines = self._lines.get(name)
-        if lines is None or not lines.complete:
+        if lines is None or not lines.complete or lines.same:
             return NOT_FOUND
         if lines.omitted:
             return OMITTED

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from rules_engine.loading.files import STDIN
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from tests.support.authoring import file_size_limit
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
 from tests.support.live_objects import controller, live, node_object, write_list
 
@@ -65,6 +67,33 @@ def test_pods_are_decided_on_the_default_cluster(tmp_path: Path) -> None:
     found, problems = read([manifest(tmp_path), dump(tmp_path, "east")])
     assert found == [("", "default/a", DEFAULT), ("", "ml/east", DEFAULT)]
     assert problems == []
+
+
+def test_a_file_counts_once(tmp_path: Path) -> None:
+    path = dump(tmp_path, "east")
+    (tmp_path / "link.json").symlink_to(path)
+    found, _ = read([path, tmp_path / "link.json", tmp_path, tmp_path / "." / path.name])
+    assert [name for _, name, _ in found] == ["ml/east"]
+
+
+def test_a_folder_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
+    for number in range(30):
+        manifest(tmp_path, f"{number}.yaml")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 10, limits[1]))
+    try:
+        found, problems = read([tmp_path])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (len(found), problems) == (30, [])
+
+
+def test_templates_that_do_not_fit_on_the_disk_are_an_error(tmp_path: Path) -> None:
+    sets = write_list(tmp_path / "sets.json", [controller("ReplicaSet", f"set-{n}", asks({GPU: 1})) for n in range(50)])
+    with file_size_limit(1024):
+        _, problems = read([sets])
+    message = "cannot be read: no temporary file in TMPDIR: File too large"
+    assert problems == [f"/sets.json:1:1: error: {message} [unreadable-file]"]
 
 
 def test_live_pods_are_decided_on_their_own_cluster(tmp_path: Path) -> None:

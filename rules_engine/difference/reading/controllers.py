@@ -6,11 +6,11 @@ The templates are kept in a temporary file, since a large cluster has more than 
 import os
 from collections.abc import Mapping
 from marshal import dumps, loads
-from tempfile import TemporaryFile
 from typing import Any
 
 from msgspec import Struct
 
+from rules_engine.difference.reading.spool import Spool
 from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
 from rules_engine.model.json.patch import Json
 
@@ -55,8 +55,7 @@ class Controllers:
 
     def __init__(self) -> None:
         self.full = False
-        self._file = TemporaryFile()  # noqa: SIM115 - closed by close
-        self._end = 0
+        self._file = Spool()
         self._places: dict[str, tuple[int, int]] = {}
         self._decoded: dict[str, Controller] = {}
 
@@ -92,9 +91,8 @@ class Controllers:
         # "$patch" is an instruction to who restores the revision, and no member of a template.
         members = {name: member for name, member in template.items() if name != "$patch"}
         written = dumps((owner.kind, owner.name, members))
+        self._places[key] = self._file.size, len(written)
         self._file.write(written)
-        self._places[key] = self._end, len(written)
-        self._end += len(written)
 
     def of(self, pod: dict[str, Json]) -> Controller | None:
         """Return the controller of a pod, in the revision that created the pod if that is known; None if it is not."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,8 @@ MAX_PROBLEMS = 1_000
 HEAD_BYTES = 4096
 """Bytes in which a text in JSON is recognized."""
 
+OTHER_FILES = 256
+"""Files that are open beside the inputs: pipes of processes, temporary files and those of Python."""
 
 RECORDED = "recorded"
 """The column of recorded admissions, which are decided on the recorded views of their cluster."""
@@ -88,7 +91,7 @@ class Inputs:
         self.unreported = 0
         self.sources: dict[str, Sequence[str]] = {}
         self.recorded = RecordedInput()
-        self._paths = tuple(dict.fromkeys(paths))
+        self._paths = paths
         self._clusters = tuple(dict.fromkeys(clusters))
         self._default = default
         self._diagnostics = diagnostics
@@ -109,11 +112,15 @@ class Inputs:
 
     def read(self) -> None:
         """Read the first pass over all files, and the clusters."""
+        found_files: dict[str, tuple[Path, bool]] = {}
         for path in self._paths:
             for file in find_files([path], self._diagnostics):
-                self.files.append(str(file))
-                with self._reporting(file):
-                    self._open(file, named=not is_folder(path))
+                found_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
+        _allow_open(len(found_files))
+        for file, named in found_files.values():
+            self.files.append(str(file))
+            with self._reporting(file):
+                self._open(file, named=named)
         for found in self._live.values():
             found.report_left_out(self._diagnostics)
         self.recorded.report_left_out(self._diagnostics)
@@ -141,9 +148,8 @@ class Inputs:
     @property
     def file_bytes(self) -> int:
         """The number of bytes of the files, without those of standard input and pipes, for the progress of `read`."""
-        files = [file for path in self._paths for file in find_files([path], Diagnostics())]
         total = 0
-        for file in files:
+        for file in find_files(self._paths, Diagnostics()):
             with suppress(OSError):  # reported by read
                 total += file.stat().st_size
         return total
@@ -276,6 +282,15 @@ class Inputs:
             self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
         except OSError as error:
             report_unreadable(path, error, self._diagnostics)
+
+
+def _allow_open(files: int) -> None:
+    """Allow to open so many files, as far as the system does: by default, it allows fewer than a folder may have."""
+    allowed, most = getrlimit(RLIMIT_NOFILE)
+    wanted = files + OTHER_FILES
+    if allowed < wanted:
+        with suppress(OSError, ValueError):  # reported with the files that cannot be opened
+            setrlimit(RLIMIT_NOFILE, (wanted if most == RLIM_INFINITY else min(wanted, most), most))
 
 
 def _is_json(file: ObjectFile) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import EFBIG
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
+from rules_engine.difference.reading.spool import Spool
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, standard_input
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList, ListError, too_deep
@@ -110,7 +110,7 @@ def _kind_of_items(members: Object) -> str:
     return text(members, "kind").removesuffix("List")
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BinaryIO | Spool:
     if path == STDIN:
         return _copied(standard_input())
     file = path.open("rb")
@@ -120,12 +120,12 @@ def _opened(path: Path) -> BinaryIO:
         return _copied(file)
 
 
-def _copied(source: BinaryIO) -> BinaryIO:
+def _copied(source: BinaryIO) -> Spool:
     """Copy a stream to a temporary file. Raises OSError, also if the disk is full or the stream too long."""
-    file = TemporaryFile()  # noqa: SIM115 - closed by the caller
+    file = Spool()
     try:
         while chunk := source.read(CHUNK_BYTES):
-            if file.tell() + len(chunk) > MAX_LIST_BYTES:
+            if file.size + len(chunk) > MAX_LIST_BYTES:
                 raise OSError(EFBIG, os.strerror(EFBIG))
             file.write(chunk)
         file.flush()

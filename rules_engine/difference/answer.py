@@ -1,10 +1,29 @@
 """Answer of a diff: what a change of rules does to workloads and recorded admissions."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
+
+
+class SideInForce(StrEnum):
+    """The side of a diff that has the rules in force at a server."""
+
+    OLD = "old"
+    NEW = "new"
+    BOTH = "both"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """The rules in force at a server: its URL, their digest, and the side that has them."""
+
+    url: str
+    digest: str
+    side: SideInForce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,14 +31,14 @@ class Answer:
     """The lines and totals of a diff.
 
     `old` and `new`: names of the sources of rules, as in `--old` and `--new`. `same_rules`: both sides have the same
-    rules, however their files are named and formatted. `in_force`: a sentence on the rules in force, or "".
-    `recorded`: None if no input is a decision log. `allowed`: kinds of change that are fine.
+    rules, however their files are named and formatted. `in_force`: None if no server was read. `recorded`: None if no
+    input is a decision log. `allowed`: kinds of change that are fine.
     """
 
     old: str
     new: str
     same_rules: bool
-    in_force: str = ""
+    in_force: InForce | None = None
     grouping: Grouping
     recorded: RecordedTotals | None = None
     allowed: frozenset[Kind] = frozenset()

@@ -7,7 +7,7 @@ from itertools import chain
 from mmap import mmap
 from pathlib import Path
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, InForce
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.processes import end_without_parent, in_processes
@@ -123,7 +123,7 @@ def run(
     namespace: str = "default",
     processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
-    in_force: str = "",
+    in_force: InForce | None = None,
     report: Report = no_report,
 ) -> Run:
     """Decide the pods of files under both rule sets, on one or more clusters.

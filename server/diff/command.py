@@ -19,7 +19,7 @@ from server.option_types import Seconds
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_files import RuleFiles
     from rules_engine.authoring.rule_sources import RuleSource, Sides
-    from rules_engine.difference.answer import Answer
+    from rules_engine.difference.answer import Answer, InForce
     from rules_engine.difference.run import Run, Side
     from rules_engine.difference.values import Kind
 
@@ -164,7 +164,7 @@ def diff(
     _print_problems("--new", new, sides.new)
     if sides.failed:
         raise SystemExit(UNUSABLE)
-    in_force = "" if url is None else _in_force(url, ca, timeout, sides)
+    in_force = None if url is None else _in_force(url, ca, timeout, sides)
     run = _run(inputs, clusters, sides, (old, new), namespace, processes, frozenset(allow), in_force)
     if run.answer is None:
         raise SystemExit(UNUSABLE)
@@ -201,18 +201,17 @@ def _name(sources: "Sequence[RuleSource]") -> str:
     return visible(" ".join(map(str, sources)))
 
 
-def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> str:
-    """Return a sentence on the rules in force at a server. Ends the command if they cannot be read."""
-    from server.diff.in_force import InForceError, read_in_force, sentence, side_in_force
+def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "InForce":
+    """Return the rules in force at a server. Ends the command if they cannot be read."""
+    from server.diff.in_force import InForceError, read_in_force
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        found = read_in_force(url, ca, seconds)
+        return read_in_force(url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds)
     except InForceError as error:
         _fail(str(error))
     finally:
         logging.disable(logging.NOTSET)
-    return sentence(found, side_in_force(found, sides.old.loaded.digest, sides.new.loaded.digest))
 
 
 def _run(
@@ -223,7 +222,7 @@ def _run(
     namespace: str,
     processes: int | None,
     allowed: "frozenset[Kind]",
-    in_force: str,
+    in_force: "InForce | None",
 ) -> "Run":
     """Decide all pods, and print the problems of the input."""
     from rules_engine.authoring.output.terminal import Screen

@@ -1,21 +1,17 @@
-"""Rules in force at a server: their digest, compared with those of the two sides of a diff."""
+"""Rules in force at a server: their digest, compared with those of both sides of a diff."""
 
 import re
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from ssl import SSLError, create_default_context
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rules_engine.difference.answer import InForce, SideInForce
 from rules_engine.model.excerpt import truncate, visible
 from server.cluster.connection import ApiError, Connection, parse_object
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
-
-IN_FORCE_SECONDS = 30.0
-"""Timeout of `GET /rules`: a busy server answers it within a second."""
 
 MAX_RULES_BYTES = 4 * 1024 * 1024
 """Largest response of `GET /rules`: a server lists 1,000 rules, and as many problems of a refused set."""
@@ -24,36 +20,16 @@ _PATH = "/rules"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-_SHOWN_DIGEST = 12
-"""Digits of a digest in a sentence, as in the server's log."""
-
 
 class InForceError(Exception):
     """The rules in force cannot be read; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """The rules in force at a server: its URL, and their digest."""
-
-    url: str
-    digest: str
-
-
-class Side(Enum):
-    """The side of a diff that has the rules in force."""
-
-    OLD = "old"
-    NEW = "new"
-    BOTH = "both"
-    NEITHER = "neither"
-
-
-def read_in_force(url: str, ca: Path | None = None, seconds: float = IN_FORCE_SECONDS) -> InForce:
+def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: float) -> InForce:
     """Read the digest of the rules in force with `GET /rules`. Raises InForceError.
 
-    `ca` is a file with the CA that signed the server's certificate; by default, those of the system are trusted.
-    No credentials are sent.
+    `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; None:
+    those of the system are trusted. No credentials are sent.
     """
     base = _base(url, ca)
     if ca is not None:
@@ -70,7 +46,7 @@ def read_in_force(url: str, ca: Path | None = None, seconds: float = IN_FORCE_SE
         raise InForceError(f"{base}{_PATH}: {error}") from None
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise InForceError(f"{base}{_PATH}: the response has no digest: is this a gpu-rules server?")
-    return InForce(base, digest)
+    return InForce(url=base, digest=digest, side=_side(digest, old, new))
 
 
 def _base(url: str, ca: Path | None) -> str:
@@ -101,19 +77,8 @@ def _check(ca: Path) -> None:
         raise InForceError(f"{visible(str(ca))}: {error.strerror}") from None
 
 
-def side_in_force(found: InForce, old: str, new: str) -> Side:
+def _side(digest: str, old: str, new: str) -> SideInForce:
     """Return the side, by its digest, that has the rules in force."""
-    if found.digest == old:
-        return Side.BOTH if old == new else Side.OLD
-    return Side.NEW if found.digest == new else Side.NEITHER
-
-
-def sentence(found: InForce, side: Side) -> str:
-    """Return a sentence on the rules in force, for a person."""
-    which = {
-        Side.OLD: "are those of --old",
-        Side.NEW: "are those of --new already",
-        Side.BOTH: "are those of --old and --new, which are equal",
-        Side.NEITHER: f"have digest {found.digest[:_SHOWN_DIGEST]}: they are neither those of --old nor those of --new",
-    }
-    return f"the rules in force at {found.url} {which[side]}"
+    if digest == old:
+        return SideInForce.BOTH if old == new else SideInForce.OLD
+    return SideInForce.NEW if digest == new else SideInForce.NEITHER

@@ -1,12 +1,13 @@
 """Answers of diffs as one HTML page."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output.html_page import MAX_PARTS, MAX_ROWS, MAX_TEXT, MAX_WORKLOADS, UNFOLDED, html_page
 from rules_engine.difference.values import Outcome
-from tests.support.differences import RECORDED, WHOLE, answer, denied, injected, kept, submitted
+from tests.support.differences import IN_FORCE, RECORDED, WHOLE, answer, denied, injected, kept, submitted
 from tests.support.html_pages import Page
 
 
@@ -21,7 +22,7 @@ def many(number: int, *, different: bool = False) -> Answer:
 
 
 def test_the_page_needs_no_other_file_and_runs_nothing() -> None:
-    found = page(answer(recorded=RECORDED, in_force="they are", omitted=1))
+    found = page(answer(recorded=RECORDED, in_force=IN_FORCE, omitted=1))
 
     for tag, attributes in found.elements:
         assert tag not in ("script", "link", "img", "iframe", "object", "form", "a")
@@ -41,11 +42,11 @@ def test_every_colour_is_of_both_schemes() -> None:
 
 
 def test_a_page_has_what_the_text_has() -> None:
-    text = page(answer(recorded=RECORDED, in_force="the rules in force are old", omitted=3, same_rules=True)).text
+    text = page(answer(recorded=RECORDED, in_force=IN_FORCE, omitted=3, same_rules=True)).text
 
     for expected in (
         "Difference of rules git:main:rules → rules 14 of 319 pods changed, 4 not known GPUs of admitted pods: +8",
-        "the rules in force are old both sides have the same rules 1 live pod decided as it is now: ",
+        "the rules in force at https://gpu-rules are those of --old both sides have the same rules 1 live pod ",
         "3 changed pods counted in the totals only",
         "Changed pods by kind of change kind pods Denied 1 Admitted 1 Rung 8 Resources 3",
         "Changed pods by namespace namespace pods ml 16 lab 2 Changed pods by rule rule pods FallbackLadder/mig-80gb 8",
@@ -131,7 +132,7 @@ def test_markup_and_control_characters_are_escaped() -> None:
         (submitted(evil, **where), Outcome(unknown=evil), kept()),
         (submitted(evil, **where), kept(), Outcome(annotations=((evil, evil),), gpus=((f"gpu/{evil}", 1),))),
     ]
-    source = html_page(answer(pods, clusters=(evil, "x"), old=evil, new=evil, in_force=evil))
+    source = html_page(answer(pods, clusters=(evil, "x"), old=evil, new=evil, in_force=replace(IN_FORCE, url=evil)))
 
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)

@@ -8,12 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, SideInForce
 from rules_engine.difference.output.json_document import json_document
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.quantity import NANOS
 from tests.support.differences import (
     GPU,
+    IN_FORCE,
     LADDER,
     LIMIT,
     MIG2,
@@ -48,7 +49,7 @@ def change(*pods: Pods) -> Any:
     [
         answer(),
         answer([]),
-        answer(recorded=RECORDED, in_force="they are", same_rules=True, omitted=3, allowed=frozenset(Kind)),
+        answer(recorded=RECORDED, in_force=IN_FORCE, same_rules=True, omitted=3, allowed=frozenset(Kind)),
         answer([(submitted("a", cluster="x"), Outcome(annotations=(("a", None),)), kept())], clusters=("x", "y")),
     ],
 )
@@ -100,6 +101,15 @@ def test_totals_of_a_cluster() -> None:
     )
     assert (found["allowed"], found["exitCode"]) == (["Admitted", "Rung"], 1)
     assert (found["recorded"], found["omittedPods"]) == (None, 0)
+
+
+def test_the_side_in_force() -> None:
+    assert document(answer(in_force=IN_FORCE))["inForce"] == {
+        "url": "https://gpu-rules",
+        "digest": "2" * 64,
+        "side": "old",
+    }
+    assert SCHEMA["$defs"]["inForce"]["properties"]["side"]["enum"] == [side.value for side in SideInForce]
 
 
 def test_an_answer_with_allowed_changes_has_exit_code_0() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -9,7 +10,7 @@ from markdown_it import MarkdownIt
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.output.markdown import MAX_BYTES, MAX_PARTS, MAX_ROWS, UNFOLDED, markdown
 from rules_engine.difference.values import Outcome
-from tests.support.differences import RECORDED, WHOLE, Pods, answer, denied, injected, kept, submitted
+from tests.support.differences import IN_FORCE, RECORDED, WHOLE, Pods, answer, denied, injected, kept, submitted
 from tests.support.html_pages import Page
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -220,7 +221,7 @@ def evil_answer(evil: str) -> Answer:
         (submitted("b", cluster=evil), Outcome(unknown=evil or "-"), kept()),
         (submitted("c", cluster=evil), kept(), Outcome(annotations=((evil, evil),), gpus=((f"gpu/{evil}", 1),))),
     ]
-    return answer(made, clusters=(evil, "other"), old=evil, new=evil, in_force=f"at {evil}")
+    return answer(made, clusters=(evil, "other"), old=evil, new=evil, in_force=replace(IN_FORCE, url=evil))
 
 
 @pytest.mark.parametrize("evil", EVIL)

@@ -15,6 +15,7 @@ from rules_engine.difference.run import Run, Side, run
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems import render
+from tests.support.differences import IN_FORCE
 from tests.support.evaluation import GPU, MIG1, asks, check, cluster, compiled, ladder, validation
 from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.recorded import Call, recorded_log, recording
@@ -207,9 +208,9 @@ def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
 
 def test_names_of_an_answer(tmp_path: Path) -> None:
     path = manifest(tmp_path, "ada", POD % "ada")
-    found = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force="those of a").answer
+    found = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force=IN_FORCE).answer
     assert found is not None
-    assert (found.old, found.new, found.same_rules, found.in_force) == ("a", "a", True, "those of a")
+    assert (found.old, found.new, found.same_rules, found.in_force) == ("a", "a", True, IN_FORCE)
     assert found.exit_code == 0
     assert json.dumps(sorted(found.allowed)) == "[]"
 

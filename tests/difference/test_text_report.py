@@ -1,13 +1,14 @@
 """Answers of diffs as text."""
 
 from collections import Counter
+from dataclasses import replace as changed
 from io import StringIO
 
 import pytest
 from msgspec.structs import replace
 
 from rules_engine.cli.program import ENCODING_ERRORS
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, SideInForce
 from rules_engine.difference.output.text_report import MAX_PARTS, MAX_TEXT, print_answer
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind, Outcome
@@ -15,6 +16,7 @@ from rules_engine.model.wording import NAMES
 from rules_engine.terminal import MAX_ROWS
 from tests.support.differences import (
     GPU,
+    IN_FORCE,
     LIMIT,
     RECORDED,
     WHOLE,
@@ -135,10 +137,21 @@ Result
 
 
 def test_an_answer_with_everything() -> None:
-    in_force = "the rules in force at https://gpu-rules are those of --old"
     allowed = frozenset({Kind.MESSAGE})
 
-    assert text(answer(omitted=3, recorded=RECORDED, in_force=in_force, allowed=allowed)) == WHOLE_TEXT
+    assert text(answer(omitted=3, recorded=RECORDED, in_force=IN_FORCE, allowed=allowed)) == WHOLE_TEXT
+
+
+@pytest.mark.parametrize(
+    ("side", "end"),
+    [
+        (SideInForce.NEW, "are those of --new already"),
+        (SideInForce.BOTH, "are those of --old and --new, which are equal"),
+        (SideInForce.NEITHER, "have digest 222222222222: they are neither those of --old nor those of --new"),
+    ],
+)
+def test_the_side_in_force(side: SideInForce, end: str) -> None:
+    assert f"  the rules in force at https://gpu-rules {end}\n" in text(answer(in_force=changed(IN_FORCE, side=side)))
 
 
 def test_lines_of_ordinary_answers_fit_a_terminal() -> None:
@@ -360,7 +373,7 @@ def test_control_characters_are_escaped() -> None:
     evil = "\x1b[31m\n\u202e"
     pods = [(submitted(evil, kind=evil, namespace=evil, cluster=evil), Outcome(unknown=evil), denied(evil))]
 
-    shown = text(answer(pods, clusters=(evil,), old=evil, new=evil, in_force=evil))
+    shown = text(answer(pods, clusters=(evil,), old=evil, new=evil, in_force=changed(IN_FORCE, url=evil)))
 
     assert not {"\x1b", "\u202e"} & set(shown)
     assert "old: \\x1b[31m\\n\\u202e\n" in shown

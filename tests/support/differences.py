@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted, Workload
@@ -99,6 +99,8 @@ WHOLE: Sequence[Pods] = (
     (submitted("same", count=300), kept(), kept()),
 )
 """Pods with every kind of change."""
+
+IN_FORCE = InForce(url="https://gpu-rules", digest="2" * 64, side=SideInForce.OLD)
 
 RECORDED = RecordedTotals(
     lines=1_010,

@@ -8,7 +8,7 @@ never one value in memory.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, InForce
 from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.recorded_totals import RecordedTotals
@@ -26,7 +26,7 @@ def json_document(answer: Answer, dump: Dump) -> Iterator[str]:
         "old": answer.old,
         "new": answer.new,
         "sameRules": answer.same_rules,
-        "inForce": answer.in_force or None,
+        "inForce": None if answer.in_force is None else _in_force(answer.in_force),
         "allowed": _kinds(answer.allowed),
         "exitCode": answer.exit_code,
         "clusters": [_totals(name, totals, answer.allowed) for name, totals in grouping.totals.items()],
@@ -41,6 +41,10 @@ def json_document(answer: Answer, dump: Dump) -> Iterator[str]:
         yield ",\n" if index else "\n"
         yield dump(_change(lines))
     yield "\n]\n}\n"
+
+
+def _in_force(found: InForce) -> dict[str, Any]:
+    return {"url": found.url, "digest": found.digest, "side": found.side.value}
 
 
 def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
@@ -16,6 +16,9 @@ MAX_GPUS = 10
 
 UNNAMED = "cluster"
 """The head of the column of the cluster without a name, if there are others."""
+
+SHOWN_DIGEST = 12
+"""Digits of a digest, as in the server's log."""
 
 PODS = "pods"
 """The head of a column of numbers of pods."""
@@ -99,7 +102,7 @@ def devices(nanos: int) -> str:
 
 def notes(answer: Answer) -> Sequence[str]:
     """Return sentences on the rules of both sides and on what the answer leaves out."""
-    found = [answer.in_force] if answer.in_force else []
+    found = [] if answer.in_force is None else [in_force(answer.in_force)]
     if answer.same_rules:
         found.append("both sides have the same rules")
     for name, prefix in _prefixes(answer).items():
@@ -111,6 +114,18 @@ def notes(answer: Answer) -> Sequence[str]:
     if answer.grouping.omitted:
         found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
     return found
+
+
+def in_force(found: InForce) -> str:
+    """Return a sentence on the rules in force at a server."""
+    digest = found.digest[:SHOWN_DIGEST]
+    which = {
+        SideInForce.OLD: "are those of --old",
+        SideInForce.NEW: "are those of --new already",
+        SideInForce.BOTH: "are those of --old and --new, which are equal",
+        SideInForce.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
+    }
+    return f"the rules in force at {found.url} {which[found.side]}"
 
 
 def tables(answer: Answer) -> Sequence[Table]:

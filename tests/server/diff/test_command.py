@@ -290,9 +290,11 @@ def test_the_rules_in_force_are_compared(folder: Path, tmp_path: Path) -> None:
     with reachable(tmp_path, Recorder(lambda _request: Response(200, body))) as server:
         url = f"https://localhost:{server.port}"
         arguments = ("--in-force", url, "--ca", str(tmp_path / "ca.crt"))
-        assert document("ada.yaml", *arguments, new="deny.yaml")["inForce"] == (
-            f"the rules in force at {url} are those of --new already"
-        )
+        assert document("ada.yaml", *arguments, new="deny.yaml")["inForce"] == {
+            "url": url,
+            "digest": digest,
+            "side": "new",
+        }
         assert "CERTIFICATE_VERIFY_FAILED" in error("ada.yaml", "--in-force", url)
 
 

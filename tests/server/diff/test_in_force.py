@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES
+from rules_engine.difference.answer import InForce, SideInForce
 from rules_engine.model.cluster import Cluster
-from server.diff.in_force import InForce, InForceError, Side, read_in_force, sentence, side_in_force
+from server.diff.in_force import InForceError, read_in_force
 from server.http.app import create_metrics_app
 from server.http.messages import Response
 from server.rules.sources import prepare_rules
@@ -14,17 +15,17 @@ from server.state import Served, State
 from tests.support.apiserver import Silence, api_server
 from tests.support.listener import Recorder, pages, reachable
 
-OLD, NEW, OTHER = "0" * 64, "1" * 64, "2" * 64
+OLD, NEW = "0" * 64, "1" * 64
 
 
 def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
     with pytest.raises(InForceError) as caught:
-        read_in_force(url, ca, seconds)
+        read_in_force(url, OLD, NEW, ca=ca, seconds=seconds)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_the_digest_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
+def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
     rules = prepare_rules([DEFAULT_RULES])
     state = State(rules.rule_set, Cluster())
     state.served = Served(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
@@ -32,9 +33,16 @@ def test_the_digest_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
     with reachable(tmp_path, pages(application), secure=secure) as server:
         url = f"{'https' if secure else 'http'}://localhost:{server.port}"
         ca = tmp_path / "ca.crt" if secure else None
-        found = read_in_force(url, ca)
-        assert found == InForce(url, rules.digest)
-        assert read_in_force(f"{url}/rules", ca) == read_in_force(f"{url}/", ca) == found
+        for digests, side in (
+            ((rules.digest, NEW), SideInForce.OLD),
+            ((OLD, rules.digest), SideInForce.NEW),
+            ((rules.digest, rules.digest), SideInForce.BOTH),
+            ((OLD, NEW), SideInForce.NEITHER),
+            ((OLD, OLD), SideInForce.NEITHER),
+        ):
+            expected = InForce(url=url, digest=rules.digest, side=side)
+            for path in ("", "/", "/rules"):
+                assert read_in_force(f"{url}{path}", *digests, ca=ca, seconds=30) == expected
         state.served = None
         assert error_of(url, ca) == f"{url}/rules: 503: Service Unavailable"
 
@@ -120,18 +128,3 @@ def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
             url = f"http://localhost:{server.port}"
             assert error_of(url).startswith(f"{url}/rules: 302")
     assert found.requests == []
-
-
-@pytest.mark.parametrize(
-    ("digest", "new", "side", "end"),
-    [
-        (OLD, NEW, Side.OLD, "are those of --old"),
-        (NEW, NEW, Side.NEW, "are those of --new already"),
-        (OLD, OLD, Side.BOTH, "are those of --old and --new, which are equal"),
-        (OTHER, NEW, Side.NEITHER, "have digest 222222222222: they are neither those of --old nor those of --new"),
-    ],
-)
-def test_the_side_in_force(digest: str, new: str, side: Side, end: str) -> None:
-    found = InForce("https://localhost", digest)
-    assert side_in_force(found, OLD, new) is side
-    assert sentence(found, side) == f"the rules in force at https://localhost {end}"

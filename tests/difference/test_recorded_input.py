@@ -79,7 +79,7 @@ def replayed(
             assert is_log(file)
             found.add(file, diagnostics)
         found.report_left_out(diagnostics)
-        pods = list(found.pods(replay, totals, share or Share()))
+        pods = list(found.pods(replay, totals, diagnostics, share or Share()))
     totals.merge(found.totals)
     return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in diagnostics.problems]
 

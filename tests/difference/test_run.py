@@ -1,6 +1,7 @@
 """The answer of a run, whatever the number of processes."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,31 @@ def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
     found = decided([pods, tmp_path / "absent.yaml"], report=lambda *shown: seen.append(shown))
     assert found.answer is None
     assert max(done for stage, done, _ in seen if stage == "deciding") == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["manifest", "dump", "log"])
+def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, count: int, tmp_path: Path) -> None:
+    path = {
+        "manifest": lambda: manifest(tmp_path, "ada", POD % "ada"),
+        "dump": lambda: write_list(tmp_path / "dump.json", [live(asks({GPU: 1}))]),
+        "log": lambda: recorded_log(tmp_path / "log", recording(on=DEFAULT), [("/mutate", asks({GPU: 1}))]),
+    }[kind]()
+    folder = os.open(tmp_path, os.O_RDONLY)
+
+    def report(stage: str, _done: int, _total: int) -> None:
+        """Let the open file fail to be read from the second pass on."""
+        if stage == "deciding":
+            for number in os.listdir("/proc/self/fd"):
+                if os.path.realpath(f"/proc/self/fd/{number}") == str(path):
+                    os.dup2(folder, int(number))
+
+    try:
+        found = decided([path], processes=count, report=report)
+    finally:
+        os.close(folder)
+    assert found.answer is None
+    assert list(map(str, found.problems)) == [f"{path}:1:1: error: cannot be read: Is a directory [unreadable-file]"]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -194,7 +194,7 @@ class Inputs:
         Lines are counted in `totals`.
         """
         if not self._diagnostics.failed:
-            yield from self.recorded.pods(replay, totals, share)
+            yield from self.recorded.pods(replay, totals, self._diagnostics, share)
 
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))

@@ -5,6 +5,7 @@ the recorded rules have already changed what /validate got.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, ValidationError, field
@@ -18,6 +19,7 @@ from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import report_unreadable
 from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
@@ -183,21 +185,26 @@ class RecordedInput:
             message = f"more than {MAX_NAMES:,} pods: calls of /validate for the others count as pods of their own"
             diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
-    def pods(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
+    def pods(
+        self, replay: Replay, totals: RecordedTotals, diagnostics: Diagnostics, share: Share
+    ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each pod as it was submitted, with the view on which it was decided.
 
-        Lines are counted in `totals`. Raises OSError.
+        Lines are counted in `totals`.
         """
         reader = _Reader(replay, totals, self._calls)
         for file in self.files:
             share.begin_file()
             file.rewind()
-            for line in log_lines(file):
-                taken = share.takes()
-                if line and (taken or _RECORD in line):
-                    found = reader.read(line, taken=taken)
-                    if found is not None:
-                        yield found
+            try:
+                for line in log_lines(file):
+                    taken = share.takes()
+                    if line and (taken or _RECORD in line):
+                        found = reader.read(line, taken=taken)
+                        if found is not None:
+                            yield found
+            except OSError as error:
+                report_unreadable(Path(file.name), error, diagnostics)
 
 
 class _Reader:

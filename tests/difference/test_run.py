@@ -180,9 +180,9 @@ def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, count: int, tm
     def report(stage: str, _done: int, _total: int) -> None:
         """Let the open file fail to be read from the second pass on."""
         if stage == "deciding":
-            for number in os.listdir("/proc/self/fd"):
-                if os.path.realpath(f"/proc/self/fd/{number}") == str(path):
-                    os.dup2(folder, int(number))
+            for number in Path("/proc/self/fd").iterdir():
+                if os.path.realpath(number) == str(path):
+                    os.dup2(folder, int(number.name))
 
     try:
         found = decided([path], processes=count, report=report)

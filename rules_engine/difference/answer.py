@@ -7,6 +7,9 @@ from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 
+NOTHING_DECIDED = 2
+"""Exit code if no pod was decided, as where no recorded admission can be decided again: it is no sign of no change."""
+
 
 class SideInForce(StrEnum):
     """The side of a diff that has the rules in force at a server."""
@@ -45,5 +48,6 @@ class Answer:
 
     @property
     def exit_code(self) -> int:
-        """The command's exit code: 0 if nothing changed that is not allowed, else 1."""
-        return self.grouping.exit_code(self.allowed)
+        """The command's exit code: 0 if nothing changed that is not allowed, else 1; 2 if no pod was decided."""
+        decided = any(totals.pods for totals in self.grouping.totals.values())
+        return self.grouping.exit_code(self.allowed) if decided else NOTHING_DECIDED

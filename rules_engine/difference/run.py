@@ -183,7 +183,13 @@ def run(
 
 def _processes(size: int) -> int:
     """Return the number of processes for an input of a size in bytes."""
-    return 1 if size < SMALL_BYTES else min(len(os.sched_getaffinity(0)), DEFAULT_PROCESSES)
+    return 1 if size < SMALL_BYTES else min(_cores(), DEFAULT_PROCESSES)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    # macOS has no affinity.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _decided(

@@ -224,6 +224,21 @@ def test_small_input_is_decided_in_one_process(large: list[Path], monkeypatch: p
     assert counts == [3, runs.DEFAULT_PROCESSES]
 
 
+def test_all_cores_count_where_a_system_has_no_affinity(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(runs, "SMALL_BYTES", 1)
+    assert decided(large).answer is not None
+
+
+def test_a_log_of_which_nothing_can_be_decided_again_is_no_sign_of_no_change(tmp_path: Path) -> None:
+    calls: list[Call] = [("/mutate", asks({GPU: 1}))]
+    log = recorded_log(tmp_path / "log", recording(on=DEFAULT), calls, requests=False)
+    found = decided([log]).answer
+    assert found is not None
+    assert (found.exit_code, found.grouping.exit_code()) == (2, 0)
+
+
 def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
     path = manifest(tmp_path, "ada", POD % "ada")
     one, other = (decided([path], new=NO_ADA, allowed=frozenset(kinds)).answer for kinds in ((), (Kind.DENIED,)))

@@ -24,9 +24,6 @@ from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.source import Location
 
-MAX_PROCESSES = 64
-"""Processes at most: each reads the whole input."""
-
 DEFAULT_PROCESSES = 4
 """Processes unless a number is given, at most: each takes up to 100 MiB of memory of its own."""
 
@@ -82,17 +79,17 @@ class _Progress:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._counts = memoryview(mmap(-1, _COUNTER_BYTES * MAX_PROCESSES)).cast("Q")
+        self._counts = _counters(1)
         self._process = 0
         self._parent = os.getpid()
         self._forked = False
         self._stage = ""
         self._total = 0
 
-    def begin(self, stage: str, total: int) -> None:
+    def begin(self, stage: str, total: int, processes: int = 1) -> None:
         """Begin a stage in which so many bytes are read in all."""
         self._stage, self._total = stage, total
-        self._counts[0] = 0
+        self._counts = _counters(processes)
         self.show()
 
     def fork(self, process: int) -> None:
@@ -111,6 +108,11 @@ class _Progress:
     def show(self) -> None:
         """Report the bytes of all processes."""
         self._report(self._stage, sum(self._counts), self._total)
+
+
+def _counters(processes: int) -> "memoryview[int]":
+    """Return a counter for each process, in memory that forked processes share."""
+    return memoryview(mmap(-1, _COUNTER_BYTES * processes)).cast("Q")
 
 
 def run(
@@ -140,7 +142,7 @@ def run(
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
         count = processes or _processes(inputs.size())
-        progress.begin("deciding", inputs.size(count))
+        progress.begin("deciding", inputs.size(count), count)
         found = len(diagnostics.problems)
 
         def work(process: int) -> _Part:

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
 PROBLEMS_FOUND = 1
 """Exit code of a command that ran, with a negative result. Click's exit code for a usage error is 2."""
+
+UNUSABLE = 2
+"""Exit code of a command whose answer is its exit code, if there is none: wrong usage, or what cannot be read."""
 
 OUTPUT_LOST = 1
 """Exit code if the output cannot be written."""
@@ -151,6 +154,12 @@ def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 
 def print_json(value: Any) -> None:
     """Print a document as indented JSON."""
     click.echo(json_text(value))
+
+
+def end_unusable(command: str, message: str) -> NoReturn:
+    """End a command that has no answer, with the reason."""
+    click.echo(f"gpu-rules {command}: {message}", err=True)
+    raise SystemExit(UNUSABLE)
 
 
 def fail_if(condition: bool) -> None:

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rules_engine.cli import Command, examples
 from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import check_writable, discard_output, json_text, opened
+from rules_engine.cli.program import UNUSABLE, check_writable, discard_output, end_unusable, json_text, opened
 from rules_engine.cli.progress import progress_bar
 from server.diff.options import sources_option
 from server.option_types import Seconds
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from rules_engine.difference.answer import Answer, InForce
     from rules_engine.difference.run import Run, Side
     from rules_engine.difference.values import Kind
-
-UNUSABLE = 2
-"""Exit code if there is no answer: usage, or rules or input that cannot be read."""
 
 MAX_PROCESSES = 64
 """Processes at most: each reads the whole input."""
@@ -173,9 +170,7 @@ def diff(
     raise SystemExit(run.answer.exit_code)
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"gpu-rules diff: {message}", err=True)
-    raise SystemExit(UNUSABLE)
+_fail = partial(end_unusable, "diff")
 
 
 def _checked(target: Target) -> None:
@@ -230,6 +225,7 @@ def _run(
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run
     from rules_engine.documents import load_cluster
+    from rules_engine.model.wording import counted
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file
@@ -252,7 +248,7 @@ def _run(
         _fail(str(error))
     Screen(sys.stderr).problems(found.problems, found.sources)
     if found.unreported:
-        click.echo(f"{found.unreported:,} more {'problem' if found.unreported == 1 else 'problems'}", err=True)
+        click.echo(counted(found.unreported, "more problem"), err=True)
     if found.answer is not None and found.assumes_default:
         click.echo(f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)", err=True)
     return found

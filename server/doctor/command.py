@@ -4,15 +4,16 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import json_text, opened
+from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, opened
 from rules_engine.cli.progress import progress_bar
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from rules_engine.model.cluster_objects import ClusterObjects
     from rules_engine.model.finding import FindingSeverity
     from server.doctor.preparation import Prepared
-
-UNUSABLE = 2
-"""Exit code if there is no diagnosis: usage, or rules or a cluster that cannot be read."""
 
 INTERVAL_SECONDS = 300.0
 """Default interval: a list of all pods is expensive for the API server of a large cluster."""
@@ -243,9 +241,7 @@ def _in_namespace(pod: tuple[str, str], namespace: str | None) -> tuple[str, str
     return pod[0] or namespace or "", pod[1]
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"gpu-rules doctor: {message}", err=True)
-    raise SystemExit(UNUSABLE)
+_fail = partial(end_unusable, "doctor")
 
 
 def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":

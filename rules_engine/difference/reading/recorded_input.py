@@ -225,15 +225,14 @@ class _Reader:
         return self._read_decision(line) if taken else None
 
     def _read_record(self, line: bytes) -> bool:
-        """Keep fields or a view. Return False for another line."""
-        record = ""
+        """Keep fields or a view. Return False for a line that may be one of a decision."""
         try:
             record = _head(line).record
-            members = decode(line) if record in _RECORDS else {}
+            if record not in _RECORDS:
+                return False
+            members = decode(line)
         except MALFORMED:
-            members = {}
-        if not members:
-            return record in _RECORDS
+            return True
         if record == "view":
             self._views.take(line, members)
         else:
@@ -260,11 +259,7 @@ class _Reader:
         try:
             found = _line(line)
         except MALFORMED:
-            try:
-                counted = _head(line).logged
-            except MALFORMED:
-                return None
-            if counted:
+            if _is_of_log(line):
                 totals.admissions += 1
                 totals.not_replayable[UNREADABLE] += 1
             return None

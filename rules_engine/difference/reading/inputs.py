@@ -3,7 +3,7 @@
 import codecs
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,14 +44,15 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterColumn:
-    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage.
+    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage, of which
+    there may be a million: they are not copied.
 
     `file`: the real path of its file; "" if there is none.
     """
 
     name: str = ""
     cluster: Cluster
-    counted: frozenset[str] = frozenset()
+    counted: Set[str] = frozenset()
     file: str = ""
 
 
@@ -303,7 +304,7 @@ def _column_of(found: LiveInput, name: str, real: str) -> ClusterColumn | None:
     cluster = found.usage.cluster
     if cluster is None:
         return None
-    return ClusterColumn(name=name, cluster=cluster, counted=frozenset(found.usage.counted), file=real)
+    return ClusterColumn(name=name, cluster=cluster, counted=found.usage.counted, file=real)
 
 
 def _names(clusters: Sequence[Path]) -> Mapping[Path, str]:

@@ -1,6 +1,6 @@
 """Views of a cluster without one of its pods, which is submitted again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from rules_engine.model.cluster import Cluster, Node
@@ -21,11 +21,11 @@ class ViewsWithout:
     """
 
     def __init__(
-        self, cluster: Cluster, counted: frozenset[str], *, reads_pods: bool, resources: frozenset[str] | None = None
+        self, cluster: Cluster, counted: Set[str], *, reads_pods: bool, resources: frozenset[str] | None = None
     ) -> None:
         self._cluster = cluster
         self._resources = resources
-        self._counted = counted if reads_pods else frozenset[str]()
+        self._counted: Set[str] = counted if reads_pods else frozenset()
         self._positions = {node.name: position for position, node in enumerate(cluster.nodes)} if reads_pods else {}
         self._views: dict[tuple[int, frozenset[tuple[str, int]]], Cluster] = {}
 

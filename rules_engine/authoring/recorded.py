@@ -26,7 +26,7 @@ from rules_engine.model.decision import (
     Step,
 )
 from rules_engine.model.excerpt import visible
-from rules_engine.model.json.lenient import Object, items, mapping, objects, strings
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, texts
 from rules_engine.model.json.lenient import text as raw_text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import RuleId
@@ -240,7 +240,7 @@ _PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
 
 
 def _texts(members: Object, name: str) -> tuple[str, ...]:
-    return tuple(visible(item) for item in items(members.get(name)) if isinstance(item, str))
+    return tuple(map(visible, texts(members.get(name))))
 
 
 def _text(members: Object, name: str) -> str:

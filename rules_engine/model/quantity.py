@@ -127,6 +127,12 @@ class Quantity(Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
+def base_units(nanos: int) -> int | float:
+    """Return an amount in cores, bytes or devices."""
+    whole, rest = divmod(nanos, NANOS)
+    return nanos / NANOS if rest else whole
+
+
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity like `Quantity.parse`, with one call less."""
     if len(text) > MAX_TEXT:

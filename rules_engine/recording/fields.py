@@ -12,7 +12,7 @@ from rules_engine.cel.field_paths import Chain
 from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.json.lenient import items
+from rules_engine.model.json.lenient import items, texts
 from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import PLACEMENT_MEMBERS
 from rules_engine.model.rules import SKIP_ANNOTATION, Rule
@@ -95,12 +95,12 @@ class RecordedFields:
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
         """Read the JSON of `to_json`; members that are absent or of another type are empty."""
-        recorded, unrecorded = members.get("members"), _texts(members.get("withoutPods"))
+        recorded, unrecorded = members.get("members"), texts(members.get("withoutPods"))
         return cls(
-            labels=frozenset(_texts(members.get("labels"))),
-            annotations=frozenset(_texts(members.get("annotations"))),
-            paths=tuple(tuple(_texts(path)) for path in items(members.get("paths"))),
-            members=None if recorded is None and "members" in members else frozenset(_texts(recorded)),
+            labels=frozenset(texts(members.get("labels"))),
+            annotations=frozenset(texts(members.get("annotations"))),
+            paths=tuple(tuple(texts(path)) for path in items(members.get("paths"))),
+            members=None if recorded is None and "members" in members else frozenset(texts(recorded)),
             environment=_ENVIRONMENT in unrecorded,
             last_applied=_LAST_APPLIED in unrecorded,
         )
@@ -171,11 +171,11 @@ class RecordedFields:
         if isinstance(metadata, dict):
             found["metadata"] = reduced = _among(metadata, _METADATA)
             for member, names in (("labels", self.labels), ("annotations", self.annotations)):
-                texts = metadata.get(member)
-                if isinstance(texts, dict):
-                    reduced[member] = redaction.members(_among(texts, names))
+                values = metadata.get(member)
+                if isinstance(values, dict):
+                    reduced[member] = redaction.members(_among(values, names))
                 elif member in metadata:
-                    reduced[member] = texts
+                    reduced[member] = values
         if isinstance(spec, dict):
             found["spec"] = reduced = _among(spec, _SPEC)
             for member in _CONTAINERS:
@@ -269,7 +269,3 @@ def _pod_reads(rules: Iterable[CompiledRule[Rule]]) -> PodReads:
         for program in compiled.programs[len(variables) :]:
             reads.add(program.checked.expression, variables, compiled.rule.params)
     return reads
-
-
-def _texts(value: Json) -> list[str]:
-    return [item for item in items(value) if isinstance(item, str)]

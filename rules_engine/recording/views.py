@@ -9,7 +9,7 @@ from msgspec.json import encode
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
-from rules_engine.model.json.lenient import items, mapping, objects, strings, text
+from rules_engine.model.json.lenient import items, mapping, objects, strings, text, texts
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 
@@ -51,12 +51,12 @@ class ViewFields:
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "ViewFields":
         """Read the members of `to_json`."""
-        names = _texts(members.get("reads"))
+        names = frozenset(texts(members.get("reads")))
         resources = members.get("resources", [])
         return cls(
             reads=ClusterRequirements(**{name: name in names for name in _READ}),
-            resources=None if resources is None else _texts(resources),
-            omitted=_texts(members.get("omittedLabels")),
+            resources=None if resources is None else frozenset(texts(resources)),
+            omitted=frozenset(texts(members.get("omittedLabels"))),
         )
 
     def to_json(self) -> Members:
@@ -247,7 +247,3 @@ def _read_class(written: Mapping[str, Json]) -> Iterator[Node]:
 
 def _quantities(written: Json) -> dict[str, Quantity]:
     return {name: Quantity.parse(amount) for name, amount in strings(written).items()}
-
-
-def _texts(value: Json) -> frozenset[str]:
-    return frozenset(item for item in items(value) if isinstance(item, str))

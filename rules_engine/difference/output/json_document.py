@@ -13,7 +13,7 @@ from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome, Workload
-from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.quantity import Quantity, base_units
 
 Dump = Callable[[Any], str]
 """A function that returns JSON in one line."""
@@ -72,7 +72,7 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
         "rules": _sorted(totals.rules),
         "unknown": _sorted(totals.unknown),
         "gpus": {
-            resource: {"before": _devices(before), "after": _devices(after)}
+            resource: {"before": base_units(before), "after": base_units(after)}
             for resource, (before, after) in totals.gpus.items()
         },
     }
@@ -80,11 +80,6 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
 
 def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
-
-
-def _devices(nanos: int) -> int | float:
-    whole, rest = divmod(nanos, NANOS)
-    return nanos / NANOS if rest else whole
 
 
 def _recorded(totals: RecordedTotals) -> dict[str, Any]:
@@ -137,7 +132,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "resources": [_amount(amount) for amount in outcome.resources],
         "annotations": dict(outcome.annotations),
         "warnings": list(outcome.warnings),
-        "gpus": {resource: _devices(nanos) for resource, nanos in outcome.gpus},
+        "gpus": {resource: base_units(nanos) for resource, nanos in outcome.gpus},
         "rules": [_deciding(deciding) for deciding in outcome.deciding],
     }
 

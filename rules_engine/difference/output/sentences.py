@@ -77,24 +77,24 @@ def _summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
     if beyond < totals.changed:
         parts.append(f"{totals.changed - beyond:,} of them allowed")
     yield ", ".join(parts)
-    gpus = gpu_changes(totals)
+    gpus = _gpu_changes(totals)
     if gpus:
         yield f"GPUs of admitted pods: {gpus}"
 
 
-def gpu_changes(totals: Totals) -> str:
+def _gpu_changes(totals: Totals) -> str:
     """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
-    found = [f"{signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
+    found = [f"{_signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
     more = [f"{len(found) - MAX_GPUS:,} more"] if len(found) > MAX_GPUS else []
     return ", ".join([*found[:MAX_GPUS], *more])
 
 
-def signed(nanos: int) -> str:
+def _signed(nanos: int) -> str:
     """Return a difference of amounts with its sign."""
-    return f"{'−' if nanos < 0 else '+'}{devices(abs(nanos))}"
+    return f"{'−' if nanos < 0 else '+'}{_devices(abs(nanos))}"
 
 
-def devices(nanos: int) -> str:
+def _devices(nanos: int) -> str:
     """Return an amount of devices. Sums may be larger than any quantity."""
     whole, rest = divmod(nanos, NANOS)
     return f"{whole:,}" + (f".{rest:09}".rstrip("0") if rest else "")
@@ -166,8 +166,8 @@ def _number(count: int) -> str:
 def _gpus(totals: Totals, name: str) -> str:
     before, after = totals.gpus.get(name, (0, 0))
     if before == after:
-        return devices(after) if after else ""
-    return f"{devices(before)} → {devices(after)} ({signed(after - before)})"
+        return _devices(after) if after else ""
+    return f"{_devices(before)} → {_devices(after)} ({_signed(after - before)})"
 
 
 def recorded(totals: RecordedTotals) -> Sequence[str]:

@@ -30,6 +30,11 @@ def objects(value: Json) -> list[Object]:
     return [item for item in items(value) if isinstance(item, dict)]
 
 
+def texts(value: Json) -> list[str]:
+    """Return the items of a list that are strings."""
+    return [item for item in items(value) if isinstance(item, str)]
+
+
 def text(value: Object, name: str) -> str:
     """Return a member that is a string."""
     found = value.get(name)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from rules_engine.model.excerpt import visible
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.quantity import Quantity, base_units
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.output.equal_pods import title
-from rules_engine.simulation.output.sentences import base_units, seconds
+from rules_engine.simulation.output.sentences import seconds
 from rules_engine.simulation.record import Amounts
 from rules_engine.simulation.totals import waited
 from rules_engine.simulation.usage import bound_pods, use_changes

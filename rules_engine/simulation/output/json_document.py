@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.quantity import NANOS, base_units
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Better, Compared, Unit, Value
-from rules_engine.simulation.output.sentences import base_units, seconds
+from rules_engine.simulation.output.sentences import seconds
 from rules_engine.simulation.record import Amounts, PodRecord, Record
 from rules_engine.simulation.totals import (
     ClusterUse,

@@ -36,12 +36,6 @@ def seconds(time: Milliseconds) -> int | float:
     return time / 1000 if rest else whole
 
 
-def base_units(nanos: int) -> int | float:
-    """Return an amount in cores, bytes or devices."""
-    whole, rest = divmod(nanos, NANOS)
-    return nanos / NANOS if rest else whole
-
-
 def percent(share: Fraction | None) -> str:
     """Return a share in percent; "-" if there is none."""
     return "-" if share is None else f"{float(share):.0%}"

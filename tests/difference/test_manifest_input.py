@@ -30,7 +30,7 @@ def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
     [
         ("Deployment", f"{{replicas: 3, template: {TEMPLATE}}}", 3),
         ("Deployment", f"{{template: {TEMPLATE}}}", 1),
-        ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 0),
+        ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 1),
         ("DaemonSet", f"{{template: {TEMPLATE}}}", 1),
         ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
         ("PyTorchJob", f"{{replicaSpecs: {{Worker: {{replicas: 5, template: {TEMPLATE}}}}}}}", 5),

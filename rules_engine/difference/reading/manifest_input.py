@@ -17,7 +17,8 @@ STATEFUL_SET = "StatefulSet"
 def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, diagnostics: Diagnostics) -> Submitted:
     """Return the pods of a manifest, as its controller submits them.
 
-    `default_namespace`: that of an object that names none. A problem is a number of pods that is none.
+    `default_namespace`: that of an object that names none. A workload that is scaled down counts as one pod, else its
+    changes would not count. A problem is a number of pods that is none.
     """
     namespace = manifest.namespace or default_namespace
     pod = with_defaults(manifest.pod)
@@ -32,4 +33,4 @@ def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, 
         cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)
     )
     request = pod_request(pod, namespace=namespace)
-    return Submitted(workload=workload, request=request, count=pod_count(manifest, diagnostics))
+    return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, diagnostics)))

@@ -152,13 +152,12 @@ class RecordedFields:
         if request.is_pod or request.is_resize:
             found["object"] = self._pod(request.object, redaction)
             for path in self.paths:
-                source = raw if path[0] == "request" else {path[0]: raw.get(path[0])}
                 way = path[1:] if path[0] == "request" else path
-                if not way:
+                if way:
+                    _copy(raw, found, way, redaction)
+                else:
                     rest = {name: value for name, value in raw.items() if name not in ("object", "oldObject")}
                     found.update((name, redaction.of(value)) for name, value in rest.items())
-                elif way != path or path[0] in raw:
-                    _copy(source, found, way, redaction)
         secret = (redaction.environment and self.environment) or (redaction.last_applied and self.last_applied)
         return Unrecorded.REDACTED if secret else found
 

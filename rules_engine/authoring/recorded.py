@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from rules_engine.loading import STDIN
 from rules_engine.loading.files import standard_input
@@ -31,7 +30,7 @@ from rules_engine.model.json.lenient import text as raw_text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Field, Location
-from rules_engine.recording.log_lines import MAX_LINE_BYTES
+from rules_engine.recording.log_lines import RECORDS, log_lines
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
@@ -127,8 +126,10 @@ def read_log(path: Path, pod: PodName) -> Recorded:
     newest: list[tuple[str, int, Object]] = []
     found = decisions = unread = 0
     with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
-        for line in _lines(file):
-            members = _members(line)
+        for line in log_lines(file):
+            if line is not None and not line.strip():
+                continue
+            members = None if line is None else _members(line)
             if members is None:
                 unread += 1
                 continue
@@ -144,15 +145,6 @@ def read_log(path: Path, pod: PodName) -> Recorded:
     return Recorded(records=records, found=found, decisions=decisions, unread=unread)
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines that are not empty; of one that is too long, its beginning."""
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        if line.strip():
-            yield line
-        while line and not line.endswith(b"\n"):
-            line = file.readline(MAX_LINE_BYTES)
-
-
 def _members(line: bytes) -> Object | None:
     """Return the members of a line; None if the server did not write it."""
     try:
@@ -162,11 +154,7 @@ def _members(line: bytes) -> Object | None:
     if not isinstance(found, dict):
         return None
     decided = isinstance(found.get("endpoint"), str) and "outcome" in found
-    return found if decided or found.get("record") in _BESIDE else None
-
-
-_BESIDE = ("fields", "view")
-"""Lines of recorded requests beside the decisions."""
+    return found if decided or found.get("record") in RECORDS else None
 
 
 def _read(members: Object) -> Decision:

@@ -1,26 +1,19 @@
 """Lines of a decision log, in bounded memory."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from msgspec import DecodeError
+
+from rules_engine.loading.json_list import CHUNK_BYTES, Readable
 
 MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server's have 30 KiB, and programs that forward logs add to them."""
 
-CHUNK_BYTES = 1024 * 1024
-"""Bytes that are read at once."""
-
+RECORDS = ("fields", "view")
+"""Values of `record` in lines of recorded requests; a line of a decision has no such member."""
 
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of a line that is cut or no JSON."""
-
-
-class Readable(Protocol):
-    """A binary file, or what reads one."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
 
 
 def log_lines(file: Readable) -> Iterator[bytes | None]:

@@ -333,15 +333,15 @@ def test_names_of_calls_are_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded_calls, "_FIRST_SLOTS", 2)
     names = RecordedCalls()
     for number in range(100):
-        names.add("a", str(number))
-        names.add("a", str(number))
+        names.add(("a", str(number)))
+        names.add(("a", str(number)))
     assert all(("a", str(number)) in names for number in range(100))
     assert not any(("b", str(number)) in names for number in range(100))
     assert ("a\ud800",) not in names
     monkeypatch.setattr(recorded_calls, "MAX_NAMES", 100)
-    names.add("a", "1")
+    names.add(("a", "1"))
     assert not names.full
-    names.add("b")
+    names.add(("b",))
     assert (names.full, ("b",) in names) == (True, False)
 
 

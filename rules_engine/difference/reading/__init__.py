@@ -1,1 +1,1 @@
-"""Reading of pods to decide: manifests, and the objects of a live cluster."""
+"""Reading of pods to decide: manifests, live objects of a cluster, and decision logs."""

@@ -25,7 +25,7 @@ class RecordedCalls:
         self._count = 0
         self._slots = array("Q", bytes(_KEY_BYTES * _FIRST_SLOTS))
 
-    def add(self, *names: str) -> None:
+    def add(self, names: Iterable[str]) -> None:
         """Remember the names of a pod."""
         key = _key(names)
         slot = self._slot(key)

@@ -31,7 +31,7 @@ from rules_engine.model.problem_codes import Code
 from rules_engine.model.rules import Operation
 from rules_engine.model.source import Location
 from rules_engine.recording.fields import RecordedFields, Unrecorded
-from rules_engine.recording.log_lines import MALFORMED, MAX_LINE_BYTES, log_lines
+from rules_engine.recording.log_lines import MALFORMED, MAX_LINE_BYTES, RECORDS, log_lines
 from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
@@ -79,7 +79,7 @@ class _Head(Struct, frozen=True):
     @property
     def logged(self) -> bool:
         """True for a line of a decision log."""
-        return self.record in _RECORDS if self.record else bool(self.endpoint and self.outcome)
+        return self.record in RECORDS if self.record else bool(self.endpoint and self.outcome)
 
     def names(self, pod: str) -> tuple[str, ...]:
         """Return the names of the pod, or of all pods of its workload, under the rules that decided it."""
@@ -97,7 +97,6 @@ class _Line(_Head, frozen=True):
     truncated: list[str] = field(default_factory=list)
 
 
-_RECORDS = ("fields", "view")
 _RECORD = b'"record"'
 
 _head = Decoder(_Head).decode
@@ -176,7 +175,7 @@ class RecordedInput:
         if not head.logged:
             return NO_DECISION
         if head.endpoint == MUTATE:
-            self._calls.add(*head.names(head.pod))
+            self._calls.add(head.names(head.pod))
         return ""
 
     def report_left_out(self, diagnostics: Diagnostics) -> None:
@@ -228,7 +227,7 @@ class _Reader:
         """Keep fields or a view. Return False for a line that may be one of a decision."""
         try:
             record = _head(line).record
-            if record not in _RECORDS:
+            if record not in RECORDS:
                 return False
             members = decode(line)
         except MALFORMED:

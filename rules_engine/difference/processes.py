@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from errno import ENOMEM
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,6 +13,9 @@ from typing import Any, TypeVar, cast
 
 POLL_SECONDS = 0.2
 """Time between two calls of `poll`."""
+
+_NO_MEMORY = ENOMEM
+"""Exit code of a process that cannot allocate memory."""
 
 Result = TypeVar("Result")
 
@@ -83,9 +87,11 @@ def _run(work: Callable[[int], object], number: int, writer: Connection, readers
     # The parent alone reads results: a process that sends one to a parent that was killed would wait for ever.
     for reader in readers:
         reader.close()
-    result = work(number)
-    with suppress(BrokenPipeError):
-        writer.send(result)
+    try:
+        with suppress(BrokenPipeError):
+            writer.send(work(number))
+    except MemoryError:
+        os._exit(_NO_MEMORY)
 
 
 def end_without_parent(parent: int) -> None:
@@ -105,6 +111,8 @@ def _received(reader: Connection, process: BaseProcess) -> Any:
 def _end(process: BaseProcess) -> str:
     """Return a sentence on the end of a process that has no result."""
     code = process.exitcode or 0
+    if code == _NO_MEMORY:
+        return "a process had too little memory"
     if code >= 0:
         return f"a process ended with exit code {code}"
     name = signal.Signals(-code).name

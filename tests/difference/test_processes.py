@@ -40,6 +40,7 @@ def test_results_are_in_order() -> None:
         (lambda: os.kill(os.getpid(), signal.SIGHUP), "a process was killed by SIGHUP"),
         (lambda: os._exit(3), "a process ended with exit code 3"),
         (lambda: os._exit(0), "a process ended with exit code 0"),
+        (lambda: bytearray(2**62), "a process had too little memory"),
     ],
 )
 def test_a_process_that_ends_without_a_result_ends_all(end: object, message: str) -> None:

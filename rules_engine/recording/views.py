@@ -22,6 +22,13 @@ MAX_VIEW_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 64
 """Values of a label that is recorded however few nodes have each: zones, racks, and nodes of a small cluster."""
 
+MAX_NODES = 100_000
+"""Nodes of a view that is read: twenty times those of the largest cluster that Kubernetes supports. A few bytes of a
+line are one."""
+
+MAX_LABELS = 2_000_000
+"""Labels of all nodes of a view that is read, some 50 bytes each: a class has them once, and each node a copy."""
+
 Members: TypeAlias = dict[str, Json]
 Amounts: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -119,17 +126,26 @@ def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> lis
     return parts
 
 
+class ViewSizeError(Exception):
+    """A view has more than MAX_NODES nodes, or than MAX_LABELS labels."""
+
+
 def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
-    """Return the view of these parts. Raises QuantityError for a malformed amount."""
+    """Return the view of these parts. Raises QuantityError for a malformed amount, and ViewSizeError."""
     nodes: list[Node] = []
     namespaces: dict[str, Mapping[str, str]] = {}
+    copies = 0
     freshness, complete = Freshness.NEVER, False
     for part in parts:
         if "freshness" in part:
             freshness = _FRESHNESS.get(text(part, "freshness"), Freshness.NEVER)
             complete = part.get("namespacesComplete") is True
         for written in objects(part.get("nodes")):
-            nodes.extend(_read_class(written))
+            for node in _read_class(written):
+                nodes.append(node)
+                copies += len(node.labels)
+                if len(nodes) > MAX_NODES or copies > MAX_LABELS:
+                    raise ViewSizeError
         for name, labels in mapping(part.get("namespaces")).items():
             namespaces[name] = strings(labels)
     return Cluster(nodes=tuple(nodes), namespaces=namespaces, namespaces_complete=complete, freshness=freshness)

@@ -374,6 +374,20 @@ def test_a_pod_of_generated_rules_is_turned_back_to_what_was_submitted(
     assert not found.as_it_is
 
 
+@pytest.mark.parametrize(("nodes", "entries", "expected"), [(1, 9, ("a", {"x"})), (9, 3, ("a", set())), (9, 0, None)])
+def test_a_cluster_has_a_bound(monkeypatch: pytest.MonkeyPatch, nodes: int, entries: int, expected: object) -> None:
+    monkeypatch.setattr(usage, "MAX_NODES", nodes)
+    monkeypatch.setattr(usage, "MAX_ENTRIES", entries)
+    found = usage.ClusterUsage()
+    for name in "ab":
+        found.take(node_object(name, {GPU: "1", MIG1: "1"}))
+    for name in "xy":
+        found.take({"kind": "Namespace", "metadata": {"name": name, "labels": {"a": "1", "b": "2"}}})
+    assert found.too_many
+    on = found.cluster
+    assert (on if on is None else (on.nodes[0].name, {*on.namespaces})) == expected
+
+
 def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_input, "MAX_CONTROLLERS", 1)
     monkeypatch.setattr(controllers, "MAX_CONTROLLERS", 1)

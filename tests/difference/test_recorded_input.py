@@ -34,6 +34,7 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
+from rules_engine.recording import views
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
@@ -267,6 +268,43 @@ def test_a_line_that_cannot_be_decided_again_is_counted(
     pods, totals, problems = replayed(path)
     assert (pods, totals.not_replayable, totals.replayed, totals.admissions) == ([], {reason: 1}, 0, 1)
     assert problems == []
+
+
+@pytest.mark.parametrize("bound", ["MAX_NODES", "MAX_LABELS"])
+def test_a_view_of_too_many_nodes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """A few bytes of a line are a node, each with a copy of the labels of its class."""
+    fields, view, line = two(tmp_path / "log")
+    nodes = [{"names": ["a", "b", "c"], "labels": {"a": "1"}, "hostnames": True}]
+    path = tmp_path / "log"
+    path.write_bytes(fields + changed(view, nodes=nodes) + line)
+    monkeypatch.setattr(views, bound, 3 if bound == "MAX_NODES" else 6)
+    assert replayed(path)[1].not_replayable == {}
+    monkeypatch.setattr(views, bound, 2 if bound == "MAX_NODES" else 5)
+    assert replayed(path)[1].not_replayable == {recorded_views.TOO_LARGE: 1}
+
+
+def test_a_log_may_grow_while_it_is_read(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
+    with ObjectFile(path) as file:
+        first = file.read(MAX_LINE_BYTES)
+        assert (file.read(1), file.read(1)) == (b"", b"")
+        with path.open("ab") as stream:
+            stream.write(first)
+        file.rewind()
+        assert (file.read(MAX_LINE_BYTES), file.read(1)) == (first, b"")
+
+
+def test_a_log_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
+    path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
+    rules = compiled(FALLS)
+    replay = Replay(sides=[RecordedSide.of("--old", rules)], decide=Outcomes(rules).decision, digest=DIGEST)
+    diagnostics, found = Diagnostics(), RecordedInput()
+    with ObjectFile(path) as file:
+        found.add(file, diagnostics)
+        path.write_text("")
+        assert list(found.pods(replay, RecordedTotals(), diagnostics, Share())) == []
+    message = "cannot be read: it was made shorter while it was read"
+    assert [problem.message for problem in diagnostics.problems] == [message]
 
 
 def test_a_view_in_parts_and_an_equal_one_are_found(tmp_path: Path) -> None:

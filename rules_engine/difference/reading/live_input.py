@@ -17,7 +17,7 @@ from rules_engine.difference.reading.limit_ranges import (
 from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.reading.usage import MAX_PODS, ClusterUsage
+from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.diagnostics import Diagnostics
@@ -75,6 +75,7 @@ class LiveInput:
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
             (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
             (self.usage.full, f"{MAX_PODS:,} pods on nodes"),
+            (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:
                 message = f"more than {bound}: the others are left out"

@@ -52,6 +52,7 @@ class ObjectFile:
         self._progress = progress
         self._file = _opened(path)
         self._at = 0
+        self._end: int | None = None
         self._indented = False
         """True if every object of the last pass was found by its last line."""
 
@@ -73,10 +74,19 @@ class ObjectFile:
         self._at = 0
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes. Raises OSError."""
+        """Return the next bytes: in later passes, no more than in the first one, since a log may grow.
+
+        Raises OSError, also if the file has become shorter.
+        """
+        if self._end is not None:
+            size = min(size, self._end - self._at)
         # Forked processes share the offset of the file.
         chunk = os.pread(self._file.fileno(), size, self._at)
         self._at += len(chunk)
+        if size and not chunk:
+            if self._end is not None:
+                raise OSError("it was made shorter while it was read")
+            self._end = self._at
         self._progress(len(chunk))
         return chunk
 

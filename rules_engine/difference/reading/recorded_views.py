@@ -10,7 +10,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import Object, integer, mapping, text
 from rules_engine.model.quantity import QuantityError
 from rules_engine.recording.log_lines import MALFORMED
-from rules_engine.recording.views import MAX_VIEW_BYTES, ViewFields, read_view
+from rules_engine.recording.views import MAX_LABELS, MAX_NODES, MAX_VIEW_BYTES, ViewFields, ViewSizeError, read_view
 
 MAX_VIEWS = 256
 """Views that are kept: the decisions of a server name its last few, and a log may be that of many servers."""
@@ -26,6 +26,7 @@ MAX_CLUSTERS = 4
 
 NOT_FOUND = "the view of the cluster was not found in the log"
 OMITTED = "the view of the cluster was too large to be recorded"
+TOO_LARGE = f"the view of the cluster has more than {MAX_NODES:,} nodes or {MAX_LABELS:,} labels of nodes"
 UNREADABLE = "the view of the cluster cannot be read"
 
 _OF_LINE = frozenset({"record", "view", "part", "time"})
@@ -106,6 +107,8 @@ class RecordedViews:
             return self._decode(name, [mapping(decode(lines.found[number])) for number in sorted(lines.found)])
         except (QuantityError, *MALFORMED):
             return UNREADABLE
+        except ViewSizeError:
+            return TOO_LARGE
 
     def _decode(self, name: str, parts: Sequence[Object]) -> RecordedView | str:
         content = [{key: value for key, value in part.items() if key not in _OF_LINE} for part in parts]

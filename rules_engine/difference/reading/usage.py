@@ -1,6 +1,7 @@
 """Cluster of a list of its objects, which are read one by one: nodes, labels of namespaces, and what pods use."""
 
 from collections import Counter
+from collections.abc import Sized
 from dataclasses import replace
 
 from rules_engine.difference.reading.views import requests_of
@@ -13,16 +14,25 @@ from rules_engine.model.quantity import Quantity, QuantityError
 MAX_PODS = 1_000_000
 """Pods whose uids are remembered, some 100 bytes each; the largest cluster that Kubernetes supports has 150,000."""
 
+MAX_NODES = 100_000
+"""Nodes and namespaces that are kept, of each: twenty times those of the largest cluster that Kubernetes supports."""
+
+MAX_ENTRIES = 4_000_000
+"""Labels, taints and amounts of all nodes and namespaces together, some 50 bytes each: 5,000 nodes have 500,000."""
+
 
 class ClusterUsage:
     """The objects that rules read of a cluster. `counted`: the uids of the pods in its usage.
 
-    `full`: there were more than MAX_PODS pods, and some are not in the usage.
+    `full`: there were more than MAX_PODS pods, and some are not in the usage. `too_many`: there were more than
+    MAX_NODES nodes or namespaces, or than MAX_ENTRIES entries of them, and some were left out.
     """
 
     def __init__(self) -> None:
         self.counted: set[str] = set()
         self.full = False
+        self.too_many = False
+        self._entries = 0
         self._nodes: dict[str, Node] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
         self._used: dict[str, Counter[str]] = {}
@@ -33,12 +43,23 @@ class ClusterUsage:
         kind, metadata = text(item, "kind"), mapping(item.get("metadata"))
         if kind == "Node":
             node = read_node(item, _unread)
-            self._nodes[node.name] = node
+            if self._has_room(self._nodes, len(node.labels) + len(node.taints) + len(node.allocatable)):
+                self._nodes[node.name] = node
         elif kind == "Namespace":
             self._namespaces_read = True
-            self._namespaces[text(metadata, "name")] = strings(metadata.get("labels"))
+            labels = strings(metadata.get("labels"))
+            if self._has_room(self._namespaces, len(labels)):
+                self._namespaces[text(metadata, "name")] = labels
         elif kind == "Pod":
             self._take_pod(item, text(metadata, "uid"))
+
+    def _has_room(self, kept: Sized, entries: int) -> bool:
+        """Count the entries of an object, unless it is one too many."""
+        if len(kept) >= MAX_NODES or self._entries + entries > MAX_ENTRIES:
+            self.too_many = True
+            return False
+        self._entries += entries
+        return True
 
     def _take_pod(self, pod: Object, uid: str) -> None:
         node = text(mapping(pod.get("spec")), "nodeName")

@@ -63,8 +63,18 @@ class ChangeKind(KnownValue["Kind"]):
         return dict.fromkeys(Kind)
 
 
+class _Command(Command):
+    """The command, which has no answer if there is too little memory."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MemoryError:
+            _fail("too little memory")
+
+
 @click.command(
-    cls=Command,
+    cls=_Command,
     short_help="Show which workloads a change of rules changes.",
     epilog=examples(
         "gpu-rules diff --old git:main:rules --new rules job.yaml",

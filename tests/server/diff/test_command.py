@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import termios
@@ -275,6 +276,19 @@ def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
         result = CliRunner().invoke(main, ["diff", *arguments], catch_exceptions=False)
     assert result.exit_code == 2
     assert result.stderr.endswith("Could not open file 'out': File too large\n")
+
+
+def test_too_little_memory_is_an_error(folder: Path) -> None:
+    write(folder, {"many.yaml": "---\n".join(pod(f"ada-{number}") for number in range(20_000))})
+    assert diff("ada.yaml", new="deny.yaml").exit_code == 1  # imports all modules
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1, limits[1]))
+    try:
+        result = diff("many.yaml", new="deny.yaml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "gpu-rules diff: too little memory\n"
 
 
 def test_a_full_device_is_an_error(folder: Path) -> None:

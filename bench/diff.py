@@ -207,8 +207,7 @@ class Log:
         decide = mutate if endpoint == "mutate" else validate
         decision = record.decision = decide(self._served.rule_set, request, cluster)
         recorded = self._recorder(record)
-        for announced in recorded.announced:
-            self._file.writelines(self._headers.of(announced))
+        self._file.writelines(self._headers.announced())
         at = datetime.now(UTC)
         written = line(record, decision, id=f"{MARK}-1", at=at, view=1, recorded=recorded)
         self._file.writelines(written.parts)

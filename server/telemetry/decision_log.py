@@ -29,7 +29,7 @@ from rules_engine.model.json.lenient import controller, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.recording.fields import Unrecorded
 from server.http.admission_record import AdmissionRecord
-from server.telemetry.recorded_requests import Announced, Headers, Recorded, Recorder
+from server.telemetry.recorded_requests import Headers, Recorded, Recorder
 
 MAX_QUEUED = 4096
 """Queued lines: a third of a second at the highest rate of decisions."""
@@ -111,7 +111,7 @@ class DecisionLog:
         self._lock = Lock()
         self._recorder = Recorder(self._process) if requests else None
         self._headers = None if self._recorder is None else Headers(self._recorder, MAX_LINE_BYTES)
-        self._waiting: list[Line | Announced] = []
+        self._waiting: list[Line] = []
         self._bytes = 0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
@@ -154,8 +154,6 @@ class DecisionLog:
         at = datetime.now(UTC)
         written = line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
         with self._lock:
-            if recorded is not None:
-                self._waiting += recorded.announced
             self._waiting.append(written)
             self._bytes += written.size
             self.truncated += written.truncated
@@ -204,11 +202,9 @@ class DecisionLog:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if self._headers is None:
-            return [item for item in waiting if isinstance(item, Line)]
-        lines: list[Line] = []
-        for item in waiting:
-            lines += [item] if isinstance(item, Line) else map(self._header, self._headers.of(item))
-        return lines
+            return waiting
+        # Fields and views are taken after the lines, which name only those that were announced before.
+        return [*map(self._header, self._headers.announced()), *waiting]
 
     def _repeated(self, descriptor: int) -> Iterator[Line]:
         """Yield the lines of fields and views with which a new file begins, and which follow after many others."""

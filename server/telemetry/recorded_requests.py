@@ -56,11 +56,10 @@ Announced = NewView | NewFields
 
 
 class Recorded(NamedTuple):
-    """The recorded members of a line, the request encoded, and what must be written before it."""
+    """The recorded members of a line, and the request encoded."""
 
     members: Mapping[str, str]
     request: bytes | None = None
-    announced: Sequence[Announced] = ()
 
 
 class _Reads(NamedTuple):
@@ -85,6 +84,7 @@ class Recorder:
         self._clock = clock
         self._lock = Lock()
         self._reads: _Reads | None = None
+        self._announced: list[Announced] = []
         self._last: NewView | None = None
         self._omitted: NewView | None = None
         """The last view, if it was too large to be written."""
@@ -97,13 +97,19 @@ class Recorder:
         request, served, cluster, decision = record.request, record.served, record.cluster, record.decision
         if request is None or served is None or cluster is None or decision is None or decision.refusal is not None:
             return _without(Unrecorded.MALFORMED)
-        fields, view, announced = self._names(served, cluster)
+        fields, view = self._names(served, cluster)
         if view is None:
-            return _without(Unrecorded.VIEW, announced)
+            return _without(Unrecorded.VIEW)
         reduced = fields.reduced(request)
         if isinstance(reduced, Unrecorded):
-            return _without(reduced, announced)
-        return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced), announced)
+            return _without(reduced)
+        return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced))
+
+    def announced(self) -> Sequence[Announced]:
+        """Return the fields and views that requests began to name since the last call."""
+        with self._lock:
+            taken, self._announced = self._announced, []
+        return taken
 
     def encoded(self, size: int, seconds: float, *, omitted: bool = False) -> None:
         """Allow another view after one of this size that took this long to encode. `omitted`: it was too large."""
@@ -111,27 +117,27 @@ class Recorder:
             self._omitted = self._last if omitted else None
             self._next_view = self._clock() + max(size / VIEW_BYTES_PER_SECOND, seconds / VIEW_SHARE)
 
-    def _names(self, served: Served, cluster: Cluster) -> tuple[RecordedFields, str | None, Sequence[Announced]]:
+    def _names(self, served: Served, cluster: Cluster) -> tuple[RecordedFields, str | None]:
         with self._lock:
             reads = self._reads
-            announced: list[Announced] = []
             if reads is None or reads.served is not served:
                 reads = self._reads = _Reads.of(served)
-                announced.append(NewFields(reads.requests))
+                self._announced.append(NewFields(reads.requests))
             fields = reads.requests
             last = self._last
             if last is not None and last.cluster is cluster and last.fields == reads.view:
-                return fields, None if last is self._omitted else last.name, announced
+                return fields, None if last is self._omitted else last.name
             if self._clock() < self._next_view:
-                return fields, None, announced
+                return fields, None
             self._next_view = inf
             self._count += 1
             self._last = NewView(f"{self._process}-{self._count}", cluster, reads.view)
-            return fields, self._last.name, [*announced, self._last]
+            self._announced.append(self._last)
+            return fields, self._last.name
 
 
-def _without(reason: Unrecorded, announced: Sequence[Announced] = ()) -> Recorded:
-    return Recorded({"unrecorded": reason.value}, None, announced)
+def _without(reason: Unrecorded) -> Recorded:
+    return Recorded({"unrecorded": reason.value})
 
 
 class Headers:
@@ -150,6 +156,10 @@ class Headers:
         self._file: tuple[int, int] | None = None
         self._bytes = 0
         self._since = clock()
+
+    def announced(self) -> list[bytes]:
+        """Return the lines of the fields and views that requests began to name since the last call."""
+        return [line for announced in self._recorder.announced() for line in self.of(announced)]
 
     def of(self, announced: Announced) -> list[bytes]:
         """Return the lines of new fields or of a new view."""

@@ -84,6 +84,32 @@ def test_the_same_rules_decide_a_recorded_request_alike(tmp_path: Path) -> None:
         assert RecordedFields.parse(fields[line["fields"]]).name == line["fields"]
 
 
+def test_a_view_precedes_all_decisions_that_name_it(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "log", requests=True)
+    state = State(compiled(FALLS), RICH)
+    second = admission_record("/mutate", asks({MIG: 2}), state=state)
+
+    class Overtaken(AdmissionRecord):
+        """A record whose line is encoded while another thread records a request."""
+
+        __slots__ = ()
+
+        @property
+        def user(self) -> str:
+            log(second)
+            return ""
+
+    first = Overtaken("mutate")
+    for name in AdmissionRecord.__slots__:
+        setattr(first, name, getattr(second, name))
+    log.start()
+    log(first)
+    log.stop()
+    lines = read(tmp_path / "log")
+    assert [line.get("record") for line in lines] == ["fields", "view", None, None]
+    assert [line["view"] for line in lines[1:]] == [lines[1]["view"]] * 3
+
+
 def test_no_request_is_recorded_by_default(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path / "log")
     log.start()
@@ -183,7 +209,7 @@ def test_fields_and_view_are_repeated_after_a_failed_write(tmp_path: Path) -> No
 def named(recorder: Recorder, state: State, made: Any = None) -> tuple[str | None, list[str]]:
     """Return the view of a request, and the kinds of what is announced with it."""
     found = recorder(admission_record("/mutate", made or asks({MIG: 2}), state=state))
-    return found.members.get("view"), [type(one).__name__ for one in found.announced]
+    return found.members.get("view"), [type(one).__name__ for one in recorder.announced()]
 
 
 def test_views_are_named_at_a_limited_rate() -> None:

@@ -328,6 +328,21 @@ def test_a_view_in_parts_and_an_equal_one_are_found(tmp_path: Path) -> None:
     assert totals.differing == 0
 
 
+def test_a_view_is_kept_as_long_as_others_equal_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_views, "MAX_VIEWS", 4)
+    fields, view, line = two(tmp_path / "log")
+    same = [{"record": "view", "view": f"same-{n}", "same": json.loads(view)["view"]} for n in range(9)]
+    path = tmp_path / "log"
+    path.write_bytes(
+        fields
+        + view
+        + b"".join(json.dumps(members).encode() + b"\n" for members in same)
+        + changed(line, view="same-8")
+    )
+    pods, totals, _ = replayed(path)
+    assert (len(pods), totals.not_replayable) == (1, {})
+
+
 def test_the_log_of_several_servers_may_be_mixed_and_have_other_lines(tmp_path: Path) -> None:
     logs = [
         lines(

@@ -84,6 +84,8 @@ class RecordedViews:
                 lines.size += len(line)
                 self._size += len(line)
                 lines.omitted = lines.size > MAX_LINES_BYTES
+        if lines.same in self._lines:
+            self._lines[lines.same] = self._lines.pop(lines.same)  # no older than the views that equal it
         while len(self._lines) > MAX_VIEWS or self._size > MAX_VIEWS_BYTES:
             oldest = next(iter(self._lines))
             self._size -= self._lines.pop(oldest).size

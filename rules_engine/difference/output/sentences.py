@@ -15,7 +15,7 @@ MAX_GPUS = 10
 """GPU resources in a sentence: more than a cluster has, but pods may request any name."""
 
 UNNAMED = "cluster"
-"""The head of the column of the cluster without a name, if there are others."""
+"""The head of the column of the only cluster, beside that of recorded admissions."""
 
 SHOWN_DIGEST = 12
 """Digits of a digest, as in the server's log."""

@@ -1,7 +1,7 @@
 """Answer of a diff: reads the input, and decides its pods under both rule sets in several processes."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from mmap import mmap
@@ -17,12 +17,12 @@ from rules_engine.difference.reading.share import Share
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.source import Location
+from rules_engine.recording.views import ViewFields
 
 DEFAULT_PROCESSES = 4
 """Processes unless a number is given, at most: each takes up to 100 MiB of memory of its own."""
@@ -134,8 +134,8 @@ def run(
     `processes`: by default, one for each core if the input is large; they change nothing in the answer.
     Raises ProcessError.
     """
-    required = [cluster_requirements(side.rule_set) for side in (old, new)]
-    reads_pods = any(found.pods for found in required)
+    views = [ViewFields.of(side.rule_set) for side in (old, new)]
+    usage = _usage_read(views)
     progress = _Progress(report)
     diagnostics = Diagnostics()
     with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
@@ -148,7 +148,7 @@ def run(
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
-            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), reads_pods=reads_pods)
+            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), usage)
             return _Part(grouping, recorded, diagnostics.problems[found:], inputs.unreported, inputs.sources)
 
         parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
@@ -178,9 +178,15 @@ def run(
             answer=None if diagnostics.failed else answer,
             problems=problems[:MAX_PROBLEMS],
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
-            assumes_default=inputs.assumes_default and any(found.nodes for found in required),
+            assumes_default=inputs.assumes_default and any(view.reads.nodes for view in views),
             sources=sources,
         )
+
+
+def _usage_read(views: Iterable[ViewFields]) -> Set[str] | None:
+    """Return the resources whose usage the rules of either side read; None: any."""
+    read = [view.resources for view in views if view.reads.pods]
+    return None if None in read else frozenset[str]().union(*filter(None, read))
 
 
 def _processes(size: int) -> int:
@@ -195,7 +201,7 @@ def _cores() -> int:
 
 
 def _decided(
-    old: Side, new: Side, inputs: Inputs, namespace: str, share: Share, *, reads_pods: bool
+    old: Side, new: Side, inputs: Inputs, namespace: str, share: Share, usage: Set[str] | None
 ) -> tuple[Grouping, RecordedTotals]:
     """Return the changes of the pods of a share, and the totals of its recorded admissions."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
@@ -206,10 +212,8 @@ def _decided(
         digest=old.digest,
         column=inputs.recorded_column,
     )
-    read = [side.view.resources for side in replay.sides]
-    resources = frozenset[str]().union(*filter(None, read)) if None not in read else None
     for submitted, view in chain(
-        inputs.pods(before.mutated, namespace, share, reads_pods=reads_pods, resources=resources),
+        inputs.pods(before.mutated, namespace, share, usage),
         inputs.admissions(replay, recorded, share),
     ):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)

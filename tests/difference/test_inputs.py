@@ -5,7 +5,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ spec: {nodes: [{name: big, allocatable: {nvidia.com/gpu: 8}}]}
 
 
 def read(
-    paths: Sequence[Path], clusters: Sequence[Path] = (), *, reads_pods: bool = False
+    paths: Sequence[Path], clusters: Sequence[Path] = (), usage: Set[str] | None = frozenset()
 ) -> tuple[list[tuple[str, str, Cluster]], list[str]]:
     """Return the pods, each with its column, workload and cluster, and the problems."""
     diagnostics = Diagnostics()
@@ -42,7 +42,7 @@ def read(
         inputs.read()
         found = [
             (submitted.workload.cluster, f"{submitted.workload.namespace}/{submitted.workload.name}", view)
-            for submitted, view in inputs.pods(_unchanged, "default", Share(), reads_pods=reads_pods)
+            for submitted, view in inputs.pods(_unchanged, "default", Share(), usage)
         ]
     return found, [str(problem).replace(str(Path(paths[0]).parent), "") for problem in diagnostics.problems]
 
@@ -107,7 +107,7 @@ def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
     nodes = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "2"})])
     ((_, _, view),), _ = read([pods, nodes])
     assert [str(node.used[GPU]) for node in view.nodes] == ["1"]
-    ((_, _, view),), _ = read([pods, nodes], reads_pods=True)
+    ((_, _, view),), _ = read([pods, nodes], usage=None)
     assert [dict(node.used) for node in view.nodes] == [{}]
 
 
@@ -214,7 +214,7 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
     with Inputs(paths, clusters, DEFAULT, Diagnostics(), counted.append) as inputs:
         inputs.read()
         counted.clear()
-        list(inputs.pods(_unchanged, "default", Share(), reads_pods=False))
+        list(inputs.pods(_unchanged, "default", Share(), frozenset()))
         sizes = [path.stat().st_size for path in paths]
         assert sum(counted) == inputs.size() == sizes[0] + sizes[1] + 2 * sizes[2]
 
@@ -234,8 +234,7 @@ def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
         with Inputs(paths, [], DEFAULT, Diagnostics()) as inputs:
             inputs.read()
             return [
-                (share.position, one.workload.name)
-                for one, _ in inputs.pods(_unchanged, "default", share, reads_pods=False)
+                (share.position, one.workload.name) for one, _ in inputs.pods(_unchanged, "default", share, frozenset())
             ]
 
     whole = positions(0, 1)
@@ -256,14 +255,14 @@ def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pyt
             return json.loads(text)
 
         monkeypatch.setattr(object_stream, "_decode", decode)
-        assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), reads_pods=False))) == len(parsed) == RUN
+        assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), frozenset()))) == len(parsed) == RUN
 
 
 def test_forked_processes_read_at_places_of_their_own(tmp_path: Path) -> None:
     path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(5)])
     with Inputs([path], [], DEFAULT, Diagnostics()) as inputs:
         inputs.read()
-        pods = inputs.pods(_unchanged, "default", Share(), reads_pods=False)
+        pods = inputs.pods(_unchanged, "default", Share(), frozenset())
         next(pods)
         child = os.fork()
         if not child:

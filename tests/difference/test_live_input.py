@@ -1,6 +1,6 @@
 """Live pods are decided as they were submitted: turned back from the templates of their own controllers."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ REPLICA_SET = ("ReplicaSet", "train-5d8")
 
 
 def read(
-    path: Path, items: Sequence[Any], rules: RuleSet, on: Cluster | None = NODES, *, reads_pods: bool = False
+    path: Path, items: Sequence[Any], rules: RuleSet, on: Cluster | None = NODES, usage: Set[str] | None = frozenset()
 ) -> list[Submitted]:
     """Return the live pods of a dump as they were submitted. `on`: None for the cluster of the dump itself."""
     diagnostics = Diagnostics()
@@ -63,7 +63,7 @@ def read(
         found.report_left_out(diagnostics)
         whole = found.usage.cluster if on is None else on
         assert whole is not None
-        views = ViewsWithout(whole, frozenset(found.usage.counted), reads_pods=reads_pods)
+        views = ViewsWithout(whole, found.usage.counted, usage)
         pods = [submitted for submitted, _ in found.pods(views, old, "", diagnostics, Share())]
     assert not diagnostics.problems
     return pods
@@ -256,7 +256,7 @@ def test_a_template_with_other_containers_is_not_that_of_the_pod(tmp_path: Path)
 def test_malformed_amounts_are_those_of_no_template(tmp_path: Path) -> None:
     running = live(asks({GPU: "many"}), REPLICA_SET, on="node")
     dump = [running, controller(*REPLICA_SET, asks({GPU: 1})), node_object("node", {GPU: "1", "cpu": "much"})]
-    (submitted,) = read(tmp_path, dump, compiled(DOWN), None, reads_pods=True)
+    (submitted,) = read(tmp_path, dump, compiled(DOWN), None, None)
     assert submitted.as_it_is
 
 
@@ -269,7 +269,7 @@ def test_a_pod_is_decided_without_what_it_uses_itself(tmp_path: Path) -> None:
         live(admitted(asks({MIG3: 1}), DOWN), REPLICA_SET, on="node", name="train-2"),
         controller(*REPLICA_SET, asks({MIG3: 1})),
     ]
-    first, second = read(tmp_path, dump, compiled(free), None, reads_pods=True)
+    first, second = read(tmp_path, dump, compiled(free), None, None)
     assert not first.as_it_is
     assert not second.as_it_is  # MIG3 is in use by the first one
     first, _ = read(tmp_path, dump, compiled(free), None)
@@ -405,7 +405,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     ):
         found.add(file, diagnostics)
         found.report_left_out(diagnostics)
-        views = ViewsWithout(NODES, frozenset(), reads_pods=False)
+        views = ViewsWithout(NODES, frozenset(), frozenset())
         pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics, Share())]
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
@@ -419,17 +419,17 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
 def test_what_pods_use_of_unread_resources_stays_in_their_views() -> None:
     full = cluster(node("a", {GPU: 4, "cpu": 8}, used={GPU: 3, "cpu": 5}))
     plain, with_gpu = (live(asks(amounts), name="1", on="a") for amounts in ({"cpu": 1}, {"cpu": 1, GPU: 1}))
-    views = ViewsWithout(full, frozenset({"uid-1"}), reads_pods=True, resources=frozenset({GPU}))
+    views = ViewsWithout(full, {"uid-1"}, {GPU})
     assert views.without(plain) is full
     assert dict(views.without(with_gpu).nodes[0].used) == quantities({GPU: 2, "cpu": 5})
-    views = ViewsWithout(full, frozenset({"uid-1"}), reads_pods=True)
+    views = ViewsWithout(full, {"uid-1"}, None)
     assert dict(views.without(plain).nodes[0].used) == quantities({GPU: 3, "cpu": 4})
 
 
 def test_few_views_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "MAX_VIEWS", 1)
     full = cluster(node("a", {GPU: 4}, used={GPU: 3}), node("b", {GPU: 4}, used={GPU: 1, MIG3: 1}))
-    views = ViewsWithout(full, frozenset({"uid-1", "uid-2"}), reads_pods=True)
+    views = ViewsWithout(full, {"uid-1", "uid-2"}, None)
     on_a, on_b = (live(asks({GPU: 1}), name=name, on=on) for name, on in (("1", "a"), ("2", "b")))
     assert views.without(on_a) is views.without(on_a)
     assert [dict(each.used) for each in views.without(on_b).nodes] == [quantities({GPU: 3}), quantities({MIG3: 1})]

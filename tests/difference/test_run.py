@@ -15,9 +15,11 @@ from rules_engine.difference.reading.share import RUN
 from rules_engine.difference.run import Run, Side, run
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.problems import render
+from rules_engine.recording.views import ViewFields
 from tests.support.differences import IN_FORCE
-from tests.support.evaluation import GPU, MIG1, asks, check, cluster, compiled, ladder, validation
+from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
 from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.recorded import Call, recorded_log, recording
 
@@ -157,6 +159,13 @@ def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> N
     assert not decided([pod], new=NO_ADA).assumes_default
     assert not decided([whole]).assumes_default
     assert not decided([pod], clusters=[whole]).assumes_default
+
+
+def test_usage_is_read_of_the_resources_of_rules_that_read_what_is_free() -> None:
+    allocatable, free = ladder(MIG3, "cpu"), ladder(MIG1, GPU, offered=Offered.AVAILABLE)
+    any_free = validation("cluster.available(object.spec.nodeName) > 1")
+    for rules, usage in (((allocatable,), set()), ((allocatable, free), {MIG1, GPU}), ((free, any_free), None)):
+        assert runs._usage_read([ViewFields.of(compiled(rule)) for rule in rules]) == usage
 
 
 def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:

@@ -164,19 +164,13 @@ class Inputs:
         return each * processes + sum(file.size for _, file, _ in self._manifests)
 
     def pods(
-        self,
-        mutated: Mutated,
-        namespace: str,
-        share: Share,
-        *,
-        reads_pods: bool,
-        resources: frozenset[str] | None = None,
+        self, mutated: Mutated, namespace: str, share: Share, usage: Set[str] | None
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 
         `mutated` has the old rules. `namespace`: that of manifests that name none. `share`: the pods that are yielded;
-        its position is that of the last one. `reads_pods`: some rule of either side reads what pods use.
-        `resources`: those of nodes that rules read; None: any.
+        its position is that of the last one. `usage`: the resources whose usage some rule of either side reads;
+        None: any.
         """
         for path, file, named in self._manifests:
             share.begin_file()
@@ -186,7 +180,7 @@ class Inputs:
         # There is no answer after an error.
         for real, found in self._live.items() if not self._diagnostics.failed else ():
             for column in self._columns_of(real, found):
-                views = ViewsWithout(column.cluster, column.counted, reads_pods=reads_pods, resources=resources)
+                views = ViewsWithout(column.cluster, column.counted, usage)
                 yield from found.pods(views, mutated, column.name, self._diagnostics, share)
 
     def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:

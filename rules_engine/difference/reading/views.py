@@ -16,17 +16,15 @@ MAX_VIEWS = 16
 class ViewsWithout:
     """The views of a cluster without one of the pods that it counts.
 
-    `counted`: the uids of the pods whose requests are in the usage of nodes. `reads_pods`: some rule reads that usage;
-    otherwise every view is the cluster itself. `resources`: those of nodes that rules read; None: any.
+    `counted`: the uids of the pods whose requests are in the usage of nodes. `usage`: the resources whose usage some
+    rule reads; None: any.
     """
 
-    def __init__(
-        self, cluster: Cluster, counted: Set[str], *, reads_pods: bool, resources: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, counted: Set[str], usage: Set[str] | None) -> None:
         self._cluster = cluster
-        self._resources = resources
-        self._counted: Set[str] = counted if reads_pods else frozenset()
-        self._positions = {node.name: position for position, node in enumerate(cluster.nodes)} if reads_pods else {}
+        self._usage = usage
+        self._counted: Set[str] = counted if usage is None or usage else frozenset()
+        self._positions = {node.name: position for position, node in enumerate(cluster.nodes)}
         self._views: dict[tuple[int, frozenset[tuple[str, int]]], Cluster] = {}
 
     def without(self, pod: Object) -> Cluster:
@@ -38,7 +36,7 @@ class ViewsWithout:
         position = self._positions.get(text(mapping(pod.get("spec")), "nodeName"))
         if uid not in self._counted or position is None or is_finished(pod):
             return self._cluster
-        read = self._resources
+        read = self._usage
         amounts = {name: nanos for name, nanos in requests_of(pod).items() if read is None or name in read}
         if not amounts:
             return self._cluster

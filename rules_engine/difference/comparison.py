@@ -76,7 +76,7 @@ def _moved(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
 
 
 def _without(amounts: tuple[Amount, ...], moved: Set[str]) -> list[Amount]:
-    return [amount for amount in amounts if amount.resource not in moved] if moved else list(amounts)
+    return [amount for amount in amounts if amount.resource not in moved]
 
 
 def _effects(outcome: Outcome) -> dict[RuleId, tuple[object, ...]]:

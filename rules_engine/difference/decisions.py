@@ -12,8 +12,8 @@ class Decisions:
     """The decisions of pods under one rule set. The last mutation is remembered: it turns a live pod back first."""
 
     def __init__(self, rule_set: RuleSet) -> None:
-        self._mutate = _Decisions(rule_set, Endpoint.MUTATE, mutate)
-        self._validate = _Decisions(rule_set, Endpoint.VALIDATE, validate)
+        self._mutate = _Endpoint(rule_set, Endpoint.MUTATE, mutate)
+        self._validate = _Endpoint(rule_set, Endpoint.VALIDATE, validate)
         self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
 
     def mutated(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
@@ -29,7 +29,7 @@ class Decisions:
         return self._validate(request, cluster)
 
 
-class _Decisions:
+class _Endpoint:
     """The decisions of one endpoint, which are cached from the second request on a view on.
 
     Most live pods on nodes have a view of their own, without the pod itself: what were cached for it would never be

@@ -1,36 +1,22 @@
 """Outcomes of pods under one rule set. Rules are evaluated once for pods with equal fingerprints."""
 
-from collections.abc import Container, Hashable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Iterator
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import Program
-from rules_engine.cel.field_paths import chains
 from rules_engine.difference.decisions import Decisions
-from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted
+from rules_engine.difference.user_readers import UserReaders
+from rules_engine.difference.values import POD_LEVEL, Amount, Deciding, Fall, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
-from rules_engine.evaluation.applicability import UNMATCHED
-from rules_engine.evaluation.fields_read import field_paths
-from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import UNMET_CONDITION, Action, Decision, Step
+from rules_engine.model.decision import Decision, Step
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import ANNOTATIONS, Pod
-from rules_engine.model.rules import Rule, RuleId
-from rules_engine.model.source import Field, Location, SourceText
-
-POD_LEVEL = "spec.resources"
-"""The container of an Amount of the pod level."""
-
-_USER = ("request", "userInfo")
 
 
 class Outcomes:
@@ -38,19 +24,17 @@ class Outcomes:
 
     def __init__(self, rule_set: RuleSet) -> None:
         self._decisions = Decisions(rule_set)
-        self._readers = {compiled.rule.id: _Reader.of(compiled) for compiled in rule_set.rules if _reads_user(compiled)}
-        self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
+        self._user_readers = UserReaders(rule_set)
 
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then that of /validate on the mutated pod."""
         admission = self._admission(submitted, cluster)
         decided = tuple(entry for decision in admission.decisions for entry in decision.once(_deciding))
-        if submitted.user_unknown and self._readers:
-            reading = dict.fromkeys(step.rule for step in admission.trace if self._depends_on_user(step))
-            if reading:
-                reads = "reads" if len(reading) == 1 else "read"
-                known = self._known(admission, decided, reading)
-                return Outcome(unknown=f"{', '.join(reading)} {reads} request.userInfo", known=known)
+        reading = self._user_readers.deciding(admission) if submitted.user_unknown else ()
+        if reading:
+            reads = "reads" if len(reading) == 1 else "read"
+            known = self._user_readers.known(admission, decided, reading)
+            return Outcome(unknown=f"{', '.join(reading)} {reads} request.userInfo", known=known)
         if not admission.allowed:
             return Outcome(allowed=False, message=admission.message, warnings=admission.warnings, deciding=decided)
         made = admission.mutation.once(_made)
@@ -74,84 +58,6 @@ class Outcomes:
             return Admission(mutation=mutation, validation=None)
         validation = self._decisions.validated(validation_request(submitted.request, made), cluster)
         return Admission(mutation=mutation, validation=validation)
-
-    def _depends_on_user(self, step: Step) -> bool:
-        """Return True if the step may differ for another user.
-
-        A rule that does not match evaluates no expression. One false condition skips a rule whatever the others are.
-        """
-        reader = None if step.audit else self._readers.get(step.rule)
-        if reader is None or (step.action is Action.SKIP and step.reason in UNMATCHED):
-            return False
-        return step.reason != UNMET_CONDITION or step.fields in reader.conditions
-
-    def _known(self, admission: Admission, decided: tuple[Deciding, ...], reading: Container[RuleId]) -> Hashable:
-        """Return all that the outcome follows from but the user; the whole rule set if the mutation depends on it."""
-        if any(step.rule in reading for step in admission.mutation.trace):
-            return self._contents
-        effects = {entry.rule: entry.effect for entry in decided if entry.effect}
-        steps = tuple(
-            self._readers[step.rule].content if step.rule in reading else (step.rule, effects[step.rule])
-            for step in admission.trace
-            if step.rule in reading or step.rule in effects
-        )
-        edits = admission.mutation.edits.items()
-        return frozenset((path, frozenset(members.items())) for path, members in edits), steps
-
-
-class _Reader(Struct, frozen=True, kw_only=True):
-    """A rule that reads the user.
-
-    `conditions`: the fields of those of its match conditions that may. `content`: equal for rules that decide alike.
-    """
-
-    conditions: frozenset[tuple[Field, ...]]
-    content: Hashable
-
-    @classmethod
-    def of(cls, compiled: CompiledRule[Rule]) -> "_Reader":
-        variables: set[str] = set()
-        for name, variable in compiled.variables.items():
-            if _may_read_user(variable.program, variables):
-                variables.add(name)
-        return cls(
-            conditions=frozenset(
-                condition.fields for condition in compiled.conditions if _may_read_user(condition.program, variables)
-            ),
-            content=_content(compiled.rule),
-        )
-
-
-def _reads_user(compiled: CompiledRule[Rule]) -> bool:
-    """Return True if an expression that may change a decision reads request.userInfo, or the request as a whole."""
-    return any(path[:2] in (_USER, _USER[:1]) for path in field_paths([compiled], messages=False))
-
-
-def _may_read_user(program: Program, variables: Container[str]) -> bool:
-    """Return True if an expression reads the user, or one of the variables that do."""
-    for path in chains(program.checked.expression):
-        if path[:2] in (_USER, _USER[:1]) or path == ("variables",):
-            return True
-        if path[:1] == ("variables",) and path[1] in variables:
-            return True
-    return False
-
-
-def _content(value: Any) -> Hashable:
-    """Return the content of a rule, or of a part of one, without locations."""
-    match value:
-        case Location():
-            return ()
-        case SourceText(text=text):
-            return text
-        case Mapping():
-            return tuple((key, _content(item)) for key, item in value.items())
-        case tuple() | list():
-            return tuple(map(_content, value))
-    name = type(value).__name__
-    if is_dataclass(value):
-        return name, *(_content(getattr(value, field.name)) for field in fields(value) if field.compare)
-    return name, value
 
 
 def _deciding(decision: Decision) -> tuple[Deciding, ...]:
@@ -180,7 +86,7 @@ def _made(mutation: Decision) -> Outcome:
     try:
         pod = Pod.parse(mutation.result)
     except PodError:
-        # Not decided, so not checked: a pod of a request that changes it.
+        # No rule matches the request, which changes a pod: only then is a malformed pod admitted.
         return Outcome()
     requests = pod.effective_requests()
     own = mapping(mapping(mapping(mutation.object).get("metadata")).get("annotations"))

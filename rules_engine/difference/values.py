@@ -38,10 +38,14 @@ class Submitted(Struct, frozen=True, kw_only=True):
     as_it_is: bool = False
 
 
-class Amount(Struct, frozen=True, kw_only=True):
-    """A container's request and limit of a resource; None if it has none. Without a request, the limit is one.
+POD_LEVEL = "spec.resources"
+"""The container of an Amount of the pod level: no container's name has a dot."""
 
-    `container` is "spec.resources" for the pod level: no container's name has a dot.
+
+class Amount(Struct, frozen=True, kw_only=True):
+    """A request and limit of a resource, of a container or POD_LEVEL; None if there is none.
+
+    Without a request, the limit is one.
     """
 
     container: str
@@ -87,8 +91,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     `message` is that of a denial. `resources`: the containers' requests and limits after the mutation, in order; a
     denied pod has none. `annotations`: the keys that rules write, with their values; None: they remove it.
     `gpus`: effective requests of GPU resources, in nanos. `unknown`: the reason why all else is not known, or "".
-    `known`: of an unknown outcome, all that it follows from but the user: outcomes with equal ones are equal. Changes
-    are without it.
+    `known`: all that an unknown outcome depends on but the user: outcomes with equal ones are equal. No Change has it.
     """
 
     allowed: bool = True
@@ -105,11 +108,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def falls(self) -> tuple[Fall, ...]:
         """The moves to other resources; none of a denied pod."""
         return tuple(fall for deciding in self.deciding for fall in deciding.falls) if self.allowed else ()
-
-    @property
-    def denied_by(self) -> tuple[Deciding, ...]:
-        """The rules that denied the pod; none for a malformed pod."""
-        return tuple(deciding for deciding in self.deciding if deciding.action is Action.DENY)
 
 
 class Kind(StrEnum):

@@ -1,0 +1,116 @@
+"""Rules that read the user of a request. The user who submitted a manifest or a live pod is not known."""
+
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from msgspec import Struct
+
+from rules_engine.cel import Program
+from rules_engine.cel.field_paths import Chain, chains
+from rules_engine.difference.values import Deciding
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.admission import Admission
+from rules_engine.evaluation.applicability import UNMATCHED
+from rules_engine.evaluation.fields_read import field_paths
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.model.decision import UNMET_CONDITION, Action, Step
+from rules_engine.model.rules import Rule, RuleId
+from rules_engine.model.source import Field, Location, SourceText
+
+
+class UserReaders:
+    """The rules of a set that read the user."""
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self._readers = {
+            compiled.rule.id: _Reader.of(compiled)
+            for compiled in rule_set.rules
+            if any(map(_is_of_user, field_paths([compiled], messages=False)))
+        }
+        self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
+
+    def deciding(self, admission: Admission) -> Collection[RuleId]:
+        """Return the rules that may decide otherwise for another user, in the order of their evaluation."""
+        if not self._readers:
+            return ()
+        return dict.fromkeys(step.rule for step in admission.trace if self._depends_on_user(step))
+
+    def _depends_on_user(self, step: Step) -> bool:
+        """Return True if the step may differ for another user.
+
+        A rule that does not match evaluates no expression. One false condition skips a rule whatever the others are.
+        """
+        reader = None if step.audit else self._readers.get(step.rule)
+        if reader is None or (step.action is Action.SKIP and step.reason in UNMATCHED):
+            return False
+        return step.reason != UNMET_CONDITION or step.fields in reader.conditions
+
+    def known(self, admission: Admission, decided: Iterable[Deciding], reading: Container[RuleId]) -> Hashable:
+        """Return all that an outcome depends on but the user; the whole rule set if the mutation depends on the user.
+
+        `decided`: the rules that contributed to the outcome. `reading`: those that `deciding` returned.
+        """
+        if any(step.rule in reading for step in admission.mutation.trace):
+            return self._contents
+        effects = {entry.rule: entry.effect for entry in decided if entry.effect}
+        steps = tuple(
+            self._readers[step.rule].content if step.rule in reading else (step.rule, effects[step.rule])
+            for step in admission.trace
+            if step.rule in reading or step.rule in effects
+        )
+        edits = admission.mutation.edits.items()
+        return frozenset((path, frozenset(members.items())) for path, members in edits), steps
+
+
+class _Reader(Struct, frozen=True, kw_only=True):
+    """A rule that reads the user.
+
+    `conditions`: the fields of those of its match conditions that may. `content`: equal for rules that decide alike.
+    """
+
+    conditions: frozenset[tuple[Field, ...]]
+    content: Hashable
+
+    @classmethod
+    def of(cls, compiled: CompiledRule[Rule]) -> "_Reader":
+        variables: set[str] = set()
+        for name, variable in compiled.variables.items():
+            if _may_read_user(variable.program, variables):
+                variables.add(name)
+        return cls(
+            conditions=frozenset(
+                condition.fields for condition in compiled.conditions if _may_read_user(condition.program, variables)
+            ),
+            content=_content(compiled.rule),
+        )
+
+
+def _may_read_user(program: Program, variables: Container[str]) -> bool:
+    """Return True if an expression reads the user, or one of the variables that do."""
+    return any(
+        _is_of_user(path) or path == ("variables",) or (path[:1] == ("variables",) and path[1] in variables)
+        for path in chains(program.checked.expression)
+    )
+
+
+def _is_of_user(path: Chain) -> bool:
+    """Return True for request.userInfo and what is below it, and for the request as a whole."""
+    return path[:2] in (("request",), ("request", "userInfo"))
+
+
+def _content(value: Any) -> Hashable:
+    """Return the content of a rule, or of a part of one, without locations."""
+    match value:
+        case Location():
+            return ()
+        case SourceText(text=text):
+            return text
+        case Mapping():
+            return tuple((key, _content(item)) for key, item in value.items())
+        case tuple() | list():
+            return tuple(map(_content, value))
+    name = type(value).__name__
+    if is_dataclass(value):
+        return name, *(_content(getattr(value, field.name)) for field in fields(value) if field.compare)
+    return name, value

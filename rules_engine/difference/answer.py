@@ -49,5 +49,7 @@ class Answer:
     @property
     def exit_code(self) -> int:
         """The command's exit code: 0 if nothing changed that is not allowed, else 1; 2 if no pod was decided."""
-        decided = any(totals.pods for totals in self.grouping.totals.values())
-        return self.grouping.exit_code(self.allowed) if decided else NOTHING_DECIDED
+        clusters = self.grouping.totals.values()
+        if not any(totals.pods for totals in clusters):
+            return NOTHING_DECIDED
+        return int(any(totals.beyond(self.allowed) for totals in clusters))

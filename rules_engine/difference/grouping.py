@@ -89,7 +89,7 @@ class Totals(Struct, kw_only=True):
     def leave_out(self) -> None:
         """Count the names beyond MAX_NAMES as OTHERS."""
         for total in self.by_name:
-            _leave_out(total)
+            _leave_out_names(total)
 
     @property
     def by_name(self) -> tuple[Counter[str], ...]:
@@ -120,10 +120,10 @@ class Totals(Struct, kw_only=True):
 def _count(total: Counter[str], name: str, count: int) -> None:
     total[name] += count
     if len(total) > 2 * MAX_NAMES:
-        _leave_out(total)
+        _leave_out_names(total)
 
 
-def _leave_out(total: Counter[str]) -> None:
+def _leave_out_names(total: Counter[str]) -> None:
     """Count the last names beyond MAX_NAMES as OTHERS. The first ones were never left out before."""
     for name in sorted(total.keys() - {OTHERS})[MAX_NAMES:]:
         total[OTHERS] += total.pop(name)
@@ -153,8 +153,8 @@ class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
     The order in which pods are added changes nothing, nor does it matter which of several groupings counted them.
-    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES. Both are
-    complete after `leave_out`.
+    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES. Both, and
+    `lines`, are complete after `leave_out`.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
@@ -186,7 +186,7 @@ class Grouping:
         """Leave out the lines beyond MAX_LINES and MAX_BYTES, and the names of totals beyond MAX_NAMES."""
         for totals in self.totals.values():
             totals.leave_out()
-        self._leave_out()
+        self._leave_out_lines()
 
     def _add_line(self, workload: Workload, change: Change, count: int, position: int) -> None:
         # Amounts of two formats are equal, but are shown otherwise.
@@ -202,9 +202,9 @@ class Grouping:
             return
         self._entries[workload, stored.digest] = _Entry(stored, position, count)
         if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_BYTES:
-            self._leave_out()
+            self._leave_out_lines()
 
-    def _leave_out(self) -> None:
+    def _leave_out_lines(self) -> None:
         """Leave out the last lines. Those that are kept in the end were never left out before, so they count all."""
         changes: dict[int, _Stored] = {}
         keys = sorted(self._entries)
@@ -224,13 +224,8 @@ class Grouping:
     @property
     def lines(self) -> tuple[Line, ...]:
         """The lines by workload; those of one workload in the order of their first pods."""
-        self._leave_out()
         found = sorted(self._entries.items(), key=lambda item: (item[0][0], item[1].first, item[0][1]))
         return tuple(Line(workload=key[0], change=entry.stored.change, count=entry.count) for key, entry in found)
-
-    def exit_code(self, allowed: Set[Kind] = frozenset()) -> int:
-        """Return the command's exit code: 0 if nothing changed that is not allowed, else 1."""
-        return int(any(totals.beyond(allowed) for totals in self.totals.values()))
 
 
 def _truncated(workload: Workload) -> Workload:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rules_engine.difference import grouping
+from rules_engine.difference.answer import NOTHING_DECIDED, Answer
 from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.grouping import MAX_NAME, OTHERS, Grouping
 from rules_engine.difference.outcomes import Outcomes
@@ -398,29 +399,33 @@ def test_each_cluster_has_its_own_totals() -> None:
     here = replace(submitted(asks({})), workload=Workload(cluster="west", namespace="ml", kind="Job", name="a"))
     found.add(here, Outcome(), DENIED)
     assert [totals.changed for totals in found.totals.values()] == [0, 1]
-    assert found.exit_code() == 1
+    assert Answer(old="a", new="b", same_rules=False, grouping=found).exit_code == 1
 
 
-def test_the_exit_code_is_0_if_every_kind_of_each_change_is_allowed() -> None:
+@pytest.mark.parametrize(
+    ("allowed", "code"), [([], 1), ([Kind.WARNINGS], 1), ([Kind.WARNINGS, Kind.ANNOTATIONS, Kind.RUNG], 0)]
+)
+def test_the_exit_code_is_0_if_every_kind_of_each_change_is_allowed(allowed: list[Kind], code: int) -> None:
     found = Grouping()
-    assert found.exit_code() == 0
+    answer = Answer(old="a", new="b", same_rules=False, grouping=found, allowed=frozenset(allowed))
+    assert answer.exit_code == NOTHING_DECIDED
+    found.add(submitted(asks({})), Outcome(), Outcome())
+    assert answer.exit_code == 0
     found.add(submitted(asks({})), Outcome(), Outcome(warnings=("w",), annotations=(("a", "b"),)))
-    assert found.exit_code() == 1
-    assert found.exit_code(frozenset({Kind.WARNINGS})) == 1
-    assert found.exit_code(frozenset({Kind.WARNINGS, Kind.ANNOTATIONS})) == 0
+    assert answer.exit_code == code
 
 
 def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MAX_LINES", 2)
     monkeypatch.setattr(grouping, "MAX_NAMES", 2)
     found = Grouping()
-    for name in "abcda":
+    for name in "abcdea":
         found.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
-    assert [(line.workload.name, line.count) for line in found.lines] == [("a", 2), ("b", 1)]
-    assert found.omitted == 2
     found.leave_out()
-    assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 2}
-    assert found.totals[""].changed == 5
+    assert [(line.workload.name, line.count) for line in found.lines] == [("a", 2), ("b", 1)]
+    assert found.omitted == 3
+    assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 3}
+    assert found.totals[""].changed == 6
 
 
 def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,6 +434,7 @@ def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pyte
     found = Grouping()
     for name, after in (("a", large), ("b", DENIED), ("c", large), ("d", Outcome(warnings=("x" * 10_000,)))):
         found.add(submitted(asks({}), name=name), Outcome(), after)
+    found.leave_out()
     assert [line.workload.name for line in found.lines] == ["a", "b", "c"]
     assert (found.omitted, found.totals[""].changed) == (1, 4)
 
@@ -451,6 +457,7 @@ def test_memory_stays_below_the_bound_whatever_pods_have(monkeypatch: pytest.Mon
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    found.leave_out()
     assert found.omitted
     assert len(found.lines) > 1
     assert used < 2 * grouping.MAX_BYTES

@@ -190,10 +190,14 @@ def test_standard_input_may_be_of_either_kind(text: str, monkeypatch: pytest.Mon
 def test_files_of_a_folder_without_pods_are_passed_over(tmp_path: Path) -> None:
     manifest(tmp_path)
     other = manifest(tmp_path, "service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    manifest(tmp_path, "pods.schema.json", json.dumps({"examples": [{"spec": {"containers": []}}]}))
+    test = manifest(tmp_path, "a.test.yaml", f"{{apiVersion: gpurules.io/v1, kind: RuleTest, cases: [{POD}]}}")
     found, problems = read([tmp_path])
     assert (len(found), problems) == (1, [])
     _, problems = read([other])
     assert "[not-a-pod]" in problems[0]
+    expected = "/a.test.yaml:1:55: error: pods of tests, inventories and simulations are no input [not-a-pod]"
+    assert read([test]) == ([], [expected])
 
 
 def test_live_objects_in_yaml_are_a_problem(tmp_path: Path) -> None:

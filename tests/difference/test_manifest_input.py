@@ -33,6 +33,7 @@ def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
         ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 1),
         ("DaemonSet", f"{{template: {TEMPLATE}}}", 1),
         ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
+        ("Set", f"{{replicas: 2, templates: [{TEMPLATE}]}}", 1),
         ("PyTorchJob", f"{{replicaSpecs: {{Worker: {{replicas: 5, template: {TEMPLATE}}}}}}}", 5),
     ],
 )

@@ -21,12 +21,13 @@ from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted
 from rules_engine.documents import load_cluster, stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import find_files, is_folder, report_unreadable
+from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem
+from rules_engine.model.rules import API_VERSION
 from rules_engine.model.source import Location
 
 MAX_PROBLEMS = 1_000
@@ -37,6 +38,12 @@ HEAD_BYTES = 4096
 
 OTHER_FILES = 256
 """Files that are open beside the inputs: pipes of processes, temporary files and those of Python."""
+
+EXAMPLE = "pods of tests, inventories and simulations are no input"
+LIVE_YAML = "live objects are read in JSON only: write them with -o json"
+
+_GROUP = API_VERSION.partition("/")[0]
+"""The API group of tests, inventories and simulations."""
 
 RECORDED = "recorded"
 """The column of recorded admissions, which are decided on the recorded views of their cluster."""
@@ -211,15 +218,20 @@ class Inputs:
     def _of_manifests(
         self, path: Path, file: ObjectFile, namespace: str, share: Share, *, named: bool
     ) -> Iterator[tuple[Submitted, Cluster]]:
+        if not named and OTHER_TOOLS.fullmatch(path.name):
+            return
         file.rewind()
         for part in stream_pods(path, MAX_LIST_BYTES, file):
             problems = [problem for problem in part.problems if named or problem.code is not Code.NOT_A_POD]
             self._keep(problems, part.sources)
             for manifest in part.pods:
-                if text(mapping(mapping(manifest_json(manifest.root)).get("metadata")), "uid"):
+                root = mapping(manifest_json(manifest.root))
+                is_example = text(root, "apiVersion").partition("/")[0] == _GROUP
+                if is_example and not named:
+                    continue
+                if is_example or text(mapping(root.get("metadata")), "uid"):
                     own = Diagnostics()
-                    message = "live objects are read in JSON only: write them with -o json"
-                    own.error(Code.NOT_A_POD, message, manifest.location)
+                    own.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
                     self._keep(own.problems, part.sources)
                     return
                 share.next_object()

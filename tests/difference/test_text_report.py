@@ -176,7 +176,7 @@ def test_the_gpus_of_unchanged_pods_are_shown() -> None:
 
 
 CLUSTERS_TEXT = """\
-Denied  3 pods of 2 workloads
+Denied  2 workloads
   WORKLOAD       east  cluster  idle
   ml/Job/greedy     1        1
   ml/Job/other               1

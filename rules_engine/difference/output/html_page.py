@@ -57,6 +57,7 @@ def html_page(answer: Answer) -> str:
         tables=sentences.tables(answer),
         recorded=recorded,
         heads=partial(sentences.column_heads, answer),
+        extent=partial(sentences.extent, answer),
         pods=sentences.PODS,
         max_rows=MAX_ROWS,
         unfolded=UNFOLDED,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Totals
+from rules_engine.difference.output.shown_changes import ShownChange
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 from rules_engine.model.quantity import NANOS
@@ -46,6 +47,12 @@ def column_heads(answer: Answer, only: str) -> tuple[str, ...]:
 def counts(answer: Answer, of: Counter[str]) -> tuple[str, ...]:
     """Return the number of pods in each cluster, "" for none."""
     return tuple(_number(of[name]) for name in answer.grouping.totals)
+
+
+def extent(answer: Answer, change: ShownChange) -> str:
+    """Return the number of a change's workloads, with that of their pods unless each cluster has its own."""
+    workloads = counted(len(change.workloads), "workload")
+    return workloads if len(answer.grouping.totals) > 1 else f"{counted(change.pods, 'pod')} of {workloads}"
 
 
 def summary(answer: Answer) -> Sequence[str]:

@@ -11,7 +11,6 @@ from rules_engine.difference.output import sentences
 from rules_engine.difference.output.shown_changes import ShownChange, fitting_limit, shown_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.excerpt import visible
-from rules_engine.model.wording import counted
 from rules_engine.terminal import BOLD, MAX_ROWS, TextReport, table
 
 MAX_TEXT = 500
@@ -64,8 +63,8 @@ class _TextReport(TextReport):
     def _change(self, change: ShownChange, limit: int) -> int:
         """Print a change with its first workloads; return the number of rows."""
         self._line("")
-        number = f"{counted(change.pods, 'pod')} of {counted(len(change.workloads), 'workload')}"
-        self._line(Text.assemble((change.title, _STYLES.get(change.kinds[0], BOLD)), f"  {number}"))
+        extent = sentences.extent(self._answer, change)
+        self._line(Text.assemble((change.title, _STYLES.get(change.kinds[0], BOLD)), f"  {extent}"))
         heads = sentences.column_heads(self._answer, sentences.PODS.upper())
         rows = [(name, *sentences.counts(self._answer, of)) for name, of in change.rows(limit)]
         for line in table(("WORKLOAD", *heads), rows, heads):

@@ -41,14 +41,15 @@ OTHERS = "(others)"
 class Totals(Struct, kw_only=True):
     """Numbers of pods of one cluster.
 
-    `as_it_is`: those without a template. `by_kinds`: changed pods by the set of their kinds of change, which shows
-    whether `--allow` covers them. `namespaces` and `rules` count changed pods; a pod counts for each rule whose effect
-    differs. `unknown`: changed pods by reason. `gpus`: effective requests of the admitted pods before and after, in
-    nanos, by resource; without pods whose outcome is not known, and requests that create none: updates and dry runs.
+    `as_it_is`: those that are decided as they are now, by reason. `by_kinds`: changed pods by the set of their kinds of
+    change, which shows whether `--allow` covers them. `namespaces` and `rules` count changed pods; a pod counts for
+    each rule whose effect differs. `unknown`: changed pods by reason. `gpus`: effective requests of the admitted pods
+    before and after, in nanos, by resource; without pods whose outcome is not known, and requests that create none:
+    updates and dry runs.
     """
 
     pods: int = 0
-    as_it_is: int = 0
+    as_it_is: Counter[str] = field(default_factory=Counter)
     by_kinds: Counter[frozenset[Kind]] = field(default_factory=Counter)
     namespaces: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
@@ -80,7 +81,6 @@ class Totals(Struct, kw_only=True):
     def merge(self, other: "Totals") -> None:
         """Add the numbers of other pods of the cluster."""
         self.pods += other.pods
-        self.as_it_is += other.as_it_is
         self.by_kinds.update(other.by_kinds)
         for mine, further in zip(self.by_name, other.by_name, strict=True):
             for name, count in further.items():
@@ -94,13 +94,14 @@ class Totals(Struct, kw_only=True):
     @property
     def by_name(self) -> tuple[Counter[str], ...]:
         """The totals by name, of MAX_NAMES names each."""
-        return self.namespaces, self.rules, self.unknown, self.gpus_before, self.gpus_after
+        return self.as_it_is, self.namespaces, self.rules, self.unknown, self.gpus_before, self.gpus_after
 
     def add(self, submitted: Submitted, before: Outcome, after: Outcome, change: Change | None) -> None:
         """Count equal pods of a workload."""
         count = submitted.count
         self.pods += count
-        self.as_it_is += count if submitted.as_it_is else 0
+        if submitted.as_it_is:
+            _count(self.as_it_is, truncate(submitted.as_it_is, MAX_NAME), count)
         request = submitted.request
         reason = before.unknown or after.unknown
         if reason:

@@ -28,14 +28,14 @@ class Submitted(Struct, frozen=True, kw_only=True):
     """Equal pods of a workload with the request that creates them.
 
     `count`: number of the pods. `user_unknown`: `request.userInfo` is not that of the user who submitted them.
-    `as_it_is`: a live pod that no template makes under the old rules, so that it is decided as it is now.
+    `as_it_is`: the reason why a live pod is decided as it is now, or "": the old rules make it of its template.
     """
 
     workload: Workload
     request: AdmissionRequest
     count: int = 1
     user_unknown: bool = True
-    as_it_is: bool = False
+    as_it_is: str = ""
 
 
 POD_LEVEL = "spec.resources"

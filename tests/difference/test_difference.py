@@ -389,9 +389,10 @@ def test_gpus_are_those_of_the_pods_that_are_admitted() -> None:
 
 def test_pods_that_are_decided_as_they_are_now_are_counted() -> None:
     found = Grouping()
-    found.add(submitted(asks({}), as_it_is=True, count=2), Outcome(), Outcome())
+    found.add(submitted(asks({}), as_it_is="no controller", count=2), Outcome(), Outcome())
     found.add(submitted(asks({})), Outcome(), Outcome())
-    assert (found.totals[""].as_it_is, found.totals[""].pods, found.lines) == (2, 3, ())
+    assert found.totals[""].as_it_is == {"no controller": 2}
+    assert (found.totals[""].pods, found.lines) == (3, ())
 
 
 def test_each_cluster_has_its_own_totals() -> None:
@@ -510,7 +511,7 @@ def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> N
             name=st.sampled_from("ab"),
             namespace=st.sampled_from("xy"),
             count=st.integers(1, 3),
-            as_it_is=st.booleans(),
+            as_it_is=st.sampled_from(["", "denied", "no controller"]),
         ),
         st.sampled_from(outcomes),
         st.sampled_from(outcomes),

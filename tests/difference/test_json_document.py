@@ -77,7 +77,7 @@ def test_totals_of_a_cluster() -> None:
             "pods": 319,
             "changed": 18,
             "beyondAllowed": 9,
-            "asTheyAreNow": 1,
+            "asTheyAreNow": {"no controller": 1},
             "kinds": {
                 "Denied": 1,
                 "Admitted": 1,

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from rules_engine.difference.reading import controllers, limit_ranges, live_input, usage
 from rules_engine.difference.reading import views as views_module
-from rules_engine.difference.reading.live_input import LiveInput
+from rules_engine.difference.reading.live_input import (
+    DENIED,
+    NO_CONTROLLER,
+    OTHER_CONTAINERS,
+    OTHER_RESOURCES,
+    LiveInput,
+)
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
@@ -104,14 +110,14 @@ def test_a_pod_that_the_old_rules_do_not_make_is_decided_as_it_is(tmp_path: Path
     dump = [live(asks({MIG1: 1}), REPLICA_SET), controller(*REPLICA_SET, asks({MIG3: 1}))]
     (submitted,) = read(tmp_path, dump, compiled(DOWN))
     assert given_amounts(submitted)["limits"] == {MIG1: "1"}
-    assert submitted.as_it_is
+    assert submitted.as_it_is == OTHER_RESOURCES
     assert name(submitted) == "ReplicaSet/train-5d8"
 
 
 def test_a_pod_that_the_old_rules_deny_is_decided_as_it_is(tmp_path: Path) -> None:
     dump = [live(asks({MIG3: 1}), REPLICA_SET), controller(*REPLICA_SET, asks({MIG3: 1}))]
     (submitted,) = read(tmp_path, dump, compiled(ladder(MIG3, when_exhausted=WhenExhausted.DENY)))
-    assert submitted.as_it_is
+    assert submitted.as_it_is == DENIED
 
 
 @pytest.mark.parametrize(
@@ -138,17 +144,17 @@ def test_the_revision_of_a_stateful_set_or_daemon_set_is_the_template(tmp_path: 
     assert given_amounts(submitted)["limits"] == {MIG3: "1"}
     assert name(submitted) == "GpuService/service"
     (submitted,) = read(tmp_path, dump[1:], compiled(DOWN))
-    assert (name(submitted), submitted.as_it_is) == (f"{kind}/train", False)
+    assert (name(submitted), submitted.as_it_is) == (f"{kind}/train", "")
 
 
-@pytest.mark.parametrize(("present", "as_it_is"), [({MIG3: 1}, False), ({MIG1: 2}, True)])
+@pytest.mark.parametrize(("present", "reason"), [({MIG3: 1}, ""), ({MIG1: 2}, OTHER_RESOURCES)])
 def test_without_its_revision_the_present_template_counts_if_the_resources_agree(
-    tmp_path: Path, present: dict[str, int], as_it_is: bool
+    tmp_path: Path, present: dict[str, int], reason: str
 ) -> None:
     labels = {"controller-revision-hash": "train-77"}
     pod_of_set = live(admitted(asks({MIG3: 1}), DOWN), ("StatefulSet", "train"), labels=labels)
     (submitted,) = read(tmp_path, [controller("StatefulSet", "train", asks(present)), pod_of_set], compiled(DOWN))
-    assert submitted.as_it_is is as_it_is
+    assert submitted.as_it_is == reason
 
 
 def test_pods_of_a_job_are_those_of_its_cron_job(tmp_path: Path) -> None:
@@ -167,18 +173,23 @@ def test_few_controllers_are_remembered(tmp_path: Path, monkeypatch: pytest.Monk
     dump = [controller("Job", each, asks({GPU: count})) for count, each in enumerate("ab", 1)]
     dump += [live(asks({GPU: 1 + (each == "b")}), ("Job", each), name=f"{each}-{at}") for at, each in enumerate(names)]
     found = read(tmp_path, dump, compiled(DOWN))
-    assert [(each.workload.name, each.as_it_is) for each in found] == [(each, False) for each in names]
+    assert [(each.workload.name, each.as_it_is) for each in found] == [(each, "") for each in names]
 
 
 @pytest.mark.parametrize(
-    ("owner", "expected"),
-    [(None, "Pod/train-1"), (("Node", "worker"), "Pod/train-1"), (("PyTorchJob", "t"), "PyTorchJob/t")],
+    ("owner", "expected", "reason"),
+    [
+        (None, "Pod/train-1", NO_CONTROLLER),
+        (("Node", "worker"), "Pod/train-1", NO_CONTROLLER),
+        (("Job", "t"), "Job/t", "controller not in the input: Job"),
+        (("PyTorchJob", "t"), "PyTorchJob/t", "controller of another kind: PyTorchJob"),
+    ],
 )
 def test_a_pod_whose_controller_has_no_template_is_decided_as_it_is(
-    tmp_path: Path, owner: tuple[str, str] | None, expected: str
+    tmp_path: Path, owner: tuple[str, str] | None, expected: str, reason: str
 ) -> None:
     (submitted,) = read(tmp_path, [live(asks({GPU: 1}), owner)], compiled(DOWN))
-    assert (name(submitted), submitted.as_it_is) == (expected, True)
+    assert (name(submitted), submitted.as_it_is) == (expected, reason)
 
 
 def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers(tmp_path: Path) -> None:
@@ -190,7 +201,7 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
     revision = {"kind": "ControllerRevision", "metadata": {"name": "d", "uid": "u"}}
     pods = [live(asks({GPU: 1}), ("Job", "a")), live(asks({GPU: 1}), ("ReplicaSet", "b"), name="other")]
     found = read(tmp_path, [other, down, without_uid, empty, revision, *pods], compiled(DOWN))
-    assert [submitted.as_it_is for submitted in found] == [True, True]
+    assert all(submitted.as_it_is for submitted in found)
 
 
 def test_what_is_written_after_the_admission_is_left_out(tmp_path: Path) -> None:
@@ -250,7 +261,7 @@ def test_a_template_with_other_containers_is_not_that_of_the_pod(tmp_path: Path)
     (submitted,) = read(
         tmp_path, [live(asks({GPU: 1}), REPLICA_SET), controller(*REPLICA_SET, renamed)], compiled(DOWN)
     )
-    assert submitted.as_it_is
+    assert submitted.as_it_is == OTHER_CONTAINERS
 
 
 def test_malformed_amounts_are_those_of_no_template(tmp_path: Path) -> None:
@@ -412,7 +423,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         "more than 1 amounts of LimitRanges: the others are left out",
         "more than 1 pods on nodes: the others are left out",
     ]
-    assert pods == [False, True]
+    assert pods == ["", "controller not in the input: Job"]
     assert found.usage.cluster is None
 
 

@@ -57,7 +57,7 @@ WHOLE_START = """\
 `git:main:rules` → `rules`
 
 - GPUs of admitted pods: +8 nvidia.com/gpu, −8 nvidia.com/mig-3g.40gb
-- 1 live pod decided as it is now: the old rules make it of no template
+- 1 live pod decided as it is now
 
 | workload | pods | change |
 | --- | --: | --- |
@@ -100,7 +100,7 @@ def test_an_answer_with_every_kind_of_change() -> None:
 def test_the_text_is_rendered_as_tables() -> None:
     found = page(answer(recorded=RECORDED))
 
-    assert [tag for tag, _ in found.elements].count("table") == 6
+    assert [tag for tag, _ in found.elements].count("table") == 7
     assert "ml/Job/train 2 as above ml/Job/more 3 Resources, Warnings main memory : 8Gi → 16Gi" in found.text
     assert "1,000 recorded admissions in 1,010 lines: 980 decided again" in found.text
     assert "9 not replayable: its view was not found" in found.text

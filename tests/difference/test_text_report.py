@@ -113,6 +113,10 @@ Pods whose outcome is not known
   REASON                                   PODS
   Validation/owner reads request.userInfo     4
 
+Live pods decided as they are now
+  REASON         PODS
+  no controller     1
+
 GPUs of admitted pods
   RESOURCE                     REQUESTED
   nvidia.com/gpu          320 → 328 (+8)
@@ -131,7 +135,7 @@ Result
   14 of 319 pods changed, 4 not known, 1 of them allowed
   GPUs of admitted pods: +8 nvidia.com/gpu, −8 nvidia.com/mig-3g.40gb
   the rules in force at https://gpu-rules are those of --old
-  1 live pod decided as it is now: the old rules make it of no template
+  1 live pod decided as it is now
   3 changed pods counted in the totals only
 """
 
@@ -195,6 +199,10 @@ Changed pods by rule
   RULE              east  cluster  idle
   Validation/limit     1        2
 
+Live pods decided as they are now
+  REASON         east  cluster  idle
+  no controller              2
+
 GPUs of admitted pods
   RESOURCE              east         cluster  idle
   nvidia.com/gpu  8 → 0 (−8)  9 → 1.5 (−7.5)
@@ -205,7 +213,7 @@ Result
   cluster: 2 of 3 pods changed
   cluster: GPUs of admitted pods: −7.5 nvidia.com/gpu
   idle: no pods
-  cluster: 2 live pods decided as they are now: the old rules make them of no template
+  cluster: 2 live pods decided as they are now
 """
 
 
@@ -213,9 +221,9 @@ def test_each_cluster_has_a_column() -> None:
     half = replace(kept(), gpus=((GPU, 1_500_000_000),))
     pods = [
         (submitted("greedy", cluster="east"), kept(8), denied()),
-        (submitted("greedy", as_it_is=True), kept(8), denied()),
+        (submitted("greedy", as_it_is="no controller"), kept(8), denied()),
         (submitted("other"), Outcome(), denied()),
-        (submitted("half", as_it_is=True), kept(1), half),
+        (submitted("half", as_it_is="no controller"), kept(1), half),
     ]
 
     shown = text(answer(pods, clusters=("east", "", "idle")))

@@ -95,7 +95,7 @@ WHOLE: Sequence[Pods] = (
     (submitted("other-text", namespace="lab"), denied(), denied("at most 4 GPUs", 15)),
     (submitted("more", count=3), injected("8Gi", 9), injected("16Gi", 9, warnings=("memory was doubled",))),
     (submitted("owner", count=4), UNKNOWN, UNKNOWN),
-    (submitted("debug", kind="Pod", as_it_is=True), kept(), injected(None, 9)),
+    (submitted("debug", kind="Pod", as_it_is="no controller"), kept(), injected(None, 9)),
     (submitted("same", count=300), kept(), kept()),
 )
 """Pods with every kind of change."""

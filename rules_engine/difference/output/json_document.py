@@ -66,7 +66,7 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
         "pods": totals.pods,
         "changed": totals.changed,
         "beyondAllowed": totals.beyond(allowed),
-        "asTheyAreNow": totals.as_it_is,
+        "asTheyAreNow": _sorted(totals.as_it_is),
         "kinds": {kind.value: count for kind, count in totals.kinds.items()},
         "namespaces": _sorted(totals.namespaces),
         "rules": _sorted(totals.rules),

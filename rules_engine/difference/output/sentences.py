@@ -113,11 +113,10 @@ def notes(answer: Answer) -> Sequence[str]:
     if answer.same_rules:
         found.append("both sides have the same rules")
     for name, prefix in _prefixes(answer).items():
-        as_it_is = answer.grouping.totals[name].as_it_is
+        as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:
-            subject, them = ("it is", "it") if as_it_is == 1 else ("they are", "them")
-            pods = counted(as_it_is, "live pod")
-            found.append(f"{prefix}{pods} decided as {subject} now: the old rules make {them} of no template")
+            subject = "it is" if as_it_is == 1 else "they are"
+            found.append(f"{prefix}{counted(as_it_is, 'live pod')} decided as {subject} now")
     if answer.grouping.omitted:
         found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
     return found
@@ -145,6 +144,7 @@ def tables(answer: Answer) -> Sequence[Table]:
         Table("Changed pods by namespace", "namespace", PODS, _counted([each.namespaces for each in totals])),
         Table("Changed pods by rule", "rule", PODS, _counted([each.rules for each in totals])),
         Table("Pods whose outcome is not known", "reason", PODS, _counted([each.unknown for each in totals])),
+        Table("Live pods decided as they are now", "reason", PODS, _counted([each.as_it_is for each in totals])),
         Table("GPUs of admitted pods", "resource", "requested", amounts),
     ]
     return [table for table in found if table.rows]

@@ -76,7 +76,7 @@ class Controllers:
             template = mapping(mapping(mapping(item.get("data")).get("spec")).get("template"))
             if owner is not None:
                 self._keep(_revision(text(owner, "uid"), text(metadata, "name")), _owner_of(owner), template)
-        elif _is_controller(item, kind) and not _is_scaled_down(item):
+        elif is_controller(item, kind) and not _is_scaled_down(item):
             above = controller(item)
             owner = above if above is not None else {"kind": kind, "name": text(metadata, "name")}
             template = mapping(mapping(item.get("spec")).get("template"))
@@ -132,8 +132,8 @@ def _revision(uid: str, name: str) -> str:
     return f"{uid}/{name}" if uid else ""
 
 
-def _is_controller(item: Object, kind: str) -> bool:
-    """Return True for Kubernetes' own controllers: other groups have objects of the same kinds."""
+def is_controller(item: Object, kind: str) -> bool:
+    """Return True for an object or a reference of Kubernetes' own controllers: other groups have equal kinds."""
     version: Json = item.get("apiVersion", "")
     return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner
+from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner, is_controller
 from rules_engine.difference.reading.limit_ranges import (
     LIMITED,
     MAX_AMOUNTS,
@@ -33,6 +33,11 @@ from rules_engine.model.source import Location
 
 Mutated = Callable[[AdmissionRequest, Cluster], Json]
 """The pod of a request after the mutation by the old rules; None if they deny it."""
+
+NO_CONTROLLER = "no controller"
+OTHER_CONTAINERS = "other containers than in its template"
+DENIED = "the old rules deny the pod of its template"
+OTHER_RESOURCES = "the old rules make other resources of its template"
 
 
 class LiveInput:
@@ -108,12 +113,15 @@ class LiveInput:
             cluster=cluster_name, namespace=visible(namespace), kind=visible(owner.kind), name=visible(owner.name)
         )
         back = turned_back(pod, found.template) if found is not None else None
-        if back is not None:
+        if back is None:
+            reason = _without_template(pod) if found is None else OTHER_CONTAINERS
+        else:
             request = pod_request(self._limited(back, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
             if made is not None and makes(made, pod):
                 return Submitted(workload=workload, request=request)
-        return Submitted(workload=workload, request=pod_request(as_it_is(pod), namespace=namespace), as_it_is=True)
+            reason = DENIED if made is None else OTHER_RESOURCES
+        return Submitted(workload=workload, request=pod_request(as_it_is(pod), namespace=namespace), as_it_is=reason)
 
     def _limited(
         self, back: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: Mutated
@@ -131,6 +139,16 @@ class LiveInput:
         made = mutated(pod_request(guessed, namespace=namespace), view)
         places = amounts_set(annotation) | defaults.keys()
         return with_amounts(guessed, kept(guessed if made is None else made, pod, places))
+
+
+def _without_template(pod: dict[str, Json]) -> str:
+    """Return the reason why a pod has no template."""
+    reference = controller(pod)
+    if reference is None or text(reference, "kind") == "Node":
+        return NO_CONTROLLER
+    kind = text(reference, "kind")
+    known = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
+    return f"{known}: {visible(kind)}"
 
 
 def _owner(pod: dict[str, Json]) -> Owner:

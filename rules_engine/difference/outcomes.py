@@ -1,6 +1,6 @@
 """Outcomes of pods under one rule set. Rules are evaluated once for pods with equal fingerprints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision, Step
+from rules_engine.model.decision import EVALUATION_ERROR, Decision, Step
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
@@ -35,10 +35,12 @@ class Outcomes:
             reads = "reads" if len(reading) == 1 else "read"
             known = self._user_readers.known(admission, decided, reading)
             return Outcome(unknown=f"{', '.join(reading)} {reads} request.userInfo", known=known)
+        warnings = tuple(_unplaced(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
-            return Outcome(allowed=False, message=admission.message, warnings=admission.warnings, deciding=decided)
+            message = _unplaced(admission.message, admission.trace)
+            return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
         made = admission.mutation.once(_made)
-        return replace(made, warnings=admission.warnings, deciding=decided)
+        return replace(made, warnings=warnings, deciding=decided)
 
     def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision of one endpoint."""
@@ -69,7 +71,7 @@ def _entry(step: Step) -> Deciding:
         rule=step.rule,
         location=step.fields[0].location if step.fields else step.location,
         action=step.action,
-        message=step.message if step.denies else "",
+        message=_unplaced(step.message, [step]) if step.denies else "",
         falls=tuple(
             Fall(rule=step.rule, requested=found.resource, given=found.to)
             for found in step.resources
@@ -77,8 +79,16 @@ def _entry(step: Step) -> Deciding:
         ),
         amounts=tuple((amount.container, amount.resource, amount.after) for amount in step.amounts),
         annotations=tuple(step.annotations.items()),
-        warnings=step.warnings,
+        warnings=tuple(_unplaced(text, [step]) for text in step.warnings),
     )
+
+
+def _unplaced(text: str, trace: Iterable[Step]) -> str:
+    """Return a text without the locations of failed expressions: equal rules of two sides are in different files."""
+    for step in trace:
+        if step.reason == EVALUATION_ERROR and step.fields:
+            text = text.replace(f"{step.fields[0].location}: ", "")
+    return text
 
 
 def _made(mutation: Decision) -> Outcome:

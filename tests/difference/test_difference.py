@@ -18,14 +18,14 @@ from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import Counts, Rung, WhenExhausted
-from rules_engine.kinds.validation.value import ValidationAction
+from rules_engine.kinds.validation.value import Check, ValidationAction
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule, RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.source import Location, SourceText
 from tests.support.evaluation import (
     GPU,
     HERE,
@@ -295,6 +295,22 @@ def test_locations_of_rules_are_not_compared() -> None:
     before = outcome(asks({GPU: 1}), made)
     moved = tuple(replace(deciding, location=Location("new.yaml", 9, 9)) for deciding in before.deciding)
     assert compare(before, replace(before, deciding=moved)) is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"failure_policy": FailurePolicy.IGNORE}, {"validation_actions": WARN}])
+def test_locations_of_failed_expressions_are_not_compared(fields: dict[str, Any]) -> None:
+    old, new = (
+        outcome(
+            asks({}),
+            validation(
+                Check(expression=SourceText.inline("object.metadata.uid == 'a'", file), location=HERE), **fields
+            ),
+        )
+        for file in ("old/a.yaml", "new/a.yaml")
+    )
+    assert compare(old, new) is None
+    assert f"{old.message}{old.warnings}".count("object.metadata.uid: no such key") == 1
+    assert "a.yaml" not in repr((old.message, old.warnings, old.deciding[0].effect))
 
 
 def test_an_unknown_outcome_is_a_change_of_its_own() -> None:

@@ -70,7 +70,7 @@ def read(
         whole = found.usage.cluster if on is None else on
         assert whole is not None
         views = ViewsWithout(whole, found.usage.counted, usage)
-        pods = [submitted for submitted, _ in found.pods(views, old, "", diagnostics, Share())]
+        pods = [submitted for submitted, _ in found.pods(views, views, old, "", diagnostics, Share())]
     assert not diagnostics.problems
     return pods
 
@@ -417,7 +417,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         found.add(file, diagnostics)
         found.report_left_out(diagnostics)
         views = ViewsWithout(NODES, frozenset(), frozenset())
-        pods = [submitted.as_it_is for submitted, _ in found.pods(views, _unchanged, "", diagnostics, Share())]
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", diagnostics, Share())]
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
         "more than 1 amounts of LimitRanges: the others are left out",

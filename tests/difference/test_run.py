@@ -17,6 +17,7 @@ from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.problems import render
+from rules_engine.model.quantity import NANOS
 from rules_engine.recording.views import ViewFields
 from tests.support.differences import IN_FORCE
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
@@ -211,6 +212,17 @@ def test_progress_ends_at_the_total(large: list[Path], count: int) -> None:
     last, done, total = seen[-1]
     assert (last, done) == ("deciding", total)
     assert total > count * large[0].stat().st_size
+
+
+def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
+    pods = [live(asks({GPU: 1}), ("ReplicaSet", "set")), live(asks({MIG1: 1}), name="bare")]
+    controllers = [controller("ReplicaSet", "set", asks({MIG1: 1}))]
+    dump = write_list(tmp_path / "dump.json", [*pods, *controllers, node_object("n", {GPU: "4"})])
+    other = write_list(tmp_path / "other.json", [node_object("n", {MIG1: "4"})])
+    answer = decided([dump], FALL, NO_RULES, clusters=[other]).answer
+    assert answer is not None
+    assert [(found.pods, found.as_it_is.total(), found.changed) for found in answer.grouping.totals.values()] == [(2, 1, 0)]
+    assert answer.grouping.totals[""].gpus == {MIG1: (2 * NANOS, 2 * NANOS)}
 
 
 def test_small_input_is_decided_in_one_process(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

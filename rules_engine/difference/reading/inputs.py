@@ -186,9 +186,11 @@ class Inputs:
                     yield from self._of_manifests(path, file, namespace, share, named=named)
         # There is no answer after an error.
         for real, found in self._live.items() if not self._diagnostics.failed else ():
+            own = _column_of(found, "", "") if self.columns and not real else None
             for column in self._columns_of(real, found):
                 views = ViewsWithout(column.cluster, column.counted, usage)
-                yield from found.pods(views, mutated, column.name, self._diagnostics, share)
+                home = views if own is None else ViewsWithout(own.cluster, own.counted, usage)
+                yield from found.pods(views, home, mutated, column.name, self._diagnostics, share)
 
     def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass over decision logs, after `pods`: yield recorded pods with the views of their decisions.

@@ -87,11 +87,17 @@ class LiveInput:
                 diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
-        self, views: ViewsWithout, mutated: Mutated, cluster_name: str, diagnostics: Diagnostics, share: Share
+        self,
+        views: ViewsWithout,
+        home: ViewsWithout,
+        mutated: Mutated,
+        cluster_name: str,
+        diagnostics: Diagnostics,
+        share: Share,
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it.
 
-        Pods that have finished or are being deleted are left out.
+        `home`: views of the cluster that admitted the pods. Pods that have finished or are being deleted are left out.
         """
         for file in self.files:
             share.begin_file()
@@ -99,8 +105,7 @@ class LiveInput:
                 for item in file.objects(diagnostics, share.takes):
                     metadata = mapping(item.get("metadata"))
                     if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
-                        view = views.without(item)
-                        yield self._submitted(item, view, mutated, cluster_name), view
+                        yield self._submitted(item, home.without(item), mutated, cluster_name), views.without(item)
             except OSError as error:
                 report_unreadable(Path(file.name), error, diagnostics)
 

@@ -111,6 +111,25 @@ def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
     assert [dict(node.used) for node in view.nodes] == [{}]
 
 
+def test_a_pod_of_several_files_counts_once(tmp_path: Path) -> None:
+    pods = [live(asks({GPU: 1}), name=f"p{number}", on="n" if number % 2 else "") for number in range(4)]
+    items = [*pods, *pods[:1], node_object("n", {GPU: "4"})]
+    paths = [write_list(tmp_path / "all.json", items), write_list(tmp_path / "few.json", pods[1:])]
+    found, problems = read(paths)
+    assert ([name for _, name, _ in found], problems) == ([f"ml/p{number}" for number in range(4)], [])
+    assert [str(node.used[GPU]) for node in found[0][2].nodes] == ["2"]
+
+
+def test_files_of_several_clusters_are_a_problem(tmp_path: Path) -> None:
+    one, other = node_object("n", {GPU: "1"}), node_object("n", {GPU: "2"})
+    other["metadata"]["uid"] = "b"
+    east, west = write_list(tmp_path / "east.json", [one]), write_list(tmp_path / "west.json", [other])
+    _, (problem,) = read([east, west])
+    message = "there is another node n: name the file of each cluster with --cluster"
+    assert problem == f"/west.json:1:1: error: {message} [duplicate-node]"
+    assert read([east, west], [west]) == ([], [])
+
+
 def test_each_cluster_has_a_column(tmp_path: Path) -> None:
     east, west = dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west", nodes={MIG3: "2"})
     inventory = manifest(tmp_path, "inventory.yaml", INVENTORY)
@@ -243,7 +262,7 @@ def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
 
     whole = positions(0, 1)
     shares = [positions(process, 3) for process in range(3)]
-    assert len(whole) == 3 * 2 + len(pods) + 1
+    assert len(whole) == 3 * 2 + len(pods)
     assert whole == sorted(entry for share in shares for entry in share)
     assert all(len(share) > 2 for share in shares)
 

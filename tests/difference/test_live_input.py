@@ -421,7 +421,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     assert [problem.message for problem in diagnostics.problems] == [
         "more than 1 controllers: the others are left out",
         "more than 1 amounts of LimitRanges: the others are left out",
-        "more than 1 pods on nodes: the others are left out",
+        "more than 1 pods: the others are left out",
     ]
     assert pods == ["", "controller not in the input: Job"]
     assert found.usage.cluster is None

@@ -1,6 +1,8 @@
 """Live pods of a cluster, read in two passes: first the controllers and the cluster, then the pods."""
 
-from collections.abc import Callable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,6 +53,8 @@ class LiveInput:
         self.files: list[ObjectFile] = []
         self._controllers = Controllers()
         self._limit_ranges = LimitRanges()
+        self._repeated: list[array[int]] = []
+        """Of each file, the numbers of the pods that are in a file before, or in this one."""
 
     def __enter__(self) -> Self:
         return self
@@ -63,15 +67,23 @@ class LiveInput:
     def add(self, file: ObjectFile, diagnostics: Diagnostics) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""
         live = False
-        for item in file.objects(diagnostics):
+        share, repeated = Share(), array("Q")
+        for item in file.objects(diagnostics, share.takes):
             if text(mapping(item.get("metadata")), "uid"):
                 live = True
                 self._controllers.take(item)
                 self._limit_ranges.take(item)
-                self.usage.take(item)
+                if not self.usage.take(item):
+                    repeated.append(share.number)
         self._controllers.flush()
         if live:
             self.files.append(file)
+            self._repeated.append(repeated)
+            if self.usage.other:
+                message = (
+                    f"there is another node {visible(self.usage.other)}: name the file of each cluster with --cluster"
+                )
+                diagnostics.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
         return live
 
     def report_left_out(self, diagnostics: Diagnostics) -> None:
@@ -79,7 +91,7 @@ class LiveInput:
         for full, bound in (
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
             (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
-            (self.usage.full, f"{MAX_PODS:,} pods on nodes"),
+            (self.usage.full, f"{MAX_PODS:,} pods"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:
@@ -99,12 +111,17 @@ class LiveInput:
 
         `home`: views of the cluster that admitted the pods. Pods that have finished or are being deleted are left out.
         """
-        for file in self.files:
+        for file, repeated in zip(self.files, self._repeated, strict=True):
             share.begin_file()
             try:
                 for item in file.objects(diagnostics, share.takes):
                     metadata = mapping(item.get("metadata"))
-                    if text(item, "kind") == "Pod" and text(metadata, "uid") and not _is_leaving(item):
+                    if (
+                        text(item, "kind") == "Pod"
+                        and text(metadata, "uid")
+                        and not _is_leaving(item)
+                        and not _is_among(repeated, share.number)
+                    ):
                         yield self._submitted(item, home.without(item), mutated, cluster_name), views.without(item)
             except OSError as error:
                 report_unreadable(Path(file.name), error, diagnostics)
@@ -162,6 +179,12 @@ def _owner(pod: dict[str, Json]) -> Owner:
     if reference is None or text(reference, "kind") == "Node":
         return Owner("Pod", text(mapping(pod.get("metadata")), "name"))
     return Owner(text(reference, "kind"), text(reference, "name"))
+
+
+def _is_among(numbers: Sequence[int], number: int) -> bool:
+    """Return True if a number is one of these, which are in order."""
+    at = bisect_left(numbers, number)
+    return at < len(numbers) and numbers[at] == number
 
 
 def _is_leaving(pod: dict[str, Json]) -> bool:

@@ -11,19 +11,19 @@ _FILE_BITS = 40
 class Share:
     """The pods that one of several processes takes, in runs of RUN objects in turn. Every process reads all files.
 
-    `position`: that of the last object in the whole input, the same in every process.
+    `number`: that of the last object in its file. `position`: that in the whole input, the same in every process.
     """
 
     def __init__(self, process: int = 0, processes: int = 1) -> None:
         self._process = process
         self._processes = processes
         self._file = -1
-        self._object = -1
+        self.number = -1
 
     def begin_file(self) -> None:
         """Begin the next file. Every process begins all files in the same order."""
         self._file += 1
-        self._object = -1
+        self.number = -1
 
     @property
     def takes_file(self) -> bool:
@@ -32,13 +32,13 @@ class Share:
 
     def next_object(self) -> None:
         """Go to the next object of the file."""
-        self._object += 1
+        self.number += 1
 
     def takes(self) -> bool:
         """Go to the next object of the file; return True if the process takes it."""
         self.next_object()
-        return self._object // RUN % self._processes == self._process
+        return self.number // RUN % self._processes == self._process
 
     @property
     def position(self) -> int:
-        return (self._file << _FILE_BITS) + self._object
+        return (self._file << _FILE_BITS) + self.number

@@ -22,10 +22,11 @@ MAX_ENTRIES = 4_000_000
 
 
 class ClusterUsage:
-    """The objects that rules read of a cluster. `counted`: the uids of the pods in its usage.
+    """The objects that rules read of a cluster. `counted`: the uids of its pods that have not finished.
 
     `full`: there were more than MAX_PODS pods, and some are not in the usage. `too_many`: there were more than
-    MAX_NODES nodes or namespaces, or than MAX_ENTRIES entries of them, and some were left out.
+    MAX_NODES nodes or namespaces, or than MAX_ENTRIES entries of them, and some were left out. `other`: the name of a
+    node that is two different nodes, or "".
     """
 
     def __init__(self) -> None:
@@ -33,25 +34,31 @@ class ClusterUsage:
         self.full = False
         self.too_many = False
         self._entries = 0
+        self.other = ""
         self._nodes: dict[str, Node] = {}
+        self._node_uids: dict[str, str] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
         self._used: dict[str, Counter[str]] = {}
         self._namespaces_read = False
 
-    def take(self, item: Object) -> None:
-        """Take an object; those of other kinds are ignored."""
+    def take(self, item: Object) -> bool:
+        """Take an object; those of other kinds are ignored. Return False for a pod that was taken before."""
         kind, metadata = text(item, "kind"), mapping(item.get("metadata"))
         if kind == "Node":
             node = read_node(item, _unread)
             if self._has_room(self._nodes, len(node.labels) + len(node.taints) + len(node.allocatable)):
+                uid = text(metadata, "uid")
+                if self._node_uids.setdefault(node.name, uid) != uid:
+                    self.other = node.name
                 self._nodes[node.name] = node
         elif kind == "Namespace":
             self._namespaces_read = True
             labels = strings(metadata.get("labels"))
             if self._has_room(self._namespaces, len(labels)):
                 self._namespaces[text(metadata, "name")] = labels
-        elif kind == "Pod":
-            self._take_pod(item, text(metadata, "uid"))
+        elif kind == "Pod" and not is_finished(item):
+            return self._take_pod(item, text(metadata, "uid"))
+        return True
 
     def _has_room(self, kept: Sized, entries: int) -> bool:
         """Count the entries of an object, unless it is one too many."""
@@ -61,17 +68,19 @@ class ClusterUsage:
         self._entries += entries
         return True
 
-    def _take_pod(self, pod: Object, uid: str) -> None:
-        node = text(mapping(pod.get("spec")), "nodeName")
-        if not node or is_finished(pod) or uid in self.counted:
-            return
+    def _take_pod(self, pod: Object, uid: str) -> bool:
+        if uid in self.counted:
+            return False
         if len(self.counted) >= MAX_PODS:
             self.full = True
-            return
+            return True
         self.counted.add(uid)
-        used = self._used.setdefault(node, Counter())
-        for resource, nanos in requests_of(pod).items():
-            used[resource] += nanos
+        node = text(mapping(pod.get("spec")), "nodeName")
+        if node:
+            used = self._used.setdefault(node, Counter())
+            for resource, nanos in requests_of(pod).items():
+                used[resource] += nanos
+        return True
 
     @property
     def cluster(self) -> Cluster | None:

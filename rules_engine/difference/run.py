@@ -163,7 +163,10 @@ def run(
         diagnostics.problems[found:] = [problem for part in parts for problem in part.problems]
         pods = sum(totals.pods for totals in grouping.totals.values())
         if not (pods or inputs.recorded.files or diagnostics.failed):
-            diagnostics.error(Code.NOT_A_POD, "no pod and no workload found", Location(str(paths[0]), 1, 1))
+            message = "no pod and no workload found"
+            if inputs.live:
+                message = "no live pod found, and workloads of a cluster are decided by their pods"
+            diagnostics.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
         problems = in_file_order(diagnostics.problems, inputs.files)
         answer = Answer(
             old=old.name,

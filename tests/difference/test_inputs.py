@@ -102,6 +102,11 @@ def test_live_pods_are_decided_on_their_own_cluster(tmp_path: Path) -> None:
     assert str(view.nodes[0].used[GPU]) == "1"
 
 
+def test_manifests_are_decided_on_the_cluster_of_a_dump(tmp_path: Path) -> None:
+    found, _ = read([manifest(tmp_path), dump(tmp_path, "east", nodes={GPU: "2"})])
+    assert [(name, view.nodes[0].name) for _, name, view in found] == [("default/a", "east"), ("ml/east", "east")]
+
+
 def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), on="n")])
     nodes = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "2"})])

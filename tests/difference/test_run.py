@@ -148,7 +148,8 @@ def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
     path = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "4"})])
     found = decided([path], processes=count)
     assert found.answer is None
-    assert list(map(str, found.problems)) == [f"{path}:1:1: error: no pod and no workload found [not-a-pod]"]
+    message = "no live pod found, and workloads of a cluster are decided by their pods"
+    assert list(map(str, found.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
 
 
 def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
@@ -221,7 +222,9 @@ def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
     other = write_list(tmp_path / "other.json", [node_object("n", {MIG1: "4"})])
     answer = decided([dump], FALL, NO_RULES, clusters=[other]).answer
     assert answer is not None
-    assert [(found.pods, found.as_it_is.total(), found.changed) for found in answer.grouping.totals.values()] == [(2, 1, 0)]
+    assert [(found.pods, found.as_it_is.total(), found.changed) for found in answer.grouping.totals.values()] == [
+        (2, 1, 0)
+    ]
     assert answer.grouping.totals[""].gpus == {MIG1: (2 * NANOS, 2 * NANOS)}
 
 

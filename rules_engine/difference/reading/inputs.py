@@ -81,7 +81,8 @@ class Inputs:
     """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
 
     The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
-    cluster together. `default`: the cluster if `clusters` is empty, for pods that are not of a dump with its nodes.
+    cluster together, on which manifests are decided, too, if `clusters` is empty. `default`: the cluster if there is no
+    node.
     `columns`, `files`, the names of the files that are read, and `sources`, the lines of small files by their names,
     are complete after `read`. So are `recorded`, the files that are decision logs.
     """
@@ -105,6 +106,8 @@ class Inputs:
         self._diagnostics = diagnostics
         self._progress = progress
         self._stack = ExitStack()
+        self._own: ClusterColumn | None = None
+        """The cluster of all files that are not one of `clusters`; None without a node."""
         self._manifests: list[tuple[Path, ObjectFile, bool]] = []
         """Each with True if it is named itself: in a folder, files without pods are passed over."""
         self._live: dict[str, LiveInput] = {}
@@ -132,6 +135,7 @@ class Inputs:
         for found in self._live.values():
             found.report_left_out(self._diagnostics)
         self.recorded.report_left_out(self._diagnostics)
+        self._own = _column_of(self._live[""], "", "") if "" in self._live else None
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
@@ -150,8 +154,12 @@ class Inputs:
     @property
     def assumes_default(self) -> bool:
         """True if some pods are decided on the default cluster."""
-        live = any(found.files and found.usage.cluster is None for found in self._live.values())
-        return not self.columns and (live or bool(self._manifests))
+        return not self.columns and self._own is None and (self.live or bool(self._manifests))
+
+    @property
+    def live(self) -> bool:
+        """True if some files have live objects."""
+        return any(found.files for found in self._live.values())
 
     @property
     def file_bytes(self) -> int:
@@ -164,9 +172,7 @@ class Inputs:
 
     def size(self, processes: int = 1) -> int:
         """Return the number of bytes of the second pass in so many processes, for their progress."""
-        live = [
-            (file.size, self._columns_of(real, found)) for real, found in self._live.items() for file in found.files
-        ]
+        live = [(file.size, self._columns_of(real)) for real, found in self._live.items() for file in found.files]
         each = sum(size * len(columns) for size, columns in live) + sum(file.size for file in self.recorded.files)
         return each * processes + sum(file.size for _, file, _ in self._manifests)
 
@@ -186,8 +192,8 @@ class Inputs:
                     yield from self._of_manifests(path, file, namespace, share, named=named)
         # There is no answer after an error.
         for real, found in self._live.items() if not self._diagnostics.failed else ():
-            own = _column_of(found, "", "") if self.columns and not real else None
-            for column in self._columns_of(real, found):
+            own = self._own if self.columns and not real else None
+            for column in self._columns_of(real):
                 views = ViewsWithout(column.cluster, column.counted, usage)
                 home = views if own is None else ViewsWithout(own.cluster, own.counted, usage)
                 yield from found.pods(views, home, mutated, column.name, self._diagnostics, share)
@@ -237,7 +243,7 @@ class Inputs:
                     self._keep(own.problems, part.sources)
                     return
                 share.next_object()
-                for column in self.columns or [ClusterColumn(cluster=self._default)]:
+                for column in self.columns or [self._own or ClusterColumn(cluster=self._default)]:
                     own = Diagnostics()
                     yield submitted_by(manifest, namespace, column.name, own), column.cluster
                     self._keep(own.problems, part.sources)
@@ -255,12 +261,12 @@ class Inputs:
                 if isinstance(excerpt, Excerpt):
                     excerpt.kept[number - 1] = lines[number - 1]
 
-    def _columns_of(self, real: str, found: LiveInput) -> Sequence[ClusterColumn]:
+    def _columns_of(self, real: str) -> Sequence[ClusterColumn]:
         if real:
             return [column for column in self.columns if column.file == real]
         if self.columns:
             return self.columns
-        return [_column_of(found, "", "") or ClusterColumn(cluster=self._default)]
+        return [self._own or ClusterColumn(cluster=self._default)]
 
     def _column(self, path: Path, name: str) -> ClusterColumn | None:
         """Return the cluster of a dump, which may be among the inputs, or of an inventory; None with a problem."""

@@ -77,9 +77,9 @@ def read_some_rules(paths: Sequence[Path]) -> RuleFiles:
     return replace(files, problems=(*files.problems, no_rules(paths)))
 
 
-def no_rules(paths: Sequence[Path]) -> Problem:
-    """Return the problem of files without a rule, at the first path."""
-    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(paths[0]), 1, 1))
+def no_rules(sources: Sequence[object]) -> Problem:
+    """Return the problem of sources without a rule, such as paths, at the first one."""
+    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
 
 
 def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:

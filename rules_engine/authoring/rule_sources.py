@@ -8,14 +8,13 @@ from typing import Protocol
 
 from rules_engine.authoring.git_files import revision_files
 from rules_engine.authoring.packaged_sets import packaged_sets
-from rules_engine.authoring.rule_files import RuleFiles, compiled
+from rules_engine.authoring.rule_files import RuleFiles, compiled, no_rules
 from rules_engine.documents import load_rules
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile, exists, find_files, read_file
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
-from rules_engine.model.source import Location
+from rules_engine.model.problems import Severity, did_you_mean, in_file_order
 
 MAX_REVISION = 1024
 """Characters of a git revision: a reference is a path of a file, of 255 characters a part."""
@@ -139,8 +138,7 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     found = replace(files, problems=problems)
     if found.failed or loaded.rules:
         return found
-    missing = Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
-    return replace(found, problems=(*problems, missing))
+    return replace(found, problems=(*problems, no_rules(sources)))
 
 
 @dataclass(frozen=True, slots=True)

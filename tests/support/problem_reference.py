@@ -22,9 +22,9 @@ CONFIGURATION = "gpuinjector.json"
 HEAD = """\
 # Problems
 
-Each problem that `check`, `test`, `explain`, the server or the conversion of gpuinjector's configuration reports has a
-code, which does not change. An error keeps the rules from being used; a warning does not. Each section has the cause,
-an example with its output, the remedy and the corrected example.
+Each problem that a command or the server reports has a code, which does not change. An error keeps the rules, or other
+input, from being used; a warning does not. Each section has the cause, an example with its output, the remedy and the
+corrected example.
 
 This page is generated from `rules_engine/authoring/problems/` and from `problems.toml` in the package of each kind of
 rule, in `rules_engine/kinds/`.

@@ -29,6 +29,14 @@ def test_the_kinds_of_change_are_listed_in_order() -> None:
     assert first_cells(section("The answer")) == [kind.value for kind in Kind]
 
 
+def test_the_help_lists_the_kinds_of_change() -> None:
+    *kinds, last = Kind
+    [allow] = [option for option in COMMAND.params if option.name == "allow"]
+
+    assert isinstance(allow, click.Option)
+    assert f": {', '.join(kinds)} or {last}. " in (allow.help or "")
+
+
 def test_every_option_is_documented() -> None:
     options = {max(option.opts, key=len) for option in COMMAND.params if isinstance(option, click.Option)}
 

@@ -20,7 +20,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.source import Location
 from rules_engine.recording.views import ViewFields
 
@@ -179,7 +179,7 @@ def run(
         )
         return Run(
             answer=None if diagnostics.failed else answer,
-            problems=problems[:MAX_PROBLEMS],
+            problems=in_file_order(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
             assumes_default=inputs.assumes_default and any(view.reads.nodes for view in views),
             sources=sources,
@@ -190,6 +190,10 @@ def _usage_read(views: Iterable[ViewFields]) -> Set[str] | None:
     """Return the resources whose usage the rules of either side read; None: any."""
     read = [view.resources for view in views if view.reads.pods]
     return None if None in read else frozenset[str]().union(*filter(None, read))
+
+
+def _is_warning(problem: Problem) -> bool:
+    return problem.severity is Severity.WARNING
 
 
 def _processes(size: int) -> int:

@@ -72,6 +72,20 @@ def test_processes_change_nothing_in_the_answer(large: list[Path]) -> None:
         assert (other.problems, other.sources) == (one.problems, one.sources)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for module in (runs, inputs):
+        monkeypatch.setattr(module, "MAX_PROBLEMS", 2)
+    log = recorded_log(tmp_path / "log", recording(on=DEFAULT), [("/mutate", asks({GPU: 1}))])
+    with log.open("ab") as file:
+        file.write(b"{\n{\n{\n")
+    bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
+    found = decided([log, *bad], processes=count)
+    assert found.answer is None
+    assert any(problem.location.file == str(bad[0]) for problem in found.problems)
+    assert len(found.problems) + found.unreported == 5
+
+
 def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
     rules = ladder(MIG1, GPU)
     calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(3 * RUN)]

@@ -26,7 +26,7 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.rules import API_VERSION
 from rules_engine.model.source import Location
 
@@ -249,8 +249,11 @@ class Inputs:
                     self._keep(own.problems, part.sources)
 
     def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
-        """Keep problems of a file with their lines, up to MAX_PROBLEMS."""
-        kept = problems[: max(0, MAX_PROBLEMS - len(self._diagnostics.problems))]
+        """Keep problems of a file with their lines, up to MAX_PROBLEMS, and the first error in any case."""
+        room = max(0, MAX_PROBLEMS - len(self._diagnostics.problems))
+        kept = [*problems[:room]]
+        if len(kept) < len(problems) and not self._diagnostics.failed:
+            kept += [problem for problem in problems[room:] if problem.severity is Severity.ERROR][:1]
         self._diagnostics.problems += kept
         self.unreported += len(problems) - len(kept)
         for problem in kept:

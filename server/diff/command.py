@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from errno import ENOMEM
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 64
 """Processes at most: each reads the whole input."""
+
+_NO_MEMORY = "too little memory"
 
 IN_FORCE_SECONDS = 30.0
 """Default timeout of --in-force: a busy server answers within a second."""
@@ -70,7 +73,11 @@ class _Command(Command):
         try:
             return super().invoke(ctx)
         except MemoryError:
-            _fail("too little memory")
+            _fail(_NO_MEMORY)
+        except OSError as error:
+            if error.errno != ENOMEM:
+                raise
+            _fail(_NO_MEMORY)
 
 
 @click.command(

@@ -230,7 +230,7 @@ def two(path: Path) -> list[bytes]:
 
 def in_a_circle(view: bytes) -> list[bytes]:
     """Return lines of two views that equal each other, in place of one."""
-    return [changed(view, same="x"), changed(view, view="x", same=json.loads(view)["view"])]
+    return [changed(view, same="x", parts=0), changed(view, view="x", same=json.loads(view)["view"], parts=0)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def in_a_circle(view: bytes) -> list[bytes]:
         (lambda fields, view, line: [changed(fields, omitted=True), view, line], NO_FIELDS),
         (lambda fields, view, line: [fields, changed(view, omitted=True), line], recorded_views.OMITTED),
         (lambda fields, view, line: [fields, changed(view, parts=2), line], recorded_views.NOT_FOUND),
-        (lambda fields, view, line: [fields, changed(view, same="x"), line], recorded_views.NOT_FOUND),
+        (lambda fields, view, line: [fields, changed(view, same="x", parts=0), line], recorded_views.NOT_FOUND),
         (lambda fields, view, line: [fields, *in_a_circle(view), line], recorded_views.NOT_FOUND),
         (
             lambda fields, view, line: [fields, changed(view, nodes=[{"names": ["a"], "used": {"a": "b"}}]), line],
@@ -326,6 +326,16 @@ def test_a_view_in_parts_and_an_equal_one_are_found(tmp_path: Path) -> None:
     assert [len(on.nodes) for _, on in pods] == [2, 2]
     assert pods[0][1] is pods[1][1]
     assert totals.differing == 0
+
+
+def test_the_parts_of_a_view_that_equals_an_earlier_one_count_in_the_next_file(tmp_path: Path) -> None:
+    fields, view, line = two(tmp_path / "log")
+    known = json.loads(view)["view"]
+    names = {known: "gone", "later": known}
+    earlier, later = (json.dumps({"record": "view", "view": name, "same": names[name]}).encode() for name in names)
+    (tmp_path / "log").write_bytes(b"\n".join([earlier, fields + view + later, line + changed(line, view="later")]))
+    pods, totals, _ = replayed(tmp_path / "log")
+    assert (len(pods), totals.not_replayable) == (2, {})
 
 
 def test_a_view_is_kept_as_long_as_others_equal_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

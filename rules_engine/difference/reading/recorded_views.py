@@ -41,7 +41,10 @@ class RecordedView(Struct, frozen=True):
 
 
 class _Lines(Struct):
-    """The lines of a view by the numbers of their parts, which are `parts` in all, or of another name for it."""
+    """The lines of a view by the numbers of their parts, which are `parts` in all.
+
+    `same`: the name of an equal view. Its own parts may follow: a server repeats them at the beginning of a file.
+    """
 
     found: dict[int, bytes] = field(default_factory=dict)
     parts: int = 0
@@ -51,7 +54,7 @@ class _Lines(Struct):
 
     @property
     def complete(self) -> bool:
-        return self.omitted or bool(self.same) or 0 < self.parts == len(self.found)
+        return self.omitted or 0 < self.parts == len(self.found)
 
 
 class RecordedViews:
@@ -75,7 +78,7 @@ class RecordedViews:
         lines = self._lines.pop(name, None) or _Lines()
         self._lines[name] = lines
         if not lines.complete:
-            lines.same = text(members, "same")
+            lines.same = text(members, "same") or lines.same
             lines.omitted = members.get("omitted") is True
             lines.parts = integer(members, "parts")
             number = integer(members, "part")
@@ -94,10 +97,10 @@ class RecordedViews:
     def of(self, name: str) -> RecordedView | str:
         """Return the view of a name, or why there is none."""
         lines = self._lines.get(name)
-        if lines is not None and lines.same:
+        if lines is not None and lines.same and not lines.complete:
             name = lines.same
             lines = self._lines.get(name)
-        if lines is None or not lines.complete or lines.same:
+        if lines is None or not lines.complete:
             return NOT_FOUND
         if lines.omitted:
             return OMITTED

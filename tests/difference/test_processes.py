@@ -37,7 +37,7 @@ def test_results_are_in_order() -> None:
     ("end", "message"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "a process was killed by SIGKILL: was there too little memory?"),
-        (lambda: os.kill(os.getpid(), signal.SIGHUP), "a process was killed by SIGHUP"),
+        (lambda: os.kill(os.getpid(), signal.SIGUSR1), "a process was killed by SIGUSR1"),
         (lambda: os._exit(3), "a process ended with exit code 3"),
         (lambda: os._exit(0), "a process ended with exit code 0"),
         (lambda: bytearray(2**62), "a process had too little memory"),

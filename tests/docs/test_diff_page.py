@@ -47,7 +47,7 @@ def test_every_option_is_documented() -> None:
     "text",
     [
         f"the {MAX_LINES:,} lines that are kept",
-        f"{MAX_CONTROLLERS:,} controllers and {MAX_PODS:,} pods on nodes",
+        f"{MAX_CONTROLLERS:,} controllers and {MAX_PODS:,} pods are read",
         f"kubectl get -A -o json \\ {','.join(COLLECTIONS)} \\ > cluster.json",
     ],
 )

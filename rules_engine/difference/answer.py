@@ -34,14 +34,17 @@ class Answer:
     """The lines and totals of a diff.
 
     `old` and `new`: names of the sources of rules, as in `--old` and `--new`. `same_rules`: both sides have the same
-    rules, however their files are named and formatted. `in_force`: None if no server was read. `recorded`: None if no
-    input is a decision log. `allowed`: kinds of change that are fine.
+    rules, however their files are named and formatted. `without_rules`: the sides without any rule, "old" or "new".
+    `in_force`: None if no server was read. `assumed_cluster`: the name of the default cluster if it matters to some
+    decisions, or "". `recorded`: None if no input is a decision log. `allowed`: kinds of change that are fine.
     """
 
     old: str
     new: str
     same_rules: bool
+    without_rules: tuple[str, ...] = ()
     in_force: InForce | None = None
+    assumed_cluster: str = ""
     grouping: Grouping
     recorded: RecordedTotals | None = None
     allowed: frozenset[Kind] = frozenset()

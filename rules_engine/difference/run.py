@@ -53,13 +53,12 @@ class Side:
 class Run:
     """The end of a run: its answer, None if a problem is an error, and the problems of the input in order.
 
-    `unreported`: number of further problems. `assumes_default`: the default cluster matters to some decisions.
+    `unreported`: number of further problems.
     """
 
     answer: Answer | None
     problems: Sequence[Problem]
     unreported: int
-    assumes_default: bool
     sources: Mapping[str, Sequence[str]]
 
 
@@ -122,6 +121,7 @@ def run(
     clusters: Sequence[Path],
     default: Cluster,
     *,
+    default_name: str = "default",
     namespace: str = "default",
     processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
@@ -130,8 +130,8 @@ def run(
 ) -> Run:
     """Decide the pods of files under both rule sets, on one or more clusters.
 
-    `default`: the cluster of pods if no other one is known. `namespace`: that of manifests that name none.
-    `processes`: by default, one for each core if the input is large; they change nothing in the answer.
+    `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: that of manifests
+    that name none. `processes`: by default, one for each core if the input is large; they change nothing in the answer.
     Raises ProcessError.
     """
     views = [ViewFields.of(side.rule_set) for side in (old, new)]
@@ -167,12 +167,15 @@ def run(
             if inputs.live:
                 message = "no live pod found, and workloads of a cluster are decided by their pods"
             diagnostics.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
+        assumes_default = inputs.assumes_default and any(view.reads.nodes for view in views)
         problems = in_file_order(diagnostics.problems, inputs.files)
         answer = Answer(
             old=old.name,
             new=new.name,
             same_rules=old.digest == new.digest,
+            without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
             in_force=in_force,
+            assumed_cluster=default_name if assumes_default else "",
             grouping=grouping,
             recorded=recorded if inputs.recorded.files else None,
             allowed=allowed,
@@ -181,7 +184,6 @@ def run(
             answer=None if diagnostics.failed else answer,
             problems=in_file_order(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
-            assumes_default=inputs.assumes_default and any(view.reads.nodes for view in views),
             sources=sources,
         )
 

@@ -255,6 +255,7 @@ def _run(
                 inputs,
                 clusters,
                 default,
+                default_name=DEFAULT_CLUSTER.stem,
                 namespace=namespace,
                 processes=processes,
                 allowed=allowed,
@@ -266,8 +267,6 @@ def _run(
     Screen(sys.stderr).problems(found.problems, found.sources)
     if found.unreported:
         click.echo(counted(found.unreported, "more problem"), err=True)
-    if found.answer is not None and found.assumes_default:
-        click.echo(f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)", err=True)
     return found
 
 

@@ -170,11 +170,9 @@ def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> N
     pod = manifest(tmp_path, "ada", POD % "ada")
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])
     whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node_object("n", {GPU: "4"})])
-    assert decided([pod]).assumes_default
-    assert decided([pods]).assumes_default
-    assert not decided([pod], new=NO_ADA).assumes_default
-    assert not decided([whole]).assumes_default
-    assert not decided([pod], clusters=[whole]).assumes_default
+    found = [decided([pod]), decided([pods]), decided([pod], new=NO_ADA), decided([whole])]
+    found.append(decided([pod], clusters=[whole]))
+    assert [run.answer and run.answer.assumed_cluster for run in found] == ["default", "default", "", "", ""]
 
 
 def test_usage_is_read_of_the_resources_of_rules_that_read_what_is_free() -> None:

@@ -112,6 +112,9 @@ def notes(answer: Answer) -> Sequence[str]:
     found = [] if answer.in_force is None else [in_force(answer.in_force)]
     if answer.same_rules:
         found.append("both sides have the same rules")
+    found += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
+    if answer.assumed_cluster:
+        found.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
     for name, prefix in _prefixes(answer).items():
         as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:

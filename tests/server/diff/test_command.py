@@ -140,6 +140,8 @@ def test_the_first_rules_of_a_repository(folder: Path) -> None:
         "--old git:HEAD:rules:\n"
         "git:HEAD:rules:1:1: warning: file or folder not found: no rules before the change [missing-file]\n"
     )
+    assert result.stdout.endswith("\n  the old side has no rules: it admits every pod as it is\n")
+    assert document("ada.yaml", old="git:HEAD:rules", new="rules")["withoutRules"] == ["old"]
 
 
 def test_problems_of_both_sides_have_headings(folder: Path) -> None:
@@ -243,10 +245,11 @@ def test_several_clusters_have_columns(folder: Path) -> None:
 
 def test_the_packaged_cluster_is_named_where_it_matters(folder: Path) -> None:
     write(folder, {"mig.yaml": INVENTORY % MIG})
-    shown = "cluster: the packaged inventory two-workers (--cluster names another one)\n"
-    assert diff("ada.yaml", new="fall.yaml").stderr == shown
-    assert diff("ada.yaml", new="deny.yaml").stderr == ""
-    assert diff("ada.yaml", "--cluster", "mig.yaml", new="fall.yaml").stderr == ""
+    shown = "\n  cluster: the packaged inventory two-workers (--cluster names another one)\n"
+    assert diff("ada.yaml", new="fall.yaml").stdout.endswith(shown)
+    assert "cluster:" not in diff("ada.yaml", new="deny.yaml").stdout
+    assert "cluster:" not in diff("ada.yaml", "--cluster", "mig.yaml", new="fall.yaml").stdout
+    assert document("ada.yaml", new="fall.yaml")["assumedCluster"] == "two-workers"
 
 
 def test_a_cluster_that_is_none_is_an_error(folder: Path) -> None:

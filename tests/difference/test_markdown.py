@@ -118,7 +118,9 @@ def test_clusters_have_columns() -> None:
     both = [(submitted("a", cluster=name), kept(), denied()) for name in ("east", "we|st")]
     text = markdown(answer(both, clusters=("east", "we|st")))
 
-    assert text.startswith("### gpu-rules diff: east: 1 of 1 pod changed\n")
+    assert text.startswith("### gpu-rules diff: changes (east, we&#124;st)\n")
+    assert "- east: 1 of 1 pod changed\n" in text
+    assert markdown(answer([], clusters=("east", "west"))).startswith("### gpu-rules diff: no changes\n")
     assert "- we&#124;st: 1 of 1 pod changed\n" in text
     assert (
         "| workload | east | we&#124;st | change |\n| --- | --: | --: | --- |\n| `ml/Job/a` | 1 | 1 | **Denied**"

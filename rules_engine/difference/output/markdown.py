@@ -48,7 +48,7 @@ _REFERENCE = re.compile("&#(?:35|64);")
 
 def markdown(answer: Answer) -> str:
     """Return the text of `diff --output markdown`, of at most MAX_BYTES bytes."""
-    first, *further = [*sentences.summary(answer), *sentences.notes(answer)]
+    first, *further = [*_title(answer), *sentences.summary(answer), *sentences.notes(answer)]
     if answer.recorded is not None:
         further += sentences.recorded(answer.recorded)
     listed = [f"- {_plain(sentence)}" for sentence in further]
@@ -57,6 +57,13 @@ def markdown(answer: Answer) -> str:
     totals = _totals(answer)
     lines += [*_changes(answer, MAX_BYTES - _size(lines) - _size(totals)), *totals]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _title(answer: Answer) -> Sequence[str]:
+    """Return the names of the clusters with changes; nothing if there is only one cluster, whose sentence is first."""
+    clusters = [*zip(sentences.column_heads(answer, ""), answer.grouping.totals.values(), strict=True)]
+    changed = ", ".join(name for name, totals in clusters if totals.changed)
+    return [f"changes ({changed})" if changed else "no changes"] if len(clusters) > 1 else []
 
 
 def _changes(answer: Answer, size: int) -> Sequence[str]:

@@ -20,7 +20,9 @@ def compare(before: Outcome, after: Outcome) -> Change | None:
 
 
 def rules_of(change: Change) -> tuple[RuleId, ...]:
-    """Return the rules with different effects before and after; none of an outcome that is not known."""
+    """Return the rules with different effects before and after; none if one of the outcomes is not known."""
+    if change.before.unknown or change.after.unknown:
+        return ()
     before, after = _effects(change.before), _effects(change.after)
     rules = {rule for rule in {*before, *after} if before.get(rule) != after.get(rule)}
     return tuple(sorted({*rules, *_counting(change, rules)}))

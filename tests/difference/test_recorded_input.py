@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading import recorded_calls, recorded_input, recorded_views
+from rules_engine.difference.reading import recorded_input, recorded_views
 from rules_engine.difference.reading.object_stream import ObjectFile
-from rules_engine.difference.reading.recorded_calls import RecordedCalls
 from rules_engine.difference.reading.recorded_input import (
     NO_DECISION,
     NO_FIELDS,
@@ -392,24 +391,7 @@ def test_each_line_is_in_one_share(tmp_path: Path) -> None:
     assert (merged.admissions, merged.replayed) == (totals.admissions, totals.replayed)
 
 
-def test_names_of_calls_are_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_calls, "_FIRST_SLOTS", 2)
-    names = RecordedCalls()
-    for number in range(100):
-        names.add(("a", str(number)))
-        names.add(("a", str(number)))
-    assert all(("a", str(number)) in names for number in range(100))
-    assert not any(("b", str(number)) in names for number in range(100))
-    assert ("a\ud800",) not in names
-    monkeypatch.setattr(recorded_calls, "MAX_NAMES", 100)
-    names.add(("a", "1"))
-    assert not names.full
-    names.add(("b",))
-    assert (names.full, ("b",) in names) == (True, False)
-
-
 def test_names_beyond_the_bound_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_calls, "MAX_NAMES", 1)
     monkeypatch.setattr(recorded_input, "MAX_NAMES", 1)
     calls = [("/mutate", asks({MIG3: 1}, name=name)) for name in "ab"]
     _, _, problems = replayed(log(tmp_path / "log", served(FALLS), *calls))

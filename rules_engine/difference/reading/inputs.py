@@ -3,7 +3,7 @@
 import codecs
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,15 +51,14 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterColumn:
-    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage, of which
-    there may be a million: they are not copied.
+    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage.
 
     `file`: the real path of its file; "" if there is none.
     """
 
     name: str = ""
     cluster: Cluster
-    counted: Set[str] = frozenset()
+    counted: Container[str] = ()
     file: str = ""
 
 

@@ -91,7 +91,7 @@ class LiveInput:
         for full, bound in (
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
             (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
-            (self.usage.full, f"{MAX_PODS:,} pods"),
+            (self.usage.counted.full, f"{MAX_PODS:,} pods"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:

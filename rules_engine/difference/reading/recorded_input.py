@@ -1,10 +1,11 @@
 """Recorded admissions: lines of decision logs with what rules could read of each request and of the cluster.
 
 The API server calls /mutate, and then /validate with the pod that it got. Each pod is decided once, by its first call:
-the recorded rules have already changed what /validate got.
+the recorded rules have already changed what /validate got. Each call has a uid of its own, and so only names tell which
+calls are for the same pods.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from msgspec import Struct, ValidationError, field
 from msgspec.json import Decoder, decode
 
 from rules_engine.difference.reading.object_stream import ObjectFile
-from rules_engine.difference.reading.recorded_calls import MAX_NAMES, RecordedCalls
 from rules_engine.difference.reading.recorded_views import RecordedViews
 from rules_engine.difference.reading.share import Share
+from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation import RuleSet
@@ -36,6 +37,9 @@ from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
 """Bytes in which a decision log is recognized."""
+
+MAX_NAMES = 4_000_000
+"""Names of pods that are remembered, some 30 bytes each: a log of 10 GB has as many decisions."""
 
 MAX_FIELDS = 64
 """Lists of fields that are kept, the last ones: each rule set has one."""
@@ -81,9 +85,10 @@ class _Head(Struct, frozen=True):
         """True for a line of a decision log."""
         return self.record in RECORDS if self.record else bool(self.endpoint and self.outcome)
 
-    def names(self, pod: str) -> tuple[str, ...]:
+    def names(self, pod: str) -> str:
         """Return the names of the pod, or of all pods of its workload, under the rules that decided it."""
-        return text(self.rules, "digest"), self.namespace, self.owner.get("kind", ""), self.owner.get("name", ""), pod
+        names = text(self.rules, "digest"), self.namespace, self.owner.get("kind", ""), self.owner.get("name", ""), pod
+        return "\0".join(names)
 
 
 class _Line(_Head, frozen=True):
@@ -136,7 +141,8 @@ class RecordedInput:
     def __init__(self) -> None:
         self.totals = RecordedTotals()
         self.files: list[ObjectFile] = []
-        self._calls = RecordedCalls()
+        self._calls = TextSet(MAX_NAMES)
+        """The names for which there are calls of /mutate."""
 
     def add(self, file: ObjectFile, diagnostics: Diagnostics) -> None:
         """Read the first pass over a log. Lines that cannot be read are counted, and the first ones named.
@@ -209,7 +215,7 @@ class RecordedInput:
 class _Reader:
     """The second pass: lists of fields and views as they were read so far."""
 
-    def __init__(self, replay: Replay, totals: RecordedTotals, calls: RecordedCalls) -> None:
+    def __init__(self, replay: Replay, totals: RecordedTotals, calls: Container[str]) -> None:
         self._replay = replay
         self._totals = totals
         self._calls = calls

@@ -1,6 +1,6 @@
 """Views of a cluster without one of its pods, which is submitted again."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from dataclasses import replace
 
 from rules_engine.model.cluster import Cluster, Node
@@ -20,10 +20,10 @@ class ViewsWithout:
     rule reads; None: any.
     """
 
-    def __init__(self, cluster: Cluster, counted: Set[str], usage: Set[str] | None) -> None:
+    def __init__(self, cluster: Cluster, counted: Container[str], usage: Set[str] | None) -> None:
         self._cluster = cluster
         self._usage = usage
-        self._counted: Set[str] = counted if usage is None or usage else frozenset()
+        self._counted: Container[str] = counted if usage is None or usage else ()
         self._positions = {node.name: position for position, node in enumerate(cluster.nodes)}
         self._views: dict[tuple[int, frozenset[tuple[str, int]]], Cluster] = {}
 

@@ -87,6 +87,17 @@ def test_a_request_without_expressions_has_what_every_decision_reads() -> None:
     assert found["operation"] == "CREATE"
 
 
+def test_a_field_below_one_that_is_always_recorded_changes_nothing() -> None:
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity: Any = {"nodeAffinity": {preferred: []}, "podAffinity": {preferred: []}}
+    made: Any = pod(container("main"))
+    made["spec"]["affinity"] = copy.deepcopy(affinity)
+    found = reduced(
+        of("has(object.spec.affinity.podAffinity)", f"has(object.spec.affinity.nodeAffinity.{preferred})"), made
+    )
+    assert found["object"]["spec"]["affinity"] == made["spec"]["affinity"] == affinity
+
+
 def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> None:
     made: Any = pod(container("main"))
     made["spec"]["containers"][0] |= {"image": "a", "command": ["x"], "env": [{"name": "A", "value": "secret"}]}

@@ -76,6 +76,16 @@ def test_a_file_counts_once(tmp_path: Path) -> None:
     assert [name for _, name, _ in found] == ["ml/east"]
 
 
+def test_manifests_among_live_objects_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    made = [controller("ReplicaSet", "a", asks({GPU: 1})), live(asks({GPU: 1}), name="b"), {"kind": "PodMetrics"}]
+    for item in made[:2]:
+        del item["metadata"]["uid"]
+    found, problems = read([write_list(tmp_path / "mixed.json", [*made, live(asks({GPU: 1}), name="c")])])
+    assert [name for _, name, _ in found] == ["ml/c"]
+    message = "2 manifests among live objects left out: write them to another file"
+    assert problems == [f"/mixed.json:1:1: warning: {message} [unread-object]"]
+
+
 def test_a_folder_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
     for number in range(30):
         manifest(tmp_path, f"{number}.yaml")

@@ -71,7 +71,7 @@ def read(
         assert whole is not None
         views = ViewsWithout(whole, found.usage.counted, usage)
         pods = [submitted for submitted, _ in found.pods(views, views, old, "", diagnostics, Share())]
-    assert not diagnostics.problems
+    assert not diagnostics.failed
     return pods
 
 

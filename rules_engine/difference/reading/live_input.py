@@ -32,6 +32,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.pod import is_finished
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
+from rules_engine.model.wording import counted
 
 Mutated = Callable[[AdmissionRequest, Cluster], Json]
 """The pod of a request after the mutation by the old rules; None if they deny it."""
@@ -66,7 +67,7 @@ class LiveInput:
 
     def add(self, file: ObjectFile, diagnostics: Diagnostics) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""
-        live = False
+        live, manifests = False, 0
         share, repeated = Share(), array("Q")
         for item in file.objects(diagnostics, share.takes):
             if text(mapping(item.get("metadata")), "uid"):
@@ -75,8 +76,13 @@ class LiveInput:
                 self._limit_ranges.take(item)
                 if not self.usage.take(item):
                     repeated.append(share.number)
+            elif text(item, "kind") == "Pod" or "template" in mapping(item.get("spec")):
+                manifests += 1
         self._controllers.flush()
         if live:
+            if manifests:
+                message = f"{counted(manifests, 'manifest')} among live objects left out: write them to another file"
+                diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
             self.files.append(file)
             self._repeated.append(repeated)
             if self.usage.other:

@@ -110,11 +110,8 @@ class _Progress:
 
 
 def _counters(processes: int) -> "memoryview[int]":
-    """Return a counter for each process, in memory that forked processes share. Raises MemoryError."""
-    try:
-        return memoryview(mmap(-1, _COUNTER_BYTES * processes)).cast("Q")
-    except OSError as error:
-        raise MemoryError from error
+    """Return a counter for each process, in memory that forked processes share."""
+    return memoryview(mmap(-1, _COUNTER_BYTES * processes)).cast("Q")
 
 
 def run(

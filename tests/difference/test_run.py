@@ -166,11 +166,6 @@ def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
     assert list(map(str, found.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
 
 
-def test_counters_that_do_not_fit_into_memory(tmp_path: Path) -> None:
-    with pytest.raises(MemoryError):
-        decided([manifest(tmp_path, "ada", POD % "ada")], processes=2**45)
-
-
 def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
     pod = manifest(tmp_path, "ada", POD % "ada")
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])

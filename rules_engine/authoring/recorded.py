@@ -25,6 +25,7 @@ from rules_engine.model.decision import (
     Step,
 )
 from rules_engine.model.excerpt import visible
+from rules_engine.model.generated_names import is_generated
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, texts
 from rules_engine.model.json.lenient import text as raw_text
 from rules_engine.model.json.patch import Json
@@ -34,9 +35,6 @@ from rules_engine.recording.log_lines import RECORDS, log_lines
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
-
-GENERATED = re.compile(r"[a-z0-9]{5}")
-"""The characters that the API server adds to a generateName (k8s.io/apiserver/pkg/storage/names)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,7 @@ class PodName:
         prefix = logged.removesuffix("*")
         if prefix == logged:
             return logged == self.name
-        rest = self.name.removesuffix("*").removeprefix(prefix)
-        return self.name.startswith(prefix) and (not rest or GENERATED.fullmatch(rest) is not None)
+        return self.name.removesuffix("*") == prefix or is_generated(self.name, prefix)
 
 
 @dataclass(frozen=True, slots=True)

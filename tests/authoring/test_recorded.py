@@ -125,6 +125,8 @@ def test_skipped_rules_are_folded_unless_all_are_shown(tmp_path: Path) -> None:
         ("train-x7k2p", "train-x7k2p", True),
         ("train-sets-x7k2p", "train-*", False),
         ("other-x7k2p", "train-*", False),
+        ("train-abcde", "train-*", False),
+        (f"{'n' * 58}x7k2p", f"{'n' * 60}-*", True),
     ],
 )
 def test_a_name_matches_itself_and_its_generate_name(name: str, logged: str, matches: bool) -> None:

@@ -13,6 +13,7 @@ from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.loading import Manifest
 from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.generated_names import with_generated_name
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
 
@@ -44,13 +45,20 @@ class Explanation:
     """The decisions for one pod of a manifest."""
 
     manifest: Manifest
-    namespace: str
+    request: AdmissionRequest
     admission: Admission
 
     @property
+    def namespace(self) -> str:
+        return self.request.namespace
+
+    @property
     def diff(self) -> tuple[str, ...]:
-        """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes."""
-        before, after = (_yaml(pod) for pod in (self.manifest.pod, self.admission.result))
+        """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes.
+
+        What the API server has defaulted before is no change.
+        """
+        before, after = (_yaml(pod) for pod in (self.request.object, self.admission.result))
         return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
@@ -93,22 +101,25 @@ def explain(
     """
     request = request_of(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
     admission = admit(material.rule_set, request, material.cluster)
-    return Explanation(manifest=manifest, namespace=request.namespace, admission=admission)
+    return Explanation(manifest=manifest, request=request, admission=admission)
 
 
 def request_of(
     manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> AdmissionRequest:
-    """Return the request for a pod; the namespace is as for `explain`. Raises NamespaceError.
+    """Return the request that /mutate gets for a pod; the namespace is as for `explain`. Raises NamespaceError.
 
-    An UPDATE is one without changes: the old pod equals the new one.
+    An UPDATE is one without changes: the old pod equals the new one, and has its name.
     """
     if namespace and manifest.namespace not in ("", namespace):
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
     chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
-    old = manifest.pod if operation == "UPDATE" else None
-    return pod_request(manifest.pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
+    pod: Json = manifest.submitted()
+    old: Json = None
+    if operation == "UPDATE":
+        pod = old = with_generated_name(pod)
+    return pod_request(pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
 
 
 def _yaml(pod: Json) -> list[str]:

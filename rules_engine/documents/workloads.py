@@ -221,8 +221,8 @@ class WorkloadReader:
             self._diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
 
     def _admitted(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
-        """Return the pod with its priority, and the name that its controller has the API server generate."""
-        pod = manifest.pod
+        """Return the pod that /mutate gets, with its priority. `name`: that of its object."""
+        pod = manifest.submitted(name)
         written = section(manifest.node, "spec").get("priorityClassName")
         class_name = text(mapping(pod.get("spec")), "priorityClassName")
         if written is not None and class_name:
@@ -237,9 +237,7 @@ class WorkloadReader:
             pod = self._priorities.admitted(pod)
         else:
             pod = {**pod, "spec": {**mapping(pod.get("spec")), "priority": priority}}
-        metadata = mapping(pod.get("metadata"))
-        own: dict[str, Json] = {"generateName": f"{name}-"} if manifest.path else {"name": name}
-        return {**pod, "metadata": {**metadata, **own}}
+        return pod
 
 
 def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
@@ -254,8 +252,7 @@ def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
 
 def _name(line: MapNode, manifest: Manifest, fallback: str) -> str:
     """Return the name of an object: that of its arrival, its own, or that of its generateName without the "-"."""
-    metadata = mapping(mapping(manifest_json(manifest.root)).get("metadata"))
-    return written_text(line, "name") or manifest.name or text(metadata, "generateName").rstrip("-") or fallback
+    return written_text(line, "name") or manifest.name or manifest.generate_name.rstrip("-") or fallback
 
 
 def _roles(found: Sequence[Manifest]) -> list[str]:

@@ -9,7 +9,7 @@ from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Step
-from rules_engine.model.generated_names import generated_name
+from rules_engine.model.generated_names import with_generated_name
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.patch import Json
 
@@ -64,11 +64,9 @@ def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest
     In between, the API server generates the name of a new pod that has a generateName only (k8s.io/apiserver,
     BeforeCreate).
     """
-    raw = {**request.raw, "object": pod}
-    metadata = mapping(mapping(pod).get("metadata"))
-    base = text(metadata, "generateName")
-    if base and not text(metadata, "name"):
-        name = generated_name(base)
-        pod = {**mapping(pod), "metadata": {**metadata, "name": name}}
-        return replace(request, name=name, object=pod, raw={**raw, "name": name, "object": pod})
-    return replace(request, object=pod, raw=raw)
+    named = with_generated_name(pod)
+    raw = {**request.raw, "object": named}
+    if named is pod:
+        return replace(request, object=pod, raw=raw)
+    name = text(mapping(mapping(named).get("metadata")), "name")
+    return replace(request, name=name, object=named, raw={**raw, "name": name})

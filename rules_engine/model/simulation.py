@@ -42,10 +42,10 @@ class Distribution:
 class PodGroup:
     """Pods of one template in an arrival.
 
-    `pod` is a whole Pod as its controller creates it, before admission. `parallel` run at the same time, and the next
-    ones follow those that end until there were `total`. `controlled`: they have a controller, which replaces those
-    that are lost; their names are made of `name` and a number. Otherwise it is one Pod with this name. `selector`: that
-    of a ReplicaSet or StatefulSet, by which the scheduler spreads the pods; None for other controllers.
+    `pod` is a whole Pod as /mutate gets it. `parallel` run at the same time, and the next ones follow those that end
+    until there were `total`. `controlled`: they have a controller, which replaces those that are lost; their names are
+    made of `name` and a number. Otherwise it is one Pod with this name. `selector`: that of a ReplicaSet or
+    StatefulSet, by which the scheduler spreads the pods; None for other controllers.
     """
 
     name: str

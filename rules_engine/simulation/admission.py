@@ -41,7 +41,7 @@ class Template:
 
     @property
     def is_generated(self) -> bool:
-        """True if the API server makes the pods' names after the admission, so that rules do not see them."""
+        """True if the API server makes the pods' names after /mutate, so that decisions do not depend on them."""
         return not text(mapping(self.pod.get("metadata")), "name")
 
     def named(self, name: str) -> dict[str, Json]:

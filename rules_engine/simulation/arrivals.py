@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.cluster_objects import PodObject
+from rules_engine.model.generated_names import submitted_names
 from rules_engine.model.json.lenient import controller, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.pod_defaults import with_defaults
 from rules_engine.model.simulation import Arrival, Distribution, Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template
@@ -54,8 +56,10 @@ class Run(Struct, eq=False):
 
     def next_name(self) -> str:
         """Return the wanted name of the next pod."""
+        # The ordinals of a StatefulSet, whose names are not generated, begin at 0.
+        number = self.named + self.template.is_generated
         self.named += 1
-        return f"{self.base}-{self.named}" if self.controlled else self.base
+        return f"{self.base}-{number}" if self.controlled else self.base
 
 
 class ArrivedPod(Struct, eq=False):
@@ -131,11 +135,9 @@ class ExistingPods:
         stays = owner is not None and text(owner, "kind") in STAYING
         metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
         if owner is not None:
-            metadata["generateName"] = f"{text(owner, 'name')}-"
-        raw: dict[str, Json] = {
-            "metadata": metadata,
-            "spec": {key: value for key, value in pod.spec.items() if key != "nodeName"},
-        }
+            metadata.update(submitted_names(text(owner, "kind"), text(owner, "name")))
+        spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}
+        raw = with_defaults({"metadata": metadata, "spec": spec})
         return Run(
             template=self._templates.setdefault(marshalled([namespace, raw]), Template(raw, namespace)),
             base=name,

@@ -58,7 +58,7 @@ Pod/train in namespace default
 
 --- submitted
 +++ admitted
-@@ -2,10 +2,12 @@
+@@ -2,12 +2,14 @@
  kind: Pod
  metadata:
    name: train
@@ -70,6 +70,9 @@ Pod/train in namespace default
        image: cuda
        resources:
          limits:
+-          nvidia.com/mig-2g.20gb: "2"
++          nvidia.com/gpu: "2"
+         requests:
 -          nvidia.com/mig-2g.20gb: "2"
 +          nvidia.com/gpu: "2"
 
@@ -430,10 +433,51 @@ def test_json_holds_both_decisions_and_a_patch_that_leads_to_the_pod(folder: Pat
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "train"},
-        "spec": {"containers": [{"name": "main", "image": "cuda", "resources": {"limits": {MIG: "2"}}}]},
+        "spec": {
+            "containers": [
+                {"name": "main", "image": "cuda", "resources": {"limits": {MIG: "2"}, "requests": {MIG: "2"}}}
+            ]
+        },
     }
     assert apply_json(submitted, pod["mutation"]["patch"]) == pod["pod"]
     assert pod["pod"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+WORKLOAD = """\
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: serve, namespace: ml}}
+spec:
+  template:
+    metadata: {{name: ignored}}
+    spec: {{containers: [{{name: main, resources: {{limits: {{cpu: 2, memory: 1Gi}}, requests: {{cpu: 1}}}}}}]}}
+"""
+READS = "object.metadata.name + ' ' + request.name + ' ' + object.spec.containers[0].resources.requests.memory"
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "name"),
+    [
+        ("Deployment", "CREATE", "serve-xxxxx"),
+        ("Deployment", "UPDATE", "serve-xxxxx"),
+        ("StatefulSet", "CREATE", "serve-0"),
+    ],
+)
+def test_validations_read_the_generated_name_and_the_default_requests(
+    folder: Path, kind: str, operation: str, name: str
+) -> None:
+    expression = f'"false"\n      messageExpression: "{READS}"'
+    rule = validation("never", expression, match="{operations: [CREATE, UPDATE]}")
+    write(folder, {"rules/ladder.yaml": rule, "pod.yaml": WORKLOAD.format(kind=kind)})
+    result = cli(*EXPLAINED, "--operation", operation)
+    assert result.stdout.endswith(f"\ndenied: Validation/never: {name} {name} 1Gi\n")
+
+
+def test_default_requests_and_names_are_no_change(folder: Path) -> None:
+    write(folder, {"pod.yaml": WORKLOAD.format(kind="StatefulSet")})
+    result = cli(*EXPLAINED)
+    assert result.stdout.endswith("\n\nallowed, unchanged\n")
+    assert "submitted" not in result.stdout
 
 
 def test_json_of_a_denial_has_no_validation(folder: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from rules_engine.difference.reading.manifest_input import submitted_by
-from rules_engine.difference.reading.pod_defaults import with_defaults
 from rules_engine.difference.values import Submitted
 from rules_engine.documents import stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
@@ -53,49 +52,6 @@ def test_pods_of_a_stateful_set_have_a_name(tmp_path: Path) -> None:
     text = f"{{apiVersion: apps/v1, kind: StatefulSet, metadata: {{name: train}}, spec: {{template: {TEMPLATE}}}}}"
     (submitted,), _ = read(tmp_path, text)
     assert submitted.request.name == "train-0"
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        (
-            {
-                "containers": [
-                    {"name": "a", "resources": {"limits": {"x/y": 1, "cpu": "2"}, "requests": {"cpu": "1"}}}
-                ],
-                "initContainers": [{"name": "b", "resources": {"limits": {"memory": "1Gi"}}}],
-                "resources": {"limits": {"cpu": "4", "memory": "2Gi"}},
-            },
-            {
-                "containers": [
-                    {
-                        "name": "a",
-                        "resources": {"limits": {"x/y": 1, "cpu": "2"}, "requests": {"x/y": 1, "cpu": "1"}},
-                    }
-                ],
-                "initContainers": [
-                    {"name": "b", "resources": {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}}
-                ],
-                "resources": {
-                    "limits": {"cpu": "4", "memory": "2Gi"},
-                    "requests": {"cpu": "1", "memory": "1Gi"},
-                },
-            },
-        ),
-        ({"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {}}}]}, None),
-        ({"containers": [1, {"resources": 1}, {"resources": {"limits": [1]}}], "initContainers": {}}, None),
-        ({"containers": [{"resources": {"limits": {"cpu": "1"}, "requests": [1]}}]}, None),
-        ({"resources": {"limits": {"cpu": "1"}, "requests": [1]}}, None),
-        ({"containers": 1, "resources": {"limits": {"cpu": "1"}}}, None),
-        ({"resources": 1}, None),
-        (1, None),
-    ],
-)
-def test_requests_have_the_defaults_of_the_api_server(spec: Any, expected: Any) -> None:
-    assert with_defaults({"kind": "Pod", "spec": spec}) == {
-        "kind": "Pod",
-        "spec": spec if expected is None else expected,
-    }
 
 
 def test_a_pod_keeps_its_name_and_gets_a_namespace(tmp_path: Path) -> None:

@@ -315,6 +315,27 @@ def test_a_workload_without_pods_is_left_out_with_a_warning(spec: dict[str, Any]
     ]
 
 
+@pytest.mark.parametrize(
+    ("spec", "messages"),
+    [
+        (workload("StatefulSet", replicas=2), ["x-0 1", "x-1 1"]),
+        (workload("Deployment", replicas=2), ["x-xxxxx 1", "x-xxxxx 1"]),
+        ({"kind": "Pod", **template()}, ["arrival-1 1"]),
+    ],
+    ids=str,
+)
+def test_rules_read_the_names_and_the_default_requests_of_the_api_server(
+    spec: dict[str, Any], messages: list[str], folder: Path
+) -> None:
+    read = "object.metadata.name + ' ' + object.spec.containers[0].resources.requests['nvidia.com/gpu']"
+    validations = f'{{validations: [{{expression: "false", messageExpression: "{read}"}}]}}'
+    (folder / "rule.yaml").write_text(rule("Validation", validations))
+    kind = "pod" if spec["kind"] == "Pod" else "workload"
+    simulation = sound(folder, scenario(f"[{{{kind}: {json.dumps(spec)}}}]"))
+    record = play(simulation, read_rules([folder / "rule.yaml"]).rule_set, "")
+    assert [found.admitted.message.partition(": ")[2] for found in record.pods] == messages
+
+
 CLASSES = """\
 {nodes: [{name: w}], objects: [
   {kind: PriorityClass, metadata: {name: high}, value: 1000, preemptionPolicy: Never},

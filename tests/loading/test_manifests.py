@@ -3,6 +3,7 @@
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,48 @@ def test_quantities_are_the_text_that_was_written() -> None:
             }
         ],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1024"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "expected"),
+    [
+        ("kind: Deployment, metadata: {name: serve}", "", {"generateName": "serve-"}),
+        ("kind: Deployment, metadata: {name: serve}", "other", {"generateName": "other-"}),
+        ("kind: Job, metadata: {generateName: train-}", "", {"generateName": "train-xxxxx-"}),
+        ("kind: Job, metadata: {name: train, generateName: x-}", "", {"generateName": "train-"}),
+        ("kind: StatefulSet, metadata: {name: web}", "", {"generateName": "web-", "name": "web-0"}),
+        ("kind: StatefulSet", "", {}),
+    ],
+)
+def test_a_controller_submits_its_pod_with_other_names_than_the_template(
+    head: str, name: str, expected: dict[str, str]
+) -> None:
+    template = "{metadata: {name: ignored, labels: {a: b}}, spec: {containers: [{name: c}]}}"
+    (found,) = pods(f"{{{head}, spec: {{template: {template}}}}}\n")
+    submitted = found.submitted(name)
+    assert submitted["metadata"] == {"labels": {"a": "b"}, **expected}
+    assert {**submitted, "metadata": found.pod["metadata"]} == found.pod
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "expected"),
+    [
+        ("{name: a}", "", {"name": "a"}),
+        ("{name: a}", "a-1", {"name": "a-1"}),
+        ("{generateName: a-}", "", {"generateName": "a-"}),
+    ],
+)
+def test_a_pod_is_submitted_with_its_own_names_and_default_requests(
+    metadata: str, name: str, expected: dict[str, str]
+) -> None:
+    container = "{name: c, resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 1}}}"
+    (found,) = pods(f"{{kind: Pod, metadata: {metadata}, spec: {{containers: [{container}]}}}}\n")
+    submitted: Any = found.submitted(name)
+    assert submitted["metadata"] == expected
+    assert submitted["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "2", "memory": "1Gi"},
+        "requests": {"cpu": "1", "memory": "1Gi"},
     }
 
 

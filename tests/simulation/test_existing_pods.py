@@ -1,11 +1,14 @@
 """Pods that are in the cluster when a simulation begins."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rules_engine.authoring.rule_files import read_rules
 from rules_engine.model.simulation import NodeState
 from rules_engine.simulation import play
+from tests.support.loading import rule
 from tests.support.scheduling import GPU, node, pod
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
@@ -60,6 +63,17 @@ def test_a_lost_pod_of_a_controller_is_created_anew_by_the_rules() -> None:
     assert (first.state, first.by) == ("Evicted", "Drained")
     # It has a GPU in requests alone, which the rules deny.
     assert (second.name, second.replaces, second.state) == ("old-r1", "old", "Denied")
+
+
+def test_a_pod_of_a_stateful_set_is_created_anew_with_a_name_and_default_requests(tmp_path: Path) -> None:
+    read = "'name ' + object.metadata.name + ', requests ' + object.spec.containers[0].resources.requests.cpu"
+    validations = f'{{validations: [{{expression: "false", messageExpression: "{read}"}}]}}'
+    (tmp_path / "rule.yaml").write_text(rule("Validation", validations))
+    old = owned(pod("web-0", on="a"), "StatefulSet")
+    old["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
+    events = (at(10, "a", NodeState.DRAINED),)
+    record = played(NODES, pods=[old], events=events, rule_set=read_rules([tmp_path]).rule_set)
+    assert record.pods[1].admitted.message.endswith(": name web-0-r1, requests 1")
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])

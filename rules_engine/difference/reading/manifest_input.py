@@ -1,17 +1,11 @@
 """Pods that manifests create."""
 
-from rules_engine.difference.reading.pod_defaults import with_defaults
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents import pod_count
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.admission import pod_request
 from rules_engine.model.excerpt import visible
-from rules_engine.model.json.lenient import mapping
-from rules_engine.model.json.patch import Json
-
-STATEFUL_SET = "StatefulSet"
-"""The kind whose pods are named by their ordinals."""
 
 
 def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, diagnostics: Diagnostics) -> Submitted:
@@ -21,16 +15,8 @@ def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, 
     changes would not count. A problem is a number of pods that is none.
     """
     namespace = manifest.namespace or default_namespace
-    pod = with_defaults(manifest.pod)
-    if manifest.path:
-        metadata = {key: value for key, value in mapping(pod.get("metadata")).items() if key != "name"}
-        own: dict[str, Json] = {**metadata, "generateName": f"{manifest.name}-"}
-        if manifest.kind == STATEFUL_SET:
-            # The API server makes the names of other pods, after /mutate.
-            own["name"] = f"{manifest.name}-0"
-        pod = {**pod, "metadata": own}
     workload = Workload(
         cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)
     )
-    request = pod_request(pod, namespace=namespace)
+    request = pod_request(manifest.submitted(), namespace=namespace)
     return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, diagnostics)))

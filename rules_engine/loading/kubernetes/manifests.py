@@ -10,8 +10,10 @@ from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, w
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.generated_names import generated_name, submitted_names
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.pod_defaults import with_defaults
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
@@ -44,12 +46,13 @@ _GROUPS = frozenset({"", "apps", "batch"})
 class Manifest:
     """A pod as an object creates it.
 
-    `kind`, `name` and `namespace` ("" if absent) are the object's; `path` is the template's path in it, empty for a
-    Pod. `pod` is a whole Pod, made from `node`, which is at `path` below `root`.
+    `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the object's; `path` is the template's path in
+    it, empty for a Pod. `pod` is a whole Pod as it is written, made from `node`, which is at `path` below `root`.
     """
 
     kind: str
     name: str
+    generate_name: str
     namespace: str
     path: Path
     pod: dict[str, Json]
@@ -66,6 +69,21 @@ class Manifest:
         name = f"{self.kind}/{self.name or '(no name)'}"
         inner = ".".join(map(str, self.path))
         return visible(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
+
+    def submitted(self, name: str = "") -> dict[str, Json]:
+        """Return the pod that /mutate gets if the object is created: with its names and its default requests.
+
+        `name`: that of the object, if it is created with another one.
+        """
+        pod = with_defaults(self.pod)
+        metadata = dict(mapping(pod.get("metadata")))
+        if self.path:
+            metadata.pop("name", None)
+            owner = name or self.name or (generated_name(self.generate_name) if self.generate_name else "")
+            metadata.update(submitted_names(self.kind, owner) if owner else {})
+        elif name:
+            metadata["name"] = name
+        return {**pod, "metadata": metadata}
 
     def warn(self, diagnostics: Diagnostics) -> None:
         """Warn of members that Kubernetes would drop or refuse."""
@@ -141,6 +159,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
         yield Manifest(
             kind=kind or "Pod",
             name=name,
+            generate_name=_name(value, "generateName"),
             namespace=namespace or _name(template, "namespace"),
             path=path,
             pod={

@@ -13,10 +13,13 @@ from rules_engine.cel.library import functions
 from rules_engine.cel.values.functions import takes
 from rules_engine.cel.values.runtime_values import is_map, type_of
 from rules_engine.cel.values.types import ObjectType
+from rules_engine.evaluation.admission import validation_request
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT, Compiler
+from rules_engine.kinds.registry import KINDS
 from rules_engine.loading import Manifest
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from rules_engine.model.problems import Problem, Severity
@@ -79,15 +82,19 @@ class _NoRule(Rule):
 class Subject:
     """A pod and a cluster that expressions are evaluated on, with the variables and params of a rule.
 
-    The pod is that of the manifest: no rule has changed it.
+    The pod is that of the manifest, as the endpoint of the rule gets it: no rule has changed it.
     """
 
     def __init__(self, manifest: Manifest, cluster: Cluster, *, namespace: str = "", rule: Rule | None = None) -> None:
         """Raises NamespaceError, as `explain` does."""
-        self._request = request_of(manifest, namespace=namespace)
+        self._rule = rule or _NoRule(name="", location=Location(EXPRESSION, 1, 1))
+        endpoints = {kind.value: kind.endpoint for kind in KINDS}
+        request = request_of(manifest, namespace=namespace)
+        if endpoints.get(type(self._rule)) is Endpoint.VALIDATE:
+            request = validation_request(request, request.object)
+        self._request = request
         self._manifest = manifest
         self._cluster = cluster
-        self._rule = rule or _NoRule(name="", location=Location(EXPRESSION, 1, 1))
         self._compiler = Compiler(self._rule)
 
     @property
@@ -127,7 +134,7 @@ class Subject:
 
     def _value(self, program: Program) -> object:
         """Evaluate a program as for a new request. Raises EvaluationError."""
-        pod = Pod.parse(self._manifest.pod)
+        pod = Pod.parse(self._request.object)
         context = Context(
             request=self._request,
             pod=pod,

@@ -22,7 +22,7 @@ from rules_engine.authoring.output.prompt import lines
 from rules_engine.cli.eval import evaluate
 from rules_engine.documents import load, load_pods
 from rules_engine.model.cluster import Cluster
-from tests.support.authoring import cli, ladder, write
+from tests.support.authoring import cli, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -88,7 +88,10 @@ def evaluated(expression: str, *more: str) -> str:
         ("object.metadata.labels", '{"team": "vision", "a/b": "c"} : map(string, string)'),
         ("object.spec.containers[0].resources.limits['nvidia.com/gpu']", '"1" : string'),
         ("dyn(1)", "1 : int"),
-        ("object.spec.containers[0].resources", '{"limits": {"nvidia.com/gpu": "1"}} : ResourceRequirements'),
+        (
+            "object.spec.containers[0].resources",
+            '{"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}} : ResourceRequirements',
+        ),
         ("request.namespace", '"ml" : string'),
         ("oldObject", "null : null_type"),
     ],
@@ -120,6 +123,14 @@ def test_a_rule_adds_its_variables_and_params() -> None:
     rule = ("--rules", "rules", "--rule", "FallbackLadder/mig")
     assert evaluated("[variables.first, string(params.limit)]", *rule) == '["main", "3"] : list(string)\n'
     assert evaluated("params", "--rule", "FallbackLadder/mig-to-gpu") == "{} : map\n"
+
+
+def test_the_pod_of_a_workload_has_a_name_for_validations(folder: Path) -> None:
+    job = "{kind: Job, metadata: {name: train}, spec: {template: {spec: {containers: [{name: main}]}}}}\n"
+    write(folder, {"pod.yaml": job, "rules/ladder.yaml": validation("v", "'true'")})
+    rule = ("--rules", "rules", "--rule", "Validation/v")
+    assert evaluated("object.metadata.name", *rule) == '"train-xxxxx" : string\n'
+    assert evaluated("object.metadata.?name.hasValue()") == "false : bool\n"
 
 
 def test_variables_without_a_rule_point_to_the_option() -> None:

@@ -174,7 +174,7 @@ def _number(count: int) -> str:
 
 
 def _gpus(totals: Totals, name: str) -> str:
-    before, after = totals.gpus.get(name, (0, 0))
+    before, after = totals.gpus_before[name], totals.gpus_after[name]
     if before == after:
         return _devices(after) if after else ""
     return f"{_devices(before)} → {_devices(after)} ({_signed(after - before)})"

@@ -18,8 +18,11 @@ MAX_PODS = 1_000_000
 MAX_NODES = 100_000
 """Nodes and namespaces that are kept, of each: twenty times those of the largest cluster that Kubernetes supports."""
 
-MAX_ENTRIES = 4_000_000
-"""Labels, taints and amounts of all nodes and namespaces together, some 50 bytes each: 5,000 nodes have 500,000."""
+MAX_ENTRIES = 1_000_000
+"""Labels, taints and amounts of all nodes and namespaces together: 5,000 nodes have 500,000.
+
+If no two are equal, each takes some 140 bytes, and as many again in each process that reads it.
+"""
 
 
 class ClusterUsage:

@@ -82,7 +82,7 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
     found = decided([log, *bad], processes=count)
     assert found.answer is None
-    assert any(problem.location.file == str(bad[0]) for problem in found.problems)
+    assert [problem.location.file for problem in found.problems] == list(map(str, bad))
     assert len(found.problems) + found.unreported == 5
 
 
@@ -154,6 +154,16 @@ def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monke
     assert found.unreported == 2
     shown = [render(problem, found.sources).splitlines() for problem in found.problems]
     assert all(len(lines) == 3 for lines in shown)
+
+
+def test_a_file_may_be_a_cluster_and_a_manifest_with_problems(tmp_path: Path) -> None:
+    path = manifest(
+        tmp_path, "i", "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: i}\nspec: {}\nx: 1\n"
+    )
+    found = decided([path], clusters=[path], processes=2)
+    assert found.answer is None
+    assert all(len(render(problem, found.sources).splitlines()) == 3 for problem in found.problems)
+    assert len({problem.code for problem in found.problems}) > 1
 
 
 @pytest.mark.parametrize("count", [1, 2])

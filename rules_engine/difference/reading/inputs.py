@@ -31,7 +31,7 @@ from rules_engine.model.rules import API_VERSION
 from rules_engine.model.source import Location
 
 MAX_PROBLEMS = 1_000
-"""Problems that are kept; nobody reads more."""
+"""Problems of each severity that are kept; nobody reads more."""
 
 HEAD_BYTES = 4096
 """Bytes in which a text in JSON is recognized."""
@@ -51,9 +51,10 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterColumn:
-    """A cluster with its name, "" for the only one. `counted`: the uids of the pods in its usage.
+    """A cluster with its name, "" for the only one.
 
-    `file`: the real path of its file; "" if there is none.
+    `counted`: the uids of the pods in its usage; a set that is shared, since there may be a million. `file`: the real
+    path of its file; "" if there is none.
     """
 
     name: str = ""
@@ -81,9 +82,8 @@ class Inputs:
 
     The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
     cluster together, on which manifests are decided, too, if `clusters` is empty. `default`: the cluster if there is no
-    node.
-    `columns`, `files`, the names of the files that are read, and `sources`, the lines of small files by their names,
-    are complete after `read`. So are `recorded`, the files that are decision logs.
+    node. `columns`, `files`, the names of the files that are read, and `recorded`, those that are decision logs, are
+    complete after `read`.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class Inputs:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
         self.unreported = 0
-        self.sources: dict[str, Sequence[str]] = {}
         self.recorded = RecordedInput()
         self._paths = paths
         self._clusters = tuple(dict.fromkeys(clusters))
@@ -107,6 +106,9 @@ class Inputs:
         self._stack = ExitStack()
         self._own: ClusterColumn | None = None
         """The cluster of all files that are not one of `clusters`; None without a node."""
+        self._kept: Counter[Severity] = Counter()
+        self._excerpts: dict[str, Excerpt] = {}
+        self._cluster_sources: dict[str, Sequence[str]] = {}
         self._manifests: list[tuple[Path, ObjectFile, bool]] = []
         """Each with True if it is named itself: in a folder, files without pods are passed over."""
         self._live: dict[str, LiveInput] = {}
@@ -138,6 +140,11 @@ class Inputs:
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
+
+    @property
+    def sources(self) -> Mapping[str, Sequence[str]]:
+        """The lines of files that have problems, by the names of the files."""
+        return {**self._excerpts, **self._cluster_sources}
 
     @property
     def column_names(self) -> list[str]:
@@ -248,20 +255,17 @@ class Inputs:
                     self._keep(own.problems, part.sources)
 
     def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
-        """Keep problems of a file with their lines, up to MAX_PROBLEMS, and the first error in any case."""
-        room = max(0, MAX_PROBLEMS - len(self._diagnostics.problems))
-        kept = [*problems[:room]]
-        if len(kept) < len(problems) and not self._diagnostics.failed:
-            kept += [problem for problem in problems[room:] if problem.severity is Severity.ERROR][:1]
-        self._diagnostics.problems += kept
-        self.unreported += len(problems) - len(kept)
-        for problem in kept:
+        """Keep problems of a file with their lines, up to MAX_PROBLEMS of each severity: warnings hide no error."""
+        for problem in problems:
+            if self._kept[problem.severity] >= MAX_PROBLEMS:
+                self.unreported += 1
+                continue
+            self._kept[problem.severity] += 1
+            self._diagnostics.problems.append(problem)
             name, number = problem.location.file, problem.location.line
             lines = sources.get(name, ())
             if number <= len(lines):
-                excerpt = self.sources.setdefault(name, Excerpt(len(lines)))
-                if isinstance(excerpt, Excerpt):
-                    excerpt.kept[number - 1] = lines[number - 1]
+                self._excerpts.setdefault(name, Excerpt(len(lines))).kept[number - 1] = lines[number - 1]
 
     def _columns_of(self, real: str) -> Sequence[ClusterColumn]:
         if real:
@@ -278,7 +282,7 @@ class Inputs:
             return column
         cluster, problems, sources = load_cluster(path, regular=True)
         self._diagnostics.problems += problems
-        self.sources |= sources
+        self._cluster_sources |= sources
         return ClusterColumn(name=name, cluster=cluster, file=real) if cluster is not None else None
 
     def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:

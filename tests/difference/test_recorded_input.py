@@ -352,19 +352,26 @@ def test_a_view_is_kept_as_long_as_others_equal_it(tmp_path: Path, monkeypatch: 
     assert (len(pods), totals.not_replayable) == (1, {})
 
 
+def test_a_decision_may_have_a_record_in_a_member(tmp_path: Path) -> None:
+    *records, line = two(tmp_path / "log")
+    path = tmp_path / "log"
+    path.write_bytes(b"".join([*records, changed(line, forwarded={"record": "view"})]))
+    assert replayed(path)[1].replayed == 1
+
+
 def test_few_views_and_lists_of_fields_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded_input, "MAX_FIELDS", 1)
     monkeypatch.setattr(recorded_views, "MAX_VIEWS", 2)
     monkeypatch.setattr(recorded_views, "MAX_CLUSTERS", 1)
     fields, view, line = two(tmp_path / "log")
-    views = {name: changed(view, view=name, nodes=[{"names": [name]}]) for name in "abc"}
+    views = {name: changed(view, view=name, nodes=[{"names": [name, 1]}]) for name in "abc"}
     at = {name: changed(line, view=name) for name in "abc"}
     others = changed(fields, fields="others")
     path = tmp_path / "log"
     written = [fields, views["a"], views["b"], at["a"], at["b"], at["a"], views["c"], at["a"], at["b"], others, at["b"]]
     path.write_bytes(b"".join(written))
     pods, totals, _ = replayed(path)
-    assert [on.nodes[0].name for _, on in pods] == ["a", "b", "a", "b"]
+    assert [[each.name for each in on.nodes] for _, on in pods] == [["a"], ["b"], ["a"], ["b"]]
     assert totals.not_replayable == {recorded_views.NOT_FOUND: 1, NO_FIELDS: 1}
 
 

@@ -189,6 +189,13 @@ def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made:
     assert reduced(fields, made).get("object") == found
 
 
+def test_a_field_below_one_that_every_request_has_adds_nothing() -> None:
+    made: Any = pod(container("main"), resources={"limits": {"cpu": "1"}, "requests": {"cpu": "1"}})
+    fields = of("object.spec.resources.limits.cpu == '1'")
+    assert fields.paths == (("object", "spec", "resources", "limits", "cpu"),)
+    assert reduced(fields, made) == reduced(of(), made)
+
+
 def test_fields_are_read_again() -> None:
     for fields in (
         of("object.metadata.labels.app == 'a'"),

@@ -1,0 +1,21 @@
+"""Lines of a decision log are read in chunks, in bounded memory."""
+
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.recording import log_lines as module
+from rules_engine.recording.log_lines import log_lines
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.booleans(), st.integers(1, 12))
+def test_lines_are_those_of_the_whole_file(lengths: list[int], ended: bool, chunk_bytes: int) -> None:
+    content = b"\n".join(b"x" * length for length in lengths) + b"\n" * ended
+    whole = content.removesuffix(b"\n").split(b"\n") if content else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(module, "MAX_LINE_BYTES", 4)
+        found = list(log_lines(BytesIO(content)))
+    assert found == [line if len(line) <= 4 else None for line in whole]

@@ -141,6 +141,8 @@ def run(
     with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
+        if any(view.reads.namespaces for view in views):
+            inputs.report_missing_namespaces()
         count = processes or _processes(inputs.size())
         progress.begin("deciding", inputs.size(count), count)
         found = len(diagnostics.problems)

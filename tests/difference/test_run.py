@@ -18,6 +18,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.problems import render
 from rules_engine.model.quantity import NANOS
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match
 from rules_engine.recording.views import ViewFields
 from tests.support.differences import IN_FORCE
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
@@ -235,6 +236,18 @@ def test_progress_ends_at_the_total(large: list[Path], count: int) -> None:
     last, done, total = seen[-1]
     assert (last, done) == ("deciding", total)
     assert total > count * large[0].stat().st_size
+
+
+def test_a_cluster_without_namespaces_is_a_warning_if_rules_read_them(tmp_path: Path) -> None:
+    selector = LabelSelector((LabelRequirement("env", ConditionKind.IN, ("prod",)),))
+    selects = compiled(validation("true", match=Match(namespace_selector=selector)))
+    path = write_list(tmp_path / "dump.json", [live(asks({GPU: 1})), node_object("n", {GPU: "4"})])
+    message = "no Namespace found: rules that read labels of namespaces fail"
+    for clusters in ([], [path]):
+        assert list(map(str, decided([path], NO_RULES, selects, clusters=clusters).problems)) == [
+            f"{path}:1:1: warning: {message} [unread-object]"
+        ]
+        assert not decided([path], clusters=clusters).problems
 
 
 def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:

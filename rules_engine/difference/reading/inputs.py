@@ -141,6 +141,15 @@ class Inputs:
         found_columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in found_columns if column is not None)
 
+    def report_missing_namespaces(self) -> None:
+        """Warn of clusters without namespaces, whose labels rules read."""
+        own = [self._own] if self._own is not None and not self.columns else []
+        for column in (*self.columns, *own):
+            if not column.cluster.namespaces_complete:
+                file = column.file or self._live[""].files[0].name
+                message = "no Namespace found: rules that read labels of namespaces fail"
+                self._diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file, 1, 1))
+
     @property
     def sources(self) -> Mapping[str, Sequence[str]]:
         """The lines of files that have problems, by the names of the files."""

@@ -231,6 +231,23 @@ def test_other_rules_can_decide_what_includes_their_fields(recorded: str, read: 
     assert (not [*of(recorded).missing(of(read))]) is included
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.metadata.?labels.team.orValue('') != '{}'",
+        "object.metadata.labels.team in ['{}']",
+        "'{}' in object.spec.containers.map(c, c.name)",
+        "{{'{}': 1}}[object.metadata.labels.team] == 1",
+        "cel.bind(team, object.metadata.labels['team'], team.startsWith('{}'))",
+    ],
+)
+def test_rules_with_another_text_read_the_same_fields(expression: str) -> None:
+    containers = "object.spec.containers.all(c, c.image == '')"
+    recorded, read = (of(f"{expression.format(text)} && {containers}") for text in ("team-3", "team-4"))
+    assert recorded == read
+    assert not [*recorded.missing(read)]
+
+
 AVAILABLE = compiled(validation("cluster.available('cpu') > 1 || namespaceObject.metadata.name == 'a'"))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rules_engine.difference.grouping import MAX_LINES
 from rules_engine.difference.reading.controllers import MAX_CONTROLLERS
-from rules_engine.difference.reading.usage import MAX_NODES, MAX_PODS
+from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS
 from rules_engine.difference.values import Kind
 from server.cli import main
 from server.diff.command import COLLECTIONS
@@ -47,7 +47,8 @@ def test_every_option_is_documented() -> None:
     "text",
     [
         f"the {MAX_LINES:,} lines that are kept",
-        f"{MAX_CONTROLLERS:,} controllers, {MAX_NODES:,} nodes and {MAX_PODS:,} pods are read",
+        f"{MAX_CONTROLLERS:,} controllers, {MAX_PODS:,} pods, {MAX_NODES:,} nodes, as many namespaces",
+        f"{MAX_ENTRIES:,} labels, taints and amounts of them are read",
         f"kubectl get -A -o json \\ {','.join(COLLECTIONS)} \\ > cluster.json",
     ],
 )

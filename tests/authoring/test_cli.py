@@ -24,6 +24,7 @@ from rules_engine.documents import DOCUMENT_KINDS
 from rules_engine.loading import schema
 from server.cli import main as server_command
 from tests.support.authoring import cli, ladder, validation, write
+from tests.support.terminals import shown_on
 
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -58,18 +59,9 @@ def on_a_terminal(arguments: list[str], columns: int = 40, **more: str) -> str:
     termios.tcsetwinsize(theirs, (25, columns))
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env=environment(**more)):
         os.close(theirs)
-        written = b""
-        while chunk := _read(ours):
-            written += chunk
+        written = shown_on(ours)
     os.close(ours)
     return written.decode()
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # EIO: Linux reports a closed terminal as an error
-        return b""
 
 
 def test_a_terminal_gets_colours(bad: Path) -> None:

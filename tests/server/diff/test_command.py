@@ -27,6 +27,7 @@ from tests.support.git import commit, repository
 from tests.support.listener import Recorder, reachable
 from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.server import command, environment
+from tests.support.terminals import shown_on
 
 MIG, FULL = "nvidia.com/mig-1g.5gb", "nvidia.com/gpu"
 KEEP = validation("keep", "'true'")
@@ -437,9 +438,7 @@ def test_progress_is_shown_on_a_terminal(slow: Path, count: int) -> None:
     variables = environment(TERM="xterm-256color")
     with subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, stderr=theirs) as running:
         os.close(theirs)
-        shown = b""
-        while chunk := read(ours):
-            shown += chunk
+        shown = shown_on(ours)
         assert running.stdout is not None
         answer = running.stdout.read()
     os.close(ours)
@@ -448,11 +447,3 @@ def test_progress_is_shown_on_a_terminal(slow: Path, count: int) -> None:
     assert b"deciding" in shown
     assert b"0:00:00" in shown
     assert b"deciding" not in answer
-
-
-def read(terminal: int) -> bytes:
-    """Read from a terminal; its end is an error (EIO)."""
-    try:
-        return os.read(terminal, 4096)
-    except OSError:
-        return b""

@@ -18,6 +18,7 @@ from server.cli import main
 from server.doctor.command import KINDS
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
 from tests.support.server import ROOT, command, environment
+from tests.support.terminals import shown_on
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
 SCHEMA = json.loads((ROOT / "schemas" / "output" / "doctor.json").read_text())
@@ -369,9 +370,7 @@ def test_progress_is_shown_on_a_terminal_only(api: ApiServer, tmp_path: Path) ->
     variables = environment(KUBECONFIG=str(api.kubeconfig(tmp_path)), TERM="xterm", COLUMNS="100")
     with subprocess.Popen(command("doctor"), env=variables, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
-        shown = b""
-        while chunk := read(ours):
-            shown += chunk
+        shown = shown_on(ours)
         assert process.stdout is not None
         report = process.stdout.read()
     os.close(ours)
@@ -379,11 +378,3 @@ def test_progress_is_shown_on_a_terminal_only(api: ApiServer, tmp_path: Path) ->
     assert process.returncode == 0, shown
     assert b"namespaces: 1" in shown
     assert b"namespaces: 1" not in report
-
-
-def read(terminal: int) -> bytes:
-    """Read from a terminal; its end is an error (EIO)."""
-    try:
-        return os.read(terminal, 4096)
-    except OSError:
-        return b""

@@ -56,7 +56,7 @@ class Controllers:
         self._file = Spool()
         self._keys = TextSet(MAX_CONTROLLERS)
         self._places = array("Q")
-        """Where each one is in the file: its offset and its size, in the order of the keys."""
+        """Offset and size of each one in the file, in the order of the keys."""
         self._decoded: dict[str, Controller] = {}
 
     @property

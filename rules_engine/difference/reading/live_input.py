@@ -55,7 +55,7 @@ class LiveInput:
         self._controllers = Controllers()
         self._limit_ranges = LimitRanges()
         self._repeated: list[array[int]] = []
-        """Of each file, the numbers of the pods that are in a file before, or in this one."""
+        """Numbers of the pods, by file, that an earlier file or object has already."""
 
     def __enter__(self) -> Self:
         return self

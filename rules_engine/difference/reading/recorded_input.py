@@ -109,7 +109,7 @@ _line = Decoder(_Line).decode
 
 
 class RecordedSide(Struct, frozen=True):
-    """What the rules of one side read. `option` names the side in messages."""
+    """The fields and the parts of a view that the rules of one side read. `option` names the side in messages."""
 
     option: str
     fields: RecordedFields

@@ -70,7 +70,7 @@ class RecordedViews:
         self._decoded: dict[bytes, RecordedView | str] = {}
         """By the digest of the content: servers have different names for equal views."""
         self._digests: dict[str, bytes] = {}
-        """Of the views in `_lines`, by name."""
+        """Digests of the contents of the views in `_lines`, by name."""
 
     def take(self, line: bytes, members: Object) -> None:
         """Keep a line of a view. The lines of a view that is complete repeat it."""

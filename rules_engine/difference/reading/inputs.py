@@ -100,6 +100,7 @@ class Inputs:
         self.recorded = RecordedInput()
         self._paths = paths
         self._clusters = tuple(dict.fromkeys(clusters))
+        self._real_clusters = frozenset(map(os.path.realpath, clusters))
         self._default = default
         self._diagnostics = diagnostics
         self._progress = progress
@@ -228,7 +229,7 @@ class Inputs:
             return
         if _is_json(file):
             real = os.path.realpath(path)
-            key = real if real in map(os.path.realpath, self._clusters) else ""
+            key = real if real in self._real_clusters else ""
             if key not in self._live:
                 self._live[key] = self._stack.enter_context(LiveInput())
             own = Diagnostics()

@@ -16,7 +16,7 @@ from rules_engine.difference.reading.limit_ranges import (
     kept,
     with_amounts,
 )
-from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
+from rules_engine.difference.reading.live_pods import as_it_is, is_static, makes, turned_back
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS, ClusterUsage
@@ -27,7 +27,7 @@ from rules_engine.loading.files import report_unreadable
 from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.excerpt import visible
-from rules_engine.model.json.lenient import controller, mapping, text
+from rules_engine.model.json.lenient import Object, controller, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.pod import is_finished
 from rules_engine.model.problem_codes import Code
@@ -171,8 +171,8 @@ class LiveInput:
 
 def _without_template(pod: dict[str, Json]) -> str:
     """Return the reason why a pod has no template."""
-    reference = controller(pod)
-    if reference is None or text(reference, "kind") == "Node":
+    reference = _controller(pod)
+    if reference is None:
         return NO_CONTROLLER
     kind = text(reference, "kind")
     known = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
@@ -181,10 +181,15 @@ def _without_template(pod: dict[str, Json]) -> str:
 
 def _owner(pod: dict[str, Json]) -> Owner:
     """Return the controller of a pod as the pod names it, or the pod itself."""
-    reference = controller(pod)
-    if reference is None or text(reference, "kind") == "Node":
+    reference = _controller(pod)
+    if reference is None:
         return Owner("Pod", text(mapping(pod.get("metadata")), "name"))
     return Owner(text(reference, "kind"), text(reference, "name"))
+
+
+def _controller(pod: dict[str, Json]) -> Object | None:
+    """Return the reference to the controller of a pod; None for a bare or a static pod."""
+    return None if is_static(pod) else controller(pod)
 
 
 def _is_among(numbers: Sequence[int], number: int) -> bool:

@@ -51,7 +51,7 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
         # The API server makes the name after the admission.
         del metadata["name"]
     spec = {name: value for name, value in mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
-    if not on_node and not _is_static(pod) and spec.pop("nodeName", None):
+    if not on_node and not is_static(pod) and spec.pop("nodeName", None):
         labels = {
             name: value for name, value in mapping(metadata.get("labels")).items() if name not in _TOPOLOGY_LABELS
         }
@@ -60,7 +60,7 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _is_static(pod: dict[str, Json]) -> bool:
+def is_static(pod: dict[str, Json]) -> bool:
     """Return True for a static pod, which a kubelet submits for its own node."""
     owner = controller(pod)
     return owner is not None and text(owner, "kind") == "Node"

@@ -8,8 +8,12 @@ FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
 """Maximum delay: half the default maximum staleness, so that a view is fresh soon after the API server is back."""
 
-MAX_RETRY_AFTER_SECONDS = 300.0
-"""Maximum Retry-After that is honored."""
+MAX_RETRY_AFTER_SECONDS = 30.0
+"""Maximum Retry-After that is honored: API servers send 1 s."""
+
+UNREACHABLE_SECONDS = 1.0
+"""Delay while nothing accepts connections: an attempt costs nobody anything, and the API server is seen soon after it
+starts."""
 
 FORGET_SECONDS = 120.0
 """Time without a failure after which the delay starts over. A shorter one would let alternating successes and failures
@@ -37,3 +41,8 @@ class Backoff:
         self._failures += 1
         wait *= 1 - self._random() / 2
         return max(wait, min(retry_after, MAX_RETRY_AFTER_SECONDS)) if retry_after is not None else wait
+
+    def unreachable_seconds(self) -> float:
+        """Return the delay after a connection that was not accepted; failures before it no longer count."""
+        self._failures = 0
+        return UNREACHABLE_SECONDS * (1 - self._random() / 2)

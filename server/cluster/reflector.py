@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from threading import Event
 from time import monotonic
 from types import MappingProxyType
@@ -37,6 +38,9 @@ SILENCE_SECONDS = 5.0
 
 FIRST_WATCH_SECONDS = 1.0
 """Duration of the first watch after a failure: without changes, only its end shows that the API server is back."""
+
+RELIST_SECONDS = 10.0
+"""Minimum interval between two lists that follow an expired version without a delay."""
 
 MAX_VERSION_CHARACTERS = 128
 """Maximum length of a resourceVersion: those of etcd have at most 19 digits, and Python parses up to 4,300."""
@@ -129,6 +133,9 @@ class Reflector(Generic[T]):
         self._failure: str | None = None
         self._watch_failed = False
         """True from the failure of a watch until the next one receives something: a list does not reset it."""
+        self._relist_at = 0.0
+        """Time from which an expired version leads to a list without a delay; infinite until its watch receives
+        something, so that no API server can demand lists without end."""
         self._logged = ""
         """Key of the last logged failure."""
         self._logged_at = 0.0
@@ -166,7 +173,9 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 if self._stopping.is_set():
                     return
-                self._wait(self._failed(error))
+                seconds = self._failed(error)
+                if seconds > 0:
+                    self._wait(seconds)
             except Exception:
                 # A bug must not end the thread: the view would go stale for good.
                 _log.exception("unexpected error while reading %s", self._collection.name)
@@ -310,6 +319,8 @@ class Reflector(Generic[T]):
     def _reached(self, *, ends_failure: bool = True) -> None:
         """Record contact with the API server: a list, an event, a bookmark, or the end of a watch."""
         self._contact = self._clock()
+        if ends_failure and self._relist_at == inf:
+            self._relist_at = self._contact + RELIST_SECONDS
         if self._failure is not None and ends_failure:
             self._failure = None
             self._watch_failed = False
@@ -330,14 +341,23 @@ class Reflector(Generic[T]):
         self._failure = message
         self._watch_failed = self._watch_failed or bool(self._version)
         self._counts[error.cause.value] += 1  # after `_failure`: who sees the count sees the message
-        if error.cause in _NEEDS_LIST or isinstance(error, _WatchError):
+        expired = bool(self._version) and (error.cause in _EXPIRED or isinstance(error, _WatchError))
+        if expired or error.cause in _NEEDS_LIST:
             self._version = ""
         if error.cause in RENEWAL_CAUSES:
             self._connection.renew()
+        if expired and now >= self._relist_at:
+            self._relist_at = inf
+            return 0.0
+        if error.cause is Cause.UNREACHABLE:
+            return self._backoff.unreachable_seconds()
         return self._backoff.seconds(error.retry_after_seconds)
 
 
-_NEEDS_LIST = frozenset({Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED, Cause.TOO_LARGE})
+_EXPIRED = frozenset({Cause.GONE, Cause.WENT_BACK})
+"""Failures of a watch that a list ends: the API server is well, and does not have the version."""
+
+_NEEDS_LIST = _EXPIRED | {Cause.MALFORMED, Cause.TOO_LARGE}
 """Failures after which a watch cannot resume from its version."""
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
@@ -87,3 +88,12 @@ def used(cluster: Cluster, node: str, resource: str) -> int:
 
 def names(cluster: Cluster) -> list[str]:
     return sorted(node.name for node in cluster.nodes)
+
+
+def settle(api: ApiServer, view: View) -> None:
+    """Wait until every watch is open and nothing is pending that would count as contact."""
+    view.synced()
+    for health in view.live.health:
+        api.wait_for(partial(api.watching, health.name))
+        api.bookmark(health.name)
+        view.counted(health.name, "bookmarks")

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
+from server.cluster.backoff import UNREACHABLE_SECONDS
 from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.paging import PAGE_BYTES
-from server.cluster.reflector import QUIET_SECONDS
+from server.cluster.reflector import QUIET_SECONDS, RELIST_SECONDS
 from tests.support.apiserver import (
     COLLECTIONS,
     ApiServer,
@@ -22,7 +23,7 @@ from tests.support.apiserver import (
     namespace,
     node,
 )
-from tests.support.cluster import EVERYTHING, NODES, PODS, Clock, View, names, used, viewing
+from tests.support.cluster import EVERYTHING, NODES, PODS, Clock, View, names, settle, used, viewing
 
 GPU = "nvidia.com/gpu"
 
@@ -318,7 +319,7 @@ def test_retry_after_is_respected(api: ApiServer, code: int) -> None:
     api.fail("nodes", Status(code, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
     with viewing(api, NODES) as view:
         view.synced()
-    assert view.pauses == [7.0, 300.0, 2.0]
+    assert view.pauses == [7.0, 30.0, 2.0]
 
 
 def test_delays_grow_and_are_bounded(api: ApiServer) -> None:
@@ -470,6 +471,39 @@ def test_a_silent_restored_api_server_is_detected_after_a_watch(api: ApiServer) 
     assert view.health("nodes").counts["went-back"] == 1
 
 
+@pytest.mark.parametrize("as_status", [True, False], ids=["status", "event"])
+def test_a_list_follows_an_expired_version_at_once(api: ApiServer, as_status: bool) -> None:
+    api.gone_as_status = as_status
+    clock = Clock()
+    with viewing(api, NODES, clock=clock) as view:
+        settle(api, view)
+        for count in (1, 2):
+            clock.now += RELIST_SECONDS
+            api.compact()
+            api.send("nodes", Reset())
+            view.counted("nodes", "gone", count)
+            settle(api, view)
+            view.counted("nodes", "bookmarks", 1 + count)
+    assert view.pauses == [0.5, 1.0], "after each broken watch, and not after the 410"
+
+
+def test_an_api_server_is_tried_often_until_it_accepts_connections(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.stop()
+        view.counted("nodes", "unreachable", 20)
+        api.fail("nodes", Status(503), Status(503), watch=True)
+        api.start()
+        view.counted("nodes", "refused", 2)
+        view.until(lambda _: not view.live.problems)
+    tried = [seconds for seconds in view.pauses if seconds == UNREACHABLE_SECONDS]
+    others = [seconds for seconds in view.pauses if seconds < UNREACHABLE_SECONDS]
+    assert len(tried) >= 20
+    assert max(view.pauses) == UNREACHABLE_SECONDS, "delays while it was down do not count"
+    assert others[-1] == 0.5
+
+
 def test_a_list_that_is_older_than_the_view_replaces_it(api: ApiServer) -> None:
     api.put("nodes", node("ghost"))
     with viewing(api, NODES) as view:
@@ -541,7 +575,7 @@ def test_versions_always_gone_are_logged_once_and_delays_grow(
         "cannot list and watch nodes: 410: too old resource version: 0 (1)",
         "nodes: current again",
     ]
-    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 6]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 5], "only the first list follows at once"
     assert sum(pauses) > QUIET_SECONDS
 
 

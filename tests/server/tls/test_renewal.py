@@ -338,8 +338,12 @@ def trusted(kept: Objects) -> set[str]:
     return {b64decode(hook["clientConfig"].get("caBundle", "")).decode() for hook in hooks}
 
 
-def test_a_bootstrapped_certificate_is_reconciled_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bootstrapped_certificate_is_reconciled_periodically(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.05)
+    # Without an end, a failure that stays would hold the tests up for good, and its message would not be seen.
+    monkeypatch.setattr("server.tls.bootstrap.sleep", lambda _seconds: pytest.fail(caplog.text))
     state = State()
     with (
         bootstrapping() as kept,

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation import mutate
+from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.rule_set import globs
@@ -502,6 +505,25 @@ def mutated_quickly(made: Any) -> Decision:
 )
 def test_globs_know_any_run_and_any_one_character_and_nothing_else(pattern: str, name: str, yes: bool) -> None:
     assert globs.matches(pattern, name) == yes
+
+
+@given(st.text("ab*?", max_size=9), st.text("ab", max_size=9))
+def test_globs_agree_with_regular_expressions(pattern: str, name: str) -> None:
+    naive = "".join({"*": ".*", "?": "."}.get(character, character) for character in pattern)
+    assert globs.matches(pattern, name) == (re.fullmatch(naive, name) is not None)
+
+
+def test_requests_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    match = Match(namespaces=tuple(f"team-{n}-*" for n in range(10_000)), resources=("*/gpu",))
+    condition = "request.namespace.matches('^team-[0-9]+-x$')"
+    rules = compiled(validation(condition, match=match), brings(match=match))
+    compilations: list[object] = []
+    for module in (re, re2):
+        monkeypatch.setattr(module, "compile", lambda pattern, *_: compilations.append(pattern))
+    for endpoint in (mutate, validate):
+        decision = endpoint(rules, request(asks({MIG2: 1, GPU: 1}), namespace="team-9999-x"), cluster())
+        assert [step.action for step in decision.trace if step.action is not Action.SKIP]
+    assert compilations == []
 
 
 class TestPatchBytes:

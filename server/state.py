@@ -5,19 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
-from types import MappingProxyType
 from typing import Protocol
 
 import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
-from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.rules import Rule
 from server.cluster.source import ClusterSource, FixedCluster
-from server.partial_review import Decode, decoder
 from server.timestamps import rfc3339
 
 
@@ -38,21 +35,12 @@ class Served:
     records: bool = False
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
-    decoders: Mapping[str, Decode] = field(init=False, repr=False, compare=False)
-    """By path of the endpoint; none if a rule reads a whole pod."""
     reads_free_devices: bool = field(init=False, repr=False, compare=False)
     """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
-        rules = self.rule_set
-        decoders = {
-            endpoint.path: decoder(fields)
-            for endpoint in Endpoint
-            if (fields := fields_read(rules.rules if self.records else rules.rules_at(endpoint))) is not None
-        }
-        object.__setattr__(self, "decoders", MappingProxyType(decoders))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
 
     @property

@@ -100,7 +100,10 @@ class Fingerprint:
         for root, *members in self._further:
             value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
             seen += _found(value, members)
-        key = self._encode(seen)
+        try:
+            key = self._encode(seen)
+        except (TypeError, ValueError):  # nested too deeply for the encoder
+            return None
         return key if len(key) <= MAX_KEY_BYTES else None
 
 

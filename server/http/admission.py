@@ -1,6 +1,7 @@
 """Admission endpoints: read a review, decide, build the response. The event loop and Flask call the same code."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from math import inf
@@ -16,7 +17,6 @@ from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
 from server.http.errors import refused
 from server.http.limits import (
-    LARGE_BODY_BYTES,
     MIB,
     PARSED_BYTES,
     PARSED_BYTES_PER_TOKEN,
@@ -30,6 +30,7 @@ from server.http.review import (
     parse,
     respond,
     respond_error,
+    too_large,
     uid_of,
 )
 from server.state import Served, Slots, State
@@ -100,9 +101,15 @@ class Admission:
         return response
 
     def too_large(self, request: Request) -> Response:
-        """Return the response to a body that would take too much memory."""
+        """Return the response to a body that would take too much memory: a denial if its uid can be read."""
         message = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
-        return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
+        uid = uid_of(request.body)
+        if uid is None:
+            return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
+        record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
+        record.uid, record.decision = uid, too_large(message)
+        self._observe(record)
+        return Response(HTTPStatus.OK, respond(uid, record.decision))
 
     @property
     def too_many(self) -> str:
@@ -110,9 +117,8 @@ class Admission:
         return f"{self.slots.limit} decisions are in progress (--max-concurrent): try again"
 
     def busy(self, request: Request, message: str) -> Response:
-        """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""
-        uid = uid_of(request.body) if len(request.body) <= LARGE_BODY_BYTES else None
-        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, message, uid))
+        """Return a 503 response."""
+        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, message, uid_of(request.body)))
 
     def refuse(self, path: str, refusal: Refusal) -> Response:
         """Return the response to a request that was not received completely or is too large, and record it."""
@@ -137,7 +143,7 @@ class Admission:
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
         served = self._state.served
         try:
-            admission = parse(request.body, None if served is None else served.decoders.get(request.path))
+            admission = parse(request.body)
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
@@ -161,8 +167,16 @@ def takes_too_much_memory(body: bytes) -> bool:
     """Return True if the parsed body would take more than PARSED_BYTES, estimated from its text."""
     if len(body) * PARSED_BYTES_PER_TOKEN <= PARSED_BYTES:
         return False
-    tokens = sum(body.count(token) for token in (b"{", b"[", b",", b":"))
-    return tokens * PARSED_BYTES_PER_TOKEN > PARSED_BYTES
+    # Strings, such as a configuration in an environment variable, are removed only if they matter: it takes longer.
+    return _has_many_tokens(body) and _has_many_tokens(_STRING.sub(b"", body))
+
+
+def _has_many_tokens(text: bytes) -> bool:
+    return sum(text.count(token) for token in (b"{", b"[", b",", b":")) * PARSED_BYTES_PER_TOKEN > PARSED_BYTES
+
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string of JSON, also one without an end, so that each byte is read once."""
 
 
 def _failed(error: ReviewError, record: AdmissionRecord) -> Response:

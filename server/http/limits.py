@@ -108,15 +108,12 @@ LARGE_BODY_BYTES = 64 * 1024
 """Size beyond which a body, which takes milliseconds to parse, is decided in a thread, one at a time."""
 
 PARSED_BYTES_PER_TOKEN = 110
-"""Memory of parsed JSON for each of `{`, `[`, `,` and `:` in its text: an empty object takes 64 bytes and its place in
-a list 8; a small object with one member 184 for three of them, with a string of its own 60 more (measured)."""
+"""Memory of parsed JSON for each of `{`, `[`, `,` and `:` outside its strings: an empty object takes 64 bytes and its
+place in a list 8; a small object with one member 184 for three of them, with a string of its own 60 more (measured)."""
 
 PARSED_BYTES = 96 * MIB
 """Estimated memory of one parsed body. A pod of 3 MiB that is all tolerations takes 70 MiB. The parser holds
 the GIL: 0.1 s for 30 MiB."""
-
-MAX_DEPTH = 250
-"""Nesting depth of a request: many times that of any Kubernetes object, and far below Python's own limit."""
 
 LARGE_QUEUE = 16
 """Large bodies being decided or waiting for it."""

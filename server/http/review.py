@@ -11,6 +11,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 import orjson
 
 from rules_engine.model.admission import AdmissionRequest
@@ -19,8 +20,7 @@ from rules_engine.model.json import lenient
 from rules_engine.model.json.lenient import Object, objects, text
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, kind_of, mapping
-from server.http.limits import LARGE_BODY_BYTES, MAX_DEPTH
-from server.partial_review import Decode
+from server.http.limits import LARGE_BODY_BYTES
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -78,31 +78,42 @@ class RefusedObjectError(Exception):
         self.decision = Decision(refusal=Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message))
 
 
-def parse(body: bytes, partial: Decode | None = None) -> AdmissionRequest:
+def parse(body: bytes) -> AdmissionRequest:
     """Parse an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
 
-    Of duplicate keys the last one counts, as in the API server. `partial` decodes the fields that are read; a review
-    that it does not decode is parsed as a whole.
+    Of duplicate keys the last one counts, as in the API server. No pod is nested deeper than the parser accepts
+    (1,024): its types do not contain themselves.
     """
-    review = partial(body) if partial is not None else None
-    whole = review is None
-    if whole:
-        review = _document(body)
+    review = _document(body)
     uid = _uid_in(review)
     try:
-        if whole:  # in part, the nesting is bounded by the types of what is read
-            _refuse_depth(review, body)
         return _request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
 
 
+class _RequestUid(msgspec.Struct):
+    uid: str = ""
+
+
+class _ReviewUid(msgspec.Struct):
+    request: _RequestUid
+
+
+_decode_uid = msgspec.json.Decoder(_ReviewUid).decode
+
+
 def uid_of(body: bytes) -> str | None:
-    """Return the request's uid, or None; `body` need not be a valid AdmissionReview."""
+    """Return the request's uid, or None; `body` need not be a valid AdmissionReview. Nothing else is decoded."""
     try:
-        return _uid_in(orjson.loads(body))
-    except orjson.JSONDecodeError:
+        return _decode_uid(body).request.uid or None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def too_large(message: str) -> Decision:
+    """Return the denial of an object that cannot be decoded for its size: a failed call might admit it."""
+    return Decision(refusal=Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message))
 
 
 def respond(uid: str, decision: Decision) -> bytes:
@@ -197,30 +208,6 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
         return AdmissionRequest.parse(request)
     except PodError as error:
         raise _MalformedError(f"request{error.path.replace('/', '.')} {error.message}") from None
-
-
-def _refuse_depth(document: Json, body: bytes) -> None:
-    """Raise _MalformedError if the nesting is too deep.
-
-    A body with few brackets cannot be. Others are checked level by level, not recursively: the parser accepts four
-    times the depth.
-    """
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
-        return
-    level: list[Json] = [[document]]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if type(node) is dict else node)  # type: ignore[union-attr]
-            if type(child) in _NESTING
-        ]
-        if not level:
-            return
-    raise _MalformedError(f"the body is nested more than {MAX_DEPTH} levels deep")
-
-
-_NESTING = frozenset({dict, list})
 
 
 def _amounts(pod: Json) -> list[Object]:

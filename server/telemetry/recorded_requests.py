@@ -103,7 +103,10 @@ class Recorder:
         reduced = fields.reduced(request)
         if isinstance(reduced, Unrecorded):
             return _without(reduced)
-        return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced))
+        try:
+            return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced))
+        except orjson.JSONEncodeError:  # nested too deeply, as no pod of an API server is
+            return _without(Unrecorded.SIZE)
 
     def announced(self) -> Sequence[Announced]:
         """Return the fields and views that requests began to name since the last call."""

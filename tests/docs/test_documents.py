@@ -30,7 +30,7 @@ from server import settings
 from server.cli import main
 from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
-from server.http.limits import MAX_DEPTH, Limit
+from server.http.limits import Limit
 from server.http.review import StatusReason
 from server.telemetry import decision_log, events, recorded_requests
 from tests.support import field_reference
@@ -294,7 +294,6 @@ def test_every_limit_is_in_the_table_of_bounds() -> None:
         ),
         ("decisions under way", f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS}"),
         ("a request's time", f"`--request-timeout`, {limits.REQUEST_SECONDS:g} s"),
-        ("nesting of JSON in the fields that are read", f"{MAX_DEPTH} levels"),
     ],
 )
 def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
@@ -316,7 +315,6 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("http.md", f"or would take more than {limits.PARSED_BYTES // MIB} MiB of memory"),
         ("http.md", f"headers of more than {limits.HEADER_BYTES // KIB} KiB"),
         ("http.md", f"its `Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
-        ("http.md", f"nested more than {MAX_DEPTH} levels deep"),
         ("http.md", f"up to {limits.PIPELINED_REQUESTS} requests"),
         ("operations.md", f"| containers that a rule changes | {MAX_CONTAINERS} in one pod |"),
         ("operations.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),

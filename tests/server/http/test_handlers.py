@@ -1,10 +1,12 @@
 """Which admissions are decided in the event loop and which in threads, and what is refused before it is decided."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
-from server.http.admission import Admission
+from server.http.admission import Admission, takes_too_much_memory
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_app
 from server.http.deadline import Deadline
@@ -34,7 +36,6 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Refusal, Request, Response
 from server.http.review import parse
-from server.partial_review import Decode
 from server.state import State
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
@@ -121,9 +122,9 @@ class Held:
         self._now = 0
         self._lock = threading.Lock()
 
-        def held(body: bytes, partial: Decode | None) -> Any:
+        def held(body: bytes) -> Any:
             if not holds(body):
-                return parse(body, partial)
+                return parse(body)
             with self._lock:
                 self.threads.append(threading.current_thread().name)
                 self._now += 1
@@ -131,7 +132,7 @@ class Held:
             try:
                 assert self.proceed.wait(PATIENCE_SECONDS)
                 sleep(0.02)
-                return parse(body, partial)
+                return parse(body)
             finally:
                 with self._lock:
                     self._now -= 1
@@ -210,7 +211,7 @@ def test_over_the_limit_on_decisions_an_admission_is_503(tmp_path: Path) -> None
     with served(tmp_path, max_concurrent=1) as server:
         assert server.admission.slots.take()
         unavailable(server.ask(review()), UID)
-        unavailable(server.ask(large()))
+        unavailable(server.ask(large()), UID)
         assert server.count(Limit.DECISIONS) == 2
         assert server.outcomes == ["ServiceUnavailable"] * 2
         server.admission.slots.release()
@@ -305,7 +306,7 @@ def test_a_queued_decision_over_its_time_is_503_and_no_denial(
 
     monkeypatch.setattr(AdmissionHandler, "_answer", late)
     with served(tmp_path, rules=SLOW_RULES) as server:
-        unavailable(server.ask(body, "/validate"), UID if len(body) <= LARGE_BODY_BYTES else None)
+        unavailable(server.ask(body, "/validate"), UID)
         assert server.outcomes == ["ServiceUnavailable"]
         assert server.count(Limit.REQUEST_TIME) == 1
         assert server.admission.slots.taken == 0
@@ -348,7 +349,7 @@ def test_more_large_bodies_than_may_wait_are_503_and_counted(server: Served, mon
         waiting = [callers.submit(server.ask, large()) for _ in range(LARGE_QUEUE)]
         until(lambda: server.admission.slots.taken == LARGE_QUEUE, "all of them")
         for _ in range(3):
-            unavailable(server.ask(large()))
+            unavailable(server.ask(large()), UID)
         assert server.count(Limit.LARGE_QUEUE) == 3
         assert patched(server.ask(review(MIG_POD)))
         held.proceed.set()
@@ -372,31 +373,56 @@ def test_a_large_body_whose_client_left_releases_its_slot(server: Served, monkey
     assert len(held.threads) == 1
 
 
+TOKENS = (b"{", b"[", b",", b":")
+
+
 def tokens(count: int) -> bytes:
-    """A review in which `count` of the bytes `{`, `[`, `,` and `:` stand."""
-    body = encoded(review({"n": [0]}))
-    missing = count - sum(body.count(token) for token in (b"{", b"[", b",", b":"))
-    return body.replace(b"[0]", b"[" + b"0," * missing + b"0]")
+    """A review with `count` brackets, commas and colons outside strings, and as many within one."""
+    body = encoded(review({"n": [0], "text": '{[,:\\"'}))
+    missing = count - sum(re.sub(rb'"([^"\\]|\\.)*"', b"", body).count(token) for token in TOKENS)
+    body = body.replace(b"[0]", b"[" + b"0," * missing + b"0]")
+    return body.replace(b"{[,:", b"{[,:" * (count // len(TOKENS)))
 
 
-def test_a_body_of_too_much_memory_is_413_and_not_parsed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_of_too_much_memory_is_denied_and_not_parsed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     held.proceed.set()
     most = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
     reply = server.ask(tokens(most + 1))
-    status = json.loads(reply.body)
-    assert (reply.status, status["reason"]) == (413, "RequestEntityTooLarge")
-    assert status["message"] == f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
+    response = json.loads(reply.body)["response"]
+    assert (reply.status, response["uid"], response["allowed"]) == (200, UID, False)
+    assert (response["status"]["code"], response["status"]["reason"]) == (413, "RequestEntityTooLarge")
+    assert response["status"]["message"] == f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
     assert held.threads == []
     assert server.count(Limit.PARSED_BYTES) == 1
-    assert server.outcomes == ["RequestEntityTooLarge"]
+    assert server.outcomes == ["Invalid"]
+    assert server.ask(tokens(most + 1).replace(b'"uid"', b'"id"')).status == 413
     assert server.ask(tokens(most)).status == 200
     assert len(held.threads) == 1
 
 
 @pytest.mark.parametrize("path", ["/%6dutate", "http://localhost/mutate"])
 def test_no_path_spelling_lets_a_body_of_too_much_memory_pass(server: Served, path: str) -> None:
-    assert server.ask(tokens(PARSED_BYTES // PARSED_BYTES_PER_TOKEN + 1), path).status == 413
+    reply = server.ask(tokens(PARSED_BYTES // PARSED_BYTES_PER_TOKEN + 1), path)
+    assert json.loads(reply.body)["response"]["status"]["code"] == 413
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_text_in_a_pod_does_not_count_as_structure(server: Served, operation: str) -> None:
+    made = deepcopy(MIG_POD)
+    made["spec"]["containers"][0]["env"] = [{"name": "CONFIG", "value": json.dumps(list(range(150_000)))}]
+    text = {"name": "COMMAS", "value": "," * 920_000}
+    made["spec"]["containers"][0]["env"].append(text)
+    body = encoded(review(made, operation=operation, oldObject=made if operation == "UPDATE" else None))
+    reply = server.ask(body)
+    assert (reply.status, json.loads(reply.body)["response"]["allowed"]) == (200, True)
+
+
+def test_strings_are_removed_in_linear_time() -> None:
+    most = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
+    for text in (b'"' + b'\\"' * 2 * most, b"," * 2 * most + b'"' + b"\\" * 2 * most, b'"",' * 2 * most):
+        assert takes_too_much_memory(b"{" * (most + 1) + text)
+        assert not takes_too_much_memory(text.replace(b",", b""))
 
 
 # Pages.

@@ -76,7 +76,7 @@ class Listing:
         self._left = 0
 
     def read(self) -> Listed:
-        """List all kinds. Raises ApiError, also if neither nodes nor pods may be listed."""
+        """List all kinds. Raises ApiError, also if nodes or pods may not be listed."""
         self._end = self._clock() + self._seconds
         self._left = MAX_READ_BYTES
         found: dict[str, list[dict[str, Json]]] = {}
@@ -90,8 +90,8 @@ class Listing:
                     if error.cause not in _ABSENT:
                         raise ApiError(error.cause, message) from None
                     unread[kind] = message
-            if not found.keys() & {"Node", "Pod"}:
-                raise ApiError(Cause.FORBIDDEN, "; ".join((unread["Node"], unread["Pod"])))
+            if denied := [unread[kind] for kind in ("Node", "Pod") if kind in unread]:
+                raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
             objects = ClusterObjects(found, absent=frozenset(unread), now=self._now())
         return Listed(objects=objects, unread=MappingProxyType(unread))
 

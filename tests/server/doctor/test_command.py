@@ -109,6 +109,15 @@ def test_a_collection_that_may_not_be_listed_is_named(api: ApiServer, tmp_path: 
     assert [absent["objects"] for absent in json.loads(result.stdout)["notRead"]] == ["runtimeclasses"]
 
 
+def test_without_the_right_to_list_pods_it_is_unusable(api: ApiServer, tmp_path: Path) -> None:
+    api.forbidden = {"pods"}
+
+    result = doctor(config=api.kubeconfig(tmp_path))
+
+    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
+    assert result.stderr.startswith("gpu-rules doctor: cannot list pods: 403: pods is forbidden")
+
+
 def test_an_api_server_that_refuses_is_unusable(api: ApiServer, tmp_path: Path) -> None:
     api.fail("nodes", Status(500, "etcd is down"))
 

@@ -56,8 +56,9 @@ class Finding:
     """One finding about one object.
 
     `source`: the Diagnostic (`Diagnostic/name`), or "" for a built-in reason; `location` is that of the Diagnostic.
-    `evidence`: what the objects show, a line each. `cause`: why that happens. `on_host`: the API cannot show the cause;
-    the commands of the remedies look on the node itself.
+    `evidence`: what the objects show, a line each. `cause`: why that happens. `caused_by`: reasons of other findings
+    that cause this one if they are about the same object. `on_host`: the API cannot show the cause; the commands of the
+    remedies look on the node itself.
     """
 
     reason: str
@@ -66,6 +67,7 @@ class Finding:
     message: str
     certainty: Certainty = Certainty.CERTAIN
     cause: str = ""
+    caused_by: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     on_host: bool = False

@@ -232,6 +232,7 @@ class _Run:
                 message=_text(scope, compiled.message),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
+                caused_by=diagnostic.caused_by,
                 evidence=tuple(self.unread(line.needs) or _text(scope, line.program) for line in compiled.evidence),
                 remedies=tuple(
                     Remedy(

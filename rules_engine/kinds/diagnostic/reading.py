@@ -3,7 +3,7 @@
 from rules_engine.kinds.diagnostic.problem_codes import DiagnosticCode
 from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import flag, items, section, sections, settings, source, text
+from rules_engine.loading.fields import flag, items, section, sections, settings, source, text, texts
 from rules_engine.loading.rule_fields import declared_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.finding import FindingSeverity
@@ -32,6 +32,7 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
         severity=FindingSeverity(severity),
         reason=text(spec, "reason"),
         message_expression=shown,
+        caused_by=texts(spec, "causedBy"),
         evidence=tuple(line.source for line in items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_remedy, remedies)),
     )

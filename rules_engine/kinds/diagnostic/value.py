@@ -30,8 +30,9 @@ class WrittenRemedy:
 class Diagnostic(Declared):
     """A finding about objects of the cluster, made for those for which `when` is true.
 
-    `evidence`: expressions of what the object shows, a line each. `on_host`: the API cannot show the cause; the
-    commands of the remedies look on the node itself.
+    `caused_by`: reasons of other findings that cause this one if they are about the same object. `evidence`:
+    expressions of what the object shows, a line each. `on_host`: the API cannot show the cause; the commands of the
+    remedies look on the node itself.
     """
 
     kind = "Diagnostic"
@@ -43,6 +44,7 @@ class Diagnostic(Declared):
     message_expression: SourceText
     certainty: Certainty = Certainty.CERTAIN
     cause: str = ""
+    caused_by: tuple[str, ...] = ()
     evidence: tuple[SourceText, ...] = ()
     on_host: bool = False
     remedies: tuple[WrittenRemedy, ...] = ()

@@ -49,6 +49,7 @@ diagnostics  used by doctor
   Diagnostic/operator-pod-not-starting  A pod of the GPU operator that prepares a node does not start, so that its device plugin does not either.
   Diagnostic/gpu-node-not-ready  A node with GPUs is not Ready, so that no pod is scheduled to it.
   Diagnostic/gpu-node-cordoned  A node with GPUs is cordoned, so that no new pod is scheduled to it.
+  Diagnostic/node-not-found  A pod with GPUs is bound to a node that does not exist, so that no kubelet starts it.
   Diagnostic/runtime-class-not-found  A DaemonSet names a RuntimeClass that does not exist, so that its pods are not created.
   Diagnostic/runtime-handler-not-configured  The container runtime of a node does not know the handler of the pod's RuntimeClass.
   Diagnostic/mig-layout-pending  The MIG manager is changing the MIG layout of a node.

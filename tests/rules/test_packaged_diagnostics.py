@@ -17,6 +17,7 @@ from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_d
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.json.patch import Json
+from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
 LOADED = load([FOLDER])
@@ -62,6 +63,15 @@ def test_a_reason_belongs_to_one_diagnostic() -> None:
     reasons = [one.diagnostic.reason for one in COMPILED]
 
     assert len(set(reasons)) == len(reasons)
+
+
+def test_causes_are_about_the_same_objects_and_are_listed_with_their_own_causes() -> None:
+    known = {one.diagnostic.reason: one.diagnostic for one in COMPILED}
+    for one in known.values():
+        for cause in one.caused_by:
+            assert known[cause].for_each is one.for_each
+            assert {*known[cause].caused_by} <= {*one.caused_by}
+            assert one.reason not in known[cause].caused_by
 
 
 @EACH
@@ -120,6 +130,7 @@ def test_the_risk_of_a_remedy_is_that_of_its_command(one: CompiledDiagnostic) ->
                     assert remedy.risk is Risk.HIGH
                 elif " delete pod " in remedy.command:
                     assert remedy.risk is Risk.MEDIUM
+                assert has_its_risk(remedy)
                 if remedy.risk is Risk.NONE:
                     reading = r"kubectl (-n \S+ )?(get|describe|logs|debug|exec|top) "
                     assert all(re.match(reading, line) for line in filter(None, remedy.command.split("; ")))
@@ -157,6 +168,23 @@ def test_the_plugin_of_the_devices_is_restarted_and_no_other(resource: str, plug
         "NoAllocatableDevices": [f"kubectl -n gpu delete pod {plugin}-device-plugin-a"],
         "MIGInstancesMissing": ["kubectl -n gpu delete pod nvidia-device-plugin-a"],
     }
+
+
+def test_labels_and_tolerations_that_keep_a_device_plugin_off_a_node_are_evidence() -> None:
+    [test] = [test for test in TESTS if test["metadata"]["name"] == "excluded-device-plugins"]
+    [one] = [one for one in COMPILED if one.diagnostic.reason == "NoDevicePlugin"]
+    [finding] = findings(one, cluster(test))
+
+    taints = "it lacks a toleration for nvidia.com/gpu=present:NoSchedule, it lacks a toleration for team:NoExecute"
+    affinity = "zone In (a, b), or pool NotIn (batch), or pool DoesNotExist"
+    assert finding.evidence[1].split("; ") == [
+        f"DaemonSet gpu/a-device-plugin: the node lacks the label gpu=on, {taints}",
+        f"DaemonSet gpu/b-device-plugin: the node does not match the node affinity {affinity}",
+        "DaemonSet gpu/c-device-plugin: it matches the node, but has no pod there",
+    ]
+    test["spec"]["cluster"]["objects"] = test["spec"]["cluster"]["objects"][:2]
+    [finding] = findings(one, cluster(test))
+    assert finding.remedies[1].command == "kubectl label --overwrite node excluding gpu=on"
 
 
 def test_messages_of_programs_are_not_quoted() -> None:

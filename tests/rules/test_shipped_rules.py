@@ -70,7 +70,7 @@ def test_the_command_line_agrees(command: str) -> None:
 # Fields without an effect on any decision or diagnosis: weights, which only Scale reads; the resources of the shipped
 # validations, which keep pods from being sent; and texts for people, of which tests/rules/test_packaged_diagnostics.py
 # tests those of Diagnostics.
-TEXTS = {"description", "message", "cause", "evidence", "remedies", "certainty", "onHost"}
+TEXTS = {"description", "message", "cause", "causedBy", "evidence", "remedies", "certainty", "onHost"}
 WITHOUT_EFFECT = {*TEXTS, "weight"}
 WITHOUT_EFFECT_PATHS = {("match",), ("match", "resources"), ("match", "resources", 0)}
 

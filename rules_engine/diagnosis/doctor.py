@@ -1,6 +1,6 @@
 """The diagnosis of a cluster: its overview, its pending pods, and what Diagnostics and built-in reasons find."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rules_engine.diagnosis.grouping import grouped
 from rules_engine.diagnosis.pending import pending_pods
@@ -13,7 +13,7 @@ from rules_engine.diagnosis.sections.overview import device_plugins, device_pods
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, evaluate
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.finding import Finding, ObjectName
 from rules_engine.scheduling import scheduler_of
 
@@ -29,28 +29,33 @@ def diagnose(
 
     `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
     """
-    concerns = scope.concerns(cluster)
-    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns)
-    evaluation = evaluate(diagnostics, cluster, concerns)
+    concerns, listed = scope.concerns(cluster), scope.nodes(cluster)
+    evaluation = evaluate(
+        diagnostics,
+        cluster,
+        lambda found: concerns(found) or (isinstance(found, NodeObject) and listed(found.object_name)),
+    )
+    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns, evaluation.findings)
+    blocking = {finding for each in pending for finding in each.blocking}
     in_scope, since = scope.names(cluster), scope.begin(cluster.now)
     found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
-    findings = [(finding, (finding.object,)) for finding in found if in_scope(finding.object)]
+    findings: list[tuple[Finding, Sequence[ObjectName]]] = [
+        (each, (each.object,)) for each in found if in_scope(each.object) or each in blocking
+    ]
+    findings += [(each.finding, each.pods) for each in pending]
+    groups = grouped(findings, frozenset(node.name for node in cluster.nodes))
+    if scope.pod is not None:
+        groups = tuple(sorted(groups, key=lambda group: group.finding not in blocking))
     return Report(
         now=cluster.now,
         scope=scope,
         objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},
         overview=_overview(cluster, scope, pending),
-        findings=grouped((*_found(pending), *findings), frozenset(node.name for node in cluster.nodes)),
+        findings=groups,
         not_evaluated=evaluation.not_evaluated,
         absent=absent_kinds(cluster),
         rules=rules,
     )
-
-
-def _found(pending: Sequence[PendingPod]) -> Iterator[tuple[Finding, Sequence[ObjectName]]]:
-    for each in pending:
-        if each.finding is not None:
-            yield each.finding, each.pods
 
 
 def _overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:

@@ -1,6 +1,7 @@
-"""Findings that say the same of several objects, as one."""
+"""Findings that say the same of several objects, with their effects on these, as one."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.report import FindingGroup
@@ -13,16 +14,39 @@ _CERTAINTIES = {certainty: rank for rank, certainty in enumerate(Certainty)}
 def grouped(
     findings: Iterable[tuple[Finding, Sequence[ObjectName]]], nodes: Container[str] = ()
 ) -> tuple[FindingGroup, ...]:
-    """Return findings, each with all objects that it is about, as groups: the worst first, then the largest.
+    """Return findings, each with all objects that it is about, as groups, causes with their effects.
+
+    The worst are first, then those of objects without a namespace, such as nodes, which pods depend on, then the
+    largest.
 
     Two findings say the same if they differ in the names of their objects and of nodes only. Those of a Diagnostic may
     have other evidence and commands, too: these name objects around each object, such as the plugin's pod on a node.
     `nodes`: the names of all nodes.
     """
-    groups: dict[tuple[object, ...], list[tuple[Finding, Sequence[ObjectName]]]] = {}
+    groups: dict[tuple[object, ...], list[FindingGroup]] = {}
+    for group in _with_effects(findings):
+        groups.setdefault(tuple(_key(each, nodes) for each in (group.finding, *group.effects)), []).append(group)
+    return tuple(sorted(map(_together, groups.values()), key=_worst_first))
+
+
+def _with_effects(findings: Iterable[tuple[Finding, Sequence[ObjectName]]]) -> Iterator[FindingGroup]:
+    """Yield each finding that none about the same object causes, with its effects: findings that are not worse."""
+    by_object: dict[ObjectName, list[tuple[Finding, Sequence[ObjectName]]]] = {}
     for finding, objects in findings:
-        groups.setdefault(_key(finding, nodes), []).append((finding, objects))
-    return tuple(sorted(map(_group, groups.values()), key=_worst_first))
+        by_object.setdefault(finding.object, []).append((finding, objects))
+    for found in by_object.values():
+        about = [finding for finding, _ in found]
+        roots = [finding for finding in about if not any(_causes(other, finding) for other in about)]
+        causes = {finding: next((root for root in roots if _causes(root, finding)), None) for finding in about}
+        for finding, objects in found:
+            if causes[finding] is None:
+                effects = tuple(effect for effect, cause in causes.items() if cause == finding)
+                yield FindingGroup(finding=finding, objects=tuple(objects), effects=effects)
+
+
+def _causes(finding: Finding, effect: Finding) -> bool:
+    # An error is no effect of a warning, which would hide it.
+    return finding.reason in effect.caused_by and _rank(finding) <= _rank(effect)
 
 
 def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
@@ -48,11 +72,15 @@ def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
     )
 
 
-def _group(found: Sequence[tuple[Finding, Sequence[ObjectName]]]) -> FindingGroup:
-    first, _ = min(found, key=lambda each: each[0].object)
-    return FindingGroup(finding=first, objects=tuple(sorted({name for _, objects in found for name in objects})))
+def _together(groups: Sequence[FindingGroup]) -> FindingGroup:
+    first = min(groups, key=lambda group: group.finding.object)
+    return replace(first, objects=tuple(sorted({name for group in groups for name in group.objects})))
 
 
-def _worst_first(group: FindingGroup) -> tuple[int, int, int, str, ObjectName]:
+def _rank(finding: Finding) -> tuple[int, int]:
+    return _SEVERITIES[finding.severity], _CERTAINTIES[finding.certainty]
+
+
+def _worst_first(group: FindingGroup) -> tuple[int, int, bool, int, str, ObjectName]:
     found = group.finding
-    return _SEVERITIES[found.severity], _CERTAINTIES[found.certainty], -len(group.objects), found.reason, found.object
+    return *_rank(found), found.object.namespace != "", -len(group.objects), found.reason, found.object

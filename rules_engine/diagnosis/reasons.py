@@ -18,6 +18,8 @@ class PendingReason(StrEnum):
     OTHER_FILTERS = "OtherSchedulerFilters"
     SCHEDULING_GATES = "SchedulingGates"
     VOLUME_CLAIMS = "UnboundVolumeClaims"
+    SCHEDULER_MESSAGE = "SchedulerMessage"
+    NO_SCHEDULER_MESSAGE = "NoSchedulerMessage"
 
 
 class NeverCreatedReason(StrEnum):

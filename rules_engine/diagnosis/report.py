@@ -81,8 +81,8 @@ class PendingPod:
     """A GPU pod that is not scheduled, with the two answers: the scheduler's message, and the finding.
 
     `pods`: all pods for which both are the same, the first of them first. `note`: why the messages differ or cannot be
-    compared, such as filters that are not modelled. `finding` is None if no reason is true, or, without `evaluated`, if
-    that is not known.
+    compared, such as filters that are not modelled. `evaluated`: False if no reason about nodes was tried.
+    `blocking`: the findings about nodes that could serve the pods but for these.
     """
 
     pods: tuple[ObjectName, ...]
@@ -92,8 +92,9 @@ class PendingPod:
     recorded: str
     agreement: Agreement
     note: str
-    finding: Finding | None
+    finding: Finding
     evaluated: bool = True
+    blocking: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +127,13 @@ class Overview:
 class FindingGroup:
     """Findings that say the same of several objects: that of one object, and the names of all, in order.
 
-    Evidence and commands are those of that object.
+    Evidence and commands are those of that object. `effects`: the further findings about each object that this one
+    causes, those of that object; none is worse.
     """
 
     finding: Finding
     objects: tuple[ObjectName, ...]
+    effects: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole diagnosis; findings are grouped, the worst first.
+    """A whole diagnosis; findings are grouped, causes with their effects.
 
     `objects`: how many objects of each kind were read, by the kind's name in kubectl. `scope`: the objects that it
     reports on. `rules`: the ladders in force, as they were given, or "" without rules.
@@ -158,7 +161,7 @@ class Report:
     absent: tuple[Absent, ...]
     rules: str = ""
 
-    @property
-    def worst(self) -> FindingSeverity | None:
-        """The severity of the worst finding."""
-        return self.findings[0].finding.severity if self.findings else None
+    def has(self, least: FindingSeverity) -> bool:
+        """Return True if a finding is of a severity or worse."""
+        ranks = [*FindingSeverity]
+        return any(ranks.index(group.finding.severity) <= ranks.index(least) for group in self.findings)

@@ -19,9 +19,7 @@ from server.option_types import Address, AddressType, Duration, PodName, Seconds
 
 if TYPE_CHECKING:
     from rules_engine.diagnosis.report import Report
-    from rules_engine.diagnosis.scope import Scope
     from rules_engine.model.cluster_objects import ClusterObjects
-    from rules_engine.model.finding import FindingSeverity
     from server.doctor.preparation import Prepared
 
 INTERVAL_SECONDS = 300.0
@@ -155,8 +153,8 @@ def doctor(
 
     Reads the live cluster of KUBECONFIG, or files.
 
-    Exits with 0 if there is no finding of --fail-on or worse, with 1 if there is one, and with 2 if rules or cluster
-    cannot be read.
+    Exits with 0 if there is no finding of --fail-on or worse and no GPU pod waits for a node, with 1 if there is one,
+    and with 2 if rules or cluster cannot be read.
     """
     _check_usage(context, watch=watch)
     if pod is not None:
@@ -202,17 +200,19 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
+    from rules_engine.diagnosis.doctor import diagnose
+
     objects = _read(files, prepared) if files else _listed(prepared, timeout)
     missing = scope.not_found(objects)
     if missing:
         _fail(missing)
-    report = _diagnosed(objects, prepared, scope)
+    report = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
     try:
         for target in targets:
             _write(target, report)
     except click.FileError as error:
         _fail(error.format_message())
-    if _is_found(report, FindingSeverity(fail_on)):
+    if report.overview.pending or report.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
 
@@ -281,12 +281,6 @@ def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
     return listed.objects
 
 
-def _diagnosed(objects: "ClusterObjects", prepared: "Prepared", scope: "Scope") -> "Report":
-    from rules_engine.diagnosis.doctor import diagnose
-
-    return diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
-
-
 def _write(target: Target, report: "Report") -> None:
     """Write the report in a format. Raises FileError if the file cannot be written."""
     with opened(target.file) as stream:
@@ -303,10 +297,3 @@ def _write(target: Target, report: "Report") -> None:
                 from rules_engine.diagnosis.output.text_report import print_report
 
                 print_report(report, stream)
-
-
-def _is_found(report: "Report", least: "FindingSeverity") -> bool:
-    """Return True if a finding is as bad as this, or worse."""
-    worst = report.worst
-    ranks = list(type(least))
-    return worst is not None and ranks.index(worst) <= ranks.index(least)

@@ -41,10 +41,10 @@ def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingE
     A group has the message of its first object: other Events quote it as that one's, those in other namespaces without
     its names.
     """
-    for group in report.findings:
-        finding = group.finding
+    reported = [(each, group.objects) for group in report.findings for each in (group.finding, *group.effects)]
+    for finding, objects in reported:
         doubt = "possible: " if finding.certainty is Certainty.POSSIBLE else ""
-        for name in group.objects:
+        for name in objects:
             if not _can_have_events(name):
                 continue
             found = cluster.find(name.kind, name.name, name.namespace)

@@ -175,8 +175,8 @@ def counts(report: Report, seconds: float) -> Diagnosed:
     """Return the counts of a report."""
     findings: Counter[tuple[str, FindingSeverity, Certainty]] = Counter()
     for group in report.findings:
-        finding = group.finding
-        findings[finding.reason, finding.severity, finding.certainty] += len(group.objects)
+        for finding in (group.finding, *group.effects):
+            findings[finding.reason, finding.severity, finding.certainty] += len(group.objects)
     return Diagnosed(
         at=datetime.now(UTC),
         seconds=seconds,

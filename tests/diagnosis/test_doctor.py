@@ -11,7 +11,7 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.documents import load
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
-from rules_engine.model.finding import FindingSeverity, ObjectName
+from rules_engine.model.finding import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
 
 DIAGNOSTICS = """
@@ -110,16 +110,10 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
     }
 
 
-def test_a_pod_that_fits_has_no_finding() -> None:
+def test_a_pod_that_fits_has_no_message() -> None:
     report = diagnose(cluster_of(nodes=[gpu_node("free")], pods=[gpu_pod("new")]), (), None, Scope())
 
-    assert [pending.finding for pending in report.overview.pending] == [None]
-    assert report.findings == ()
-
-
-def test_the_worst_finding_of_a_report() -> None:
-    assert diagnose(cluster(), (), None, Scope()).worst is FindingSeverity.ERROR
-    assert diagnose(cluster_of(nodes=[], pods=[]), (), None, Scope()).worst is None
+    assert found(report) == [("NoSchedulerMessage", "Pod/ml/new", 1)]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +134,45 @@ def test_a_scope_limits_the_report(
     assert len(report.overview.nodes) == nodes
     assert report.overview.errors == ()
     assert report.scope == scope
+
+
+PACKAGED, _ = compile_diagnostics(load([Path(__file__).parents[2] / "rules" / "diagnostics"]).diagnostics)
+
+
+def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> None:
+    crashing = {"name": "ctr", "ready": False, "restartCount": 9, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    labels = {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/mig.config": "all-1g",
+        "nvidia.com/mig.config.state": "failed",
+    }
+    objects = cluster_of(
+        nodes=[gpu_node("worker", 8, allocatable=0, labels=labels)],
+        pods=[gpu_pod("nvidia-device-plugin-x", "worker", 0, statuses=[crashing]), gpu_pod("train")],
+        events=[warning_event("Node", "worker", "XidError", "NVRM: Xid 79")],
+        daemonsets=[],
+    )
+
+    report = diagnose(objects, PACKAGED, None, Scope())
+
+    assert found(report) == [("XidError", "Node/worker", 1), ("GPUResourceOnNoNode", "Pod/ml/train", 1)]
+    assert [effect.reason for effect in report.findings[0].effects] == [
+        "DevicePluginCrashLooping",
+        "MIGLayoutFailed",
+        "NoAllocatableDevices",
+    ]
+
+
+@pytest.mark.parametrize("scope", [Scope(pod=ObjectName("Pod", "a", "ml")), Scope(namespace="ml")])
+def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: Scope) -> None:
+    labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
+    nodes = [gpu_node("changing", labels=labels), gpu_node("other", allocatable=7)]
+
+    report = diagnose(cluster(nodes=nodes, events=[]), PACKAGED, None, scope)
+
+    expected = [("MIGLayoutPending", "Node/changing", 1), ("GPUResourceOnNoNode", "Pod/ml/a", 1 if scope.pod else 2)]
+    # The finding about the node is a warning: it is first in the answer about a pod.
+    assert found(report) == (expected if scope.pod else expected[::-1])
 
 
 def test_kinds_that_were_not_read_are_named_with_what_is_unknown(
@@ -163,8 +196,8 @@ def test_kinds_that_were_not_read_are_named_with_what_is_unknown(
 def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
     report = diagnose(cluster_of(frozenset({"Node"}), pods=[gpu_pod("p")]), (), None, Scope())
 
-    assert [(each.finding, each.note) for each in report.overview.pending] == [(None, "nodes were not read")]
-    assert report.findings == ()
+    assert [each.note for each in report.overview.pending] == ["nodes were not read"]
+    assert found(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
 def test_what_is_unknown_without_a_kind_is_known_for_every_kind() -> None:

@@ -106,6 +106,49 @@ def test_a_finding_about_several_objects_keeps_them_all() -> None:
     assert group.objects == names
 
 
+def reasons(*findings: Finding) -> list[tuple[str, list[str]]]:
+    """Return the reason of each group, with those of its effects."""
+    return [(group.finding.reason, [effect.reason for effect in group.effects]) for group in groups(*findings)]
+
+
+XID = finding(reason="XidError", message="Xid 79", evidence=(), remedies=())
+CRASHING = finding(reason="CrashLooping", caused_by=("XidError",))
+LOST = replace(XID, reason="NoDevices", caused_by=("XidError", "CrashLooping"))
+
+
+def test_effects_are_with_their_cause_on_the_same_object() -> None:
+    assert reasons(LOST, CRASHING, XID) == [("XidError", ["NoDevices", "CrashLooping"])]
+    assert reasons(LOST, CRASHING) == [("CrashLooping", ["NoDevices"])]
+    assert reasons(LOST, finding("worker-2", reason="XidError")) == [("NoDevices", []), ("XidError", [])]
+
+
+def test_nodes_with_the_same_cause_and_effects_are_one_group() -> None:
+    others = [replace(each, object=ObjectName("Node", f"worker-{n}")) for n in (2, 3) for each in (XID, LOST)]
+    group, alone = groups(XID, LOST, *others, replace(XID, object=ObjectName("Node", "worker-4")))
+
+    assert (len(group.objects), [effect.reason for effect in group.effects]) == (3, ["NoDevices"])
+    assert alone.effects == ()
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        replace(XID, severity=FindingSeverity.WARNING),
+        replace(XID, certainty=Certainty.POSSIBLE),
+        replace(XID, caused_by=("NoDevices",)),
+    ],
+    ids=["less severe", "less certain", "in a circle"],
+)
+def test_a_finding_is_no_effect_of_a_lesser_one_or_of_its_own(cause: Finding) -> None:
+    assert sorted(reasons(cause, LOST)) == [("NoDevices", []), ("XidError", [])]
+
+
+def test_nodes_come_before_the_pods_that_depend_on_them() -> None:
+    pods = [finding(name, reason="Waiting", object=ObjectName("Pod", name, "ml")) for name in ("a", "b")]
+
+    assert [reason for reason, _ in reasons(*pods, XID)] == ["XidError", "Waiting"]
+
+
 def test_the_worst_findings_are_first_and_then_the_largest_groups() -> None:
     info = finding(severity=FindingSeverity.INFO)
     possible = finding(certainty=Certainty.POSSIBLE)

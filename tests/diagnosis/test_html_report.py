@@ -104,7 +104,7 @@ def test_a_page_has_what_the_text_has() -> None:
         "recomputed 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
         "comparison differs from the recorded message: the message is older than the newest pod",
         "GPUsAllocated possible all 16 nvidia.com/gpu are allocated",
-        "finding none",
+        "finding NoSchedulerMessage possible none is recorded",
         "2026-11-23T10:00:00Z 3 XidError Node/worker-3 Xid 79",
         "and 2 older errors, left out of the report",
         "Error MIGLayoutNotApplied node worker-2 has no MIG devices",
@@ -118,7 +118,7 @@ def test_a_page_has_what_the_text_has() -> None:
 
 
 def test_a_possible_finding_says_so() -> None:
-    assert len(page(whole_report()).having("possible")) == 2  # of the pending pods, and of the findings
+    assert len(page(whole_report()).having("possible")) == 3  # of two pending pods, and of a finding
 
 
 def test_sections_of_objects_that_were_not_read_are_unknown() -> None:
@@ -127,6 +127,8 @@ def test_sections_of_objects_that_were_not_read_are_unknown() -> None:
     text = page(empty_report(absent=absent)).text
 
     assert [text.count(f"Unknown: {each.objects} were not read.") for each in absent] == [1, 2, 1, 1]
+    assert "recent errors unknown" in text
+    assert "0 recent errors" not in text
 
 
 def test_markup_and_control_characters_from_the_cluster_are_escaped() -> None:

@@ -1,6 +1,7 @@
 """Reports as JSON, with their schema."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rules_engine.diagnosis.output.json_report import json_report
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
 from tests.support.output_schemas import objects_of
-from tests.support.reports import empty_report, pod_name, reported_node, whole_report
+from tests.support.reports import empty_report, group, pod_name, reported_finding, reported_node, whole_report
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "doctor.json").read_text())
 
@@ -48,7 +49,7 @@ def test_a_possible_finding_is_possible_in_json() -> None:
         ("Error", "Possible", "GPUsAllocated"),
         ("Info", "Certain", "TimeSlicing"),
     ]
-    assert [each["finding"] and each["finding"]["certainty"] for each in found["pendingPods"]] == ["Possible", None]
+    assert [each["finding"]["certainty"] for each in found["pendingPods"]] == ["Possible", "Possible"]
 
 
 def test_a_finding_has_its_objects_and_its_source() -> None:
@@ -67,6 +68,15 @@ def test_a_finding_has_its_objects_and_its_source() -> None:
     }
     assert second["objects"] == [f"Pod/ml/train-{n}" for n in range(7)]
     assert (third["objects"], third["diagnostic"], third["source"]) == (["Cluster"], None, None)
+
+
+def test_effects_are_findings() -> None:
+    effect = group(reported_finding(reason="NoAllocatableDevices"))
+    report = empty_report(findings=(replace(group(reported_finding()), effects=(effect.finding,)),))
+
+    (found,) = document(report)["findings"]
+    assert found["effects"] == document(empty_report(findings=(effect,)))["findings"]
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(report))] == []
 
 
 def test_amounts_that_are_not_known_are_null() -> None:

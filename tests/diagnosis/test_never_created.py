@@ -14,6 +14,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity
 from tests.support.evaluation import asks, check, compiled, request, validation
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event, pod
+from tests.support.remedies import has_its_risk
 
 SINCE = NOW - timedelta(hours=1)
 
@@ -130,6 +131,7 @@ def test_the_reason_why_pods_were_not_created(name: str) -> None:
     assert finding.certainty is Certainty.CERTAIN
     assert str(finding.object) == "Job/ml/train"
     assert finding.remedies
+    assert all(map(has_its_risk, finding.remedies))
 
 
 def test_every_reason_has_a_recorded_cluster() -> None:

@@ -1,5 +1,6 @@
 """Pending GPU pods: a recorded cluster for each reason, and a near miss for which it is not the reason."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import WhenExhausted
-from rules_engine.model.finding import Certainty, FindingSeverity, Risk
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Risk
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.scheduling import scheduler, scheduler_of
 from tests.support.evaluation import compiled, ladder, rung
@@ -31,6 +32,7 @@ from tests.support.recorded_clusters import (
     node,
     pod,
 )
+from tests.support.remedies import has_its_risk
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
@@ -50,6 +52,9 @@ APART: Object = {
 }
 DATA = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 SCRATCH = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+A = ObjectName("Node", "a")
+NO_NODE = "0/1 nodes are available:"
 GATES = [{"name": "kueue.x-k8s.io/admission"}]
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 TAINTED = ["nvidia.com/gpu=present:NoSchedule"]
@@ -66,9 +71,8 @@ def answer(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str]
     return found
 
 
-def reason(*objects: Object, **options: Any) -> str | None:
-    finding = answer(*objects, **options).finding
-    return None if finding is None else finding.reason
+def reason(*objects: Object, **options: Any) -> str:
+    return answer(*objects, **options).finding.reason
 
 
 def _with_spec(made: Object, **spec: Any) -> Object:
@@ -89,6 +93,8 @@ def test_reasons_are_tried_in_the_documented_order() -> None:
         "OtherSchedulerFilters",
         "SchedulingGates",
         "UnboundVolumeClaims",
+        "SchedulerMessage",
+        "NoSchedulerMessage",
     ]
 
 
@@ -246,6 +252,55 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.VOLUME_CLAIMS,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=SCRATCH)],
     ),
+    "a claim that waits for its first consumer, whose provisioner does not run": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [
+            node("a", {GPU: 4}),
+            claim("data", "Pending"),
+            event(claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
+            event(claim("data", "Pending"), "ExternalProvisioning", "waiting for the provisioner example.com/none"),
+            pod(
+                "p", {GPU: 1}, volumes=DATA, message='running PreBind plugin "VolumeBinding": binding volumes: timeout'
+            ),
+        ],
+    ),
+    "a volume of another zone": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [
+            node("a", {GPU: 4}),
+            claim("data", "Bound"),
+            pod(
+                "p",
+                {GPU: 1},
+                volumes=DATA,
+                message=f"{NO_NODE} 1 node(s) didn't match PersistentVolume's node affinity.",
+            ),
+        ],
+    ),
+    "a resource claim that no device serves": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [node("a"), pod("p", resourceClaims=CLAIMS, message=f"{NO_NODE} 1 cannot allocate all claims.")],
+    ),
+    "a GPU that is kept for a nominated pod": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [
+            node("a", {GPU: 1}),
+            pod("other", {"cpu": 1}, status={"nominatedNodeName": "a"}),
+            pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient {GPU}."),
+        ],
+    ),
+    "a resource claim whose template does not exist": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [
+            node("a"),
+            pod("p", resourceClaims=CLAIMS),
+            event(pod("p"), "FailedResourceClaimCreation", 'resourceclaimtemplate "gpu" not found'),
+        ],
+    ),
+    "a scheduler that does not run": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulerName="gang")],
+    ),
 }
 
 
@@ -253,9 +308,8 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
 def test_the_reason_of_a_pending_pod(name: str) -> None:
     expected, objects = POSITIVE[name]
     finding = answer(*objects).finding
-    assert finding is not None
     assert finding.reason == expected
-    assert all(remedy.text.endswith(".") for remedy in finding.remedies)
+    assert all(remedy.text.endswith(".") and has_its_risk(remedy) for remedy in finding.remedies)
 
 
 def test_every_reason_has_a_recorded_cluster() -> None:
@@ -410,6 +464,14 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}, volumes=DATA),
         ],
     ),
+    "another reason is true, whatever the message": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [node("a"), pod("p", {GPU: 1}, message=f"{NO_NODE} 1 node(s) had volume node affinity conflict.")],
+    ),
+    "the scheduler has recorded a message": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulerName="gang", message="the gang is not complete")],
+    ),
     "the volume has no claim": (
         PendingReason.VOLUME_CLAIMS,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=[{"name": "tmp", "emptyDir": {}}])],
@@ -429,12 +491,14 @@ def test_every_reason_has_a_near_miss() -> None:
 
 def test_claims_are_not_judged_if_they_were_not_read() -> None:
     objects = [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=DATA)]
-    assert reason(*objects, absent=["PersistentVolumeClaim"]) is None
+    assert reason(*objects, absent=["PersistentVolumeClaim"]) == PendingReason.NO_SCHEDULER_MESSAGE
 
 
 def test_pods_are_not_judged_if_nodes_were_not_read() -> None:
-    found = answer(pod("p", {GPU: 1}, message="0/1 nodes are available: 1 Insufficient cpu."), absent=["Node"])
-    assert (found.finding, found.agreement, found.note) == (None, Agreement.NOT_COMPARABLE, "nodes were not read")
+    found = answer(pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient cpu."), absent=["Node"])
+    assert (found.agreement, found.note) == (Agreement.NOT_COMPARABLE, "nodes were not read")
+    assert found.finding.reason == PendingReason.SCHEDULER_MESSAGE
+    assert found.finding.message == f"default-scheduler: {NO_NODE} 1 Insufficient cpu."
     assert not found.evaluated
 
 
@@ -454,9 +518,10 @@ def test_other_pods_are_no_pending_gpu_pods(other: Object) -> None:
     assert answers(node("a"), other) == ()
 
 
-def test_a_pod_that_should_be_scheduled_soon_has_no_finding() -> None:
+def test_a_pod_that_should_be_scheduled_soon_has_possibly_no_scheduler() -> None:
     found = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 1}))
-    assert found.finding is None
+    assert found.finding.message == "default-scheduler: no message is recorded"
+    assert (found.finding.severity, found.finding.certainty) == (FindingSeverity.WARNING, Certainty.POSSIBLE)
     assert found.recomputed == ""
     assert found.agreement is Agreement.NOT_RECORDED
     assert found.note == "nodes that pass all filters: a and b"
@@ -466,7 +531,6 @@ def test_a_pod_that_should_be_scheduled_soon_has_no_finding() -> None:
 def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None:
     matching = node("a", {GPU: 4}, labels={"zone": "a"}, taints=TAINTED)
     finding = answer(matching, node("b", {GPU: 4}), pod("p", {GPU: 1}, nodeSelector={"zone": "a"})).finding
-    assert finding is not None
     assert finding.reason == PendingReason.SELECTOR_OR_AFFINITY
     assert finding.evidence[-1] == "nodes that match have the taint nvidia.com/gpu=present:NoSchedule: a"
     assert finding.remedies[0].text.startswith("Add tolerations for nvidia.com/gpu=present:NoSchedule to the pod")
@@ -486,7 +550,6 @@ def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None
 def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[Object]) -> None:
     waiting = pod("p", {GPU: 4 if why is not PendingReason.OTHER_RESOURCES else 1, "cpu": 2})
     finding = answer(*others, cordoned(node("b", {GPU: 4})), waiting).finding
-    assert finding is not None
     assert finding.reason == why
     assert "enough is free on nodes that exclude the pod: b" in finding.evidence
 
@@ -494,7 +557,7 @@ def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[
 def test_a_malformed_pod_is_not_evaluated() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
     found = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
-    assert found.finding is None
+    assert found.finding.reason == PendingReason.NO_SCHEDULER_MESSAGE
     assert found.amounts == {GPU: 1}
     assert found.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
     assert not found.evaluated
@@ -550,7 +613,6 @@ class TestMessages:
         gated = "Scheduling is blocked due to non-empty scheduling gates"
         found = answer(*self.FULL, pod("p", {GPU: 1}, message=gated, schedulingGates=GATES))
         assert found.agreement is Agreement.NOT_COMPARABLE
-        assert found.finding is not None
         assert found.finding.reason == PendingReason.ALL_ALLOCATED
         assert "the pod also has scheduling gates: kueue.x-k8s.io/admission" in found.finding.evidence
 
@@ -623,7 +685,6 @@ class TestFindings:
 
     def test_a_profile_on_no_node_names_what_is_offered(self) -> None:
         finding = answer(node("a", {GPU: 4}), node("b", {GPU: 2, MIG1: 7}), pod("p", {MIG3: 1})).finding
-        assert finding is not None
         assert finding.message == f"no node offers {MIG3}"
         assert finding.severity is FindingSeverity.ERROR
         assert finding.certainty is Certainty.CERTAIN
@@ -632,7 +693,6 @@ class TestFindings:
 
     def test_a_profile_of_no_card_is_named_as_such(self) -> None:
         finding = answer(node("a", {GPU: 4}), pod("p", {"nvidia.com/mig-3g.21gb": 1})).finding
-        assert finding is not None
         assert any("no known card has the MIG profile '3g.21gb'" in line for line in finding.evidence)
 
     def test_capacity_without_allocatable_is_evidence(self) -> None:
@@ -640,21 +700,18 @@ class TestFindings:
         malformed = node("b", capacity={GPU: 8})
         malformed["status"]["capacity"][GPU] = "many"
         finding = answer(broken, malformed, pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert f"capacity of {GPU}: 8 on a, of which 0 are allocatable" in finding.evidence
         assert finding.remedies[0].text.startswith("Look at the device plugin")
 
     def test_the_strategy_of_nodes_is_evidence(self) -> None:
         labels = {STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}
         finding = answer(node("a", {GPU: 7}, labels=labels), pod("p", {MIG1: 1})).finding
-        assert finding is not None
         assert finding.evidence == (f"{STRATEGY}=single, with {GPU}, on a",)
         assert finding.remedies[1].command == f"kubectl get node a -L {STRATEGY},{PRODUCT},nvidia.com/mig.config"
 
     def test_taints_are_evidence_with_their_nodes(self) -> None:
         nodes = [node("a", {GPU: 4}, taints=TAINTED), node("b", {GPU: 4}, taints=["team:NoExecute"])]
         finding = answer(*nodes, pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert sorted(finding.evidence) == [
             f"nodes that offer 1 {GPU}: a and b",
             "nvidia.com/gpu=present:NoSchedule on a",
@@ -669,24 +726,21 @@ class TestFindings:
         ]
         wanted = {"zone": "a", "disk": "ssd", "rack": "1"}
         finding = answer(*nodes, pod("p", {GPU: 1}, nodeSelector=wanted, affinity=ON_ZONE)).finding
-        assert finding is not None
         assert finding.evidence == (
             f"nodes that offer 1 {GPU}: a, b and c",
             "excluded by taints that the pod does not tolerate: c",
             "node selector zone=a: matches 0 of 2; they have zone=b and zone=c",
             "node selector rack=1: matches 0 of 2; they have no such label",
-            "required node affinity: matches 0 of 2",
+            "required node affinity zone In a: matches 0 of 2",
         )
 
     def test_affinity_that_matches_is_not_blamed(self) -> None:
         found = node("a", {GPU: 4}, labels={"zone": "a"})
         finding = answer(found, pod("p", {GPU: 1}, nodeSelector={"disk": "ssd"}, affinity=ON_ZONE)).finding
-        assert finding is not None
         assert finding.evidence[1:] == ("node selector disk=ssd: matches 0 of 1; they have no such label",)
 
     def test_cordons_are_lifted_by_a_command(self) -> None:
         finding = answer(cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert finding.severity is FindingSeverity.WARNING
         assert [(remedy.command, remedy.risk) for remedy in finding.remedies] == [("kubectl uncordon a", Risk.MEDIUM)]
 
@@ -697,7 +751,6 @@ class TestFindings:
         self, taints: list[str], certainty: Certainty
     ) -> None:
         finding = answer(node("a", {GPU: 4}, ready=False, taints=taints), pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert (finding.reason, finding.certainty) == (PendingReason.NOT_READY, certainty)
 
     @pytest.mark.parametrize(
@@ -708,7 +761,6 @@ class TestFindings:
     ) -> None:
         nodes = [node("a", {GPU: 1}), node("b", {GPU: 1}, ready=False, taints=taints)]
         finding = answer(*nodes, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, certainty)
         assert "excluded by the condition Ready: b" in finding.evidence
 
@@ -716,7 +768,6 @@ class TestFindings:
         # Without the node's condition, the reason would be the cpu of that node.
         nodes = [node("a", {GPU: 1}), node("b", {GPU: 1}, ready=False, cpu="1")]
         finding = answer(*nodes, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1, "cpu": 2})).finding
-        assert finding is not None
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
 
     def test_holders_are_named_with_their_devices_and_times(self) -> None:
@@ -734,7 +785,6 @@ class TestFindings:
             pod("y", {MIG1: 1}, on="a"),
         ]
         finding = answer(*nodes, *holders, started, pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert finding.message == f"all {GPU} that the pod may use are allocated, on 2 nodes"
         assert finding.evidence == (
             f"nodes that offer 1 {GPU}: a, b and c",
@@ -754,7 +804,6 @@ class TestFindings:
         nodes = [node(name, {GPU: 8}) for name in "abc"]
         holders = [pod(f"x-{name}", {GPU: count}, on=name) for name, count in zip("abc", (6, 3, 5), strict=True)]
         finding = answer(*nodes, *holders, pod("p", {GPU: 8})).finding
-        assert finding is not None
         assert finding.message == f"enough of {GPU} is free on 3 nodes in all, but on no single node; the best one is b"
         assert finding.evidence[1:] == (
             f"{GPU}: 8 requested; of 24 on 3 nodes, 10 are free, at most 5 on one node (b)",
@@ -764,7 +813,6 @@ class TestFindings:
     @pytest.mark.parametrize(("count", "clause"), [(8, ", though all nodes together do"), (9, "")])
     def test_a_request_beyond_each_node_says_if_all_together_have_it(self, count: int, clause: str) -> None:
         finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: count})).finding
-        assert finding is not None
         assert finding.message == f"no single node has {count} {GPU}, even without any pod{clause}"
         assert finding.severity is FindingSeverity.ERROR
 
@@ -772,9 +820,8 @@ class TestFindings:
         nodes = [node("a", {GPU: 4}), node("b", {GPU: 4}, pods="1")]
         busy = [pod("x", {"cpu": "30500m", "memory": "100Gi"}, on="a"), pod("y", on="b")]
         finding = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
-        assert finding is not None
         assert finding.severity is FindingSeverity.ERROR
-        assert finding.message == f"not enough cpu, memory, {RDMA} and pods is free beside 1 {GPU}, on 2 nodes"
+        assert finding.message == f"not enough cpu, memory, {RDMA} and room for pods is free beside 1 {GPU}, on 2 nodes"
         assert finding.evidence[1:] == (
             "cpu: 2 requested, free on 1 of 2 nodes; at most 32 on one (b)",
             "memory: 64Gi requested, free on 1 of 2 nodes; at most 128Gi on one (b)",
@@ -787,22 +834,141 @@ class TestFindings:
         message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         waiting = pod("p", {GPU: 1}, message=message, volumes=DATA)
         finding = answer(node("a", {GPU: 4}), claim("data", "Pending"), waiting).finding
-        assert finding is not None
         assert finding.certainty is Certainty.CERTAIN
 
     def test_claims_that_may_be_bound_later_are_possible(self) -> None:
         unknown = [{"name": "new", "persistentVolumeClaim": {"claimName": "new"}}]
         made = [node("a", {GPU: 4}), claim("data", "Pending"), claim("new", "")]
         finding = answer(*made, pod("p", {GPU: 1}, volumes=[*DATA, *unknown])).finding
-        assert finding is not None
         assert (finding.certainty, finding.severity) == (Certainty.POSSIBLE, FindingSeverity.WARNING)
         assert finding.evidence == ("data is Pending", "new is not bound")
         assert finding.remedies[0].command == "kubectl describe persistentvolumeclaim -n ml data"
 
+    def test_pods_are_no_resource_to_request_less_of(self) -> None:
+        full = [node("a", {GPU: 4}, pods="1"), pod("x", on="a")]
+        alone, with_cpu = (answer(*full, pod("p", {GPU: 1, "cpu": cpu})).finding for cpu in (1, 64))
+        assert alone.message == f"not enough room for pods is free beside 1 {GPU}, on 1 node"
+        assert alone.remedies[1].text == "Move pods without GPUs off these nodes."
+        assert with_cpu.remedies[1].text == "Request less cpu, or move pods without GPUs off these nodes."
+
+    def test_amounts_that_a_limit_range_set_are_evidence(self) -> None:
+        annotation = {"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container main"}
+        nodes = [node("a", {GPU: 4}), pod("x", {"cpu": 30}, on="a")]
+        waiting = pod("p", {GPU: 1, "cpu": 4}, metadata={"annotations": annotation})
+        line = f"a LimitRange of the namespace set amounts of the pod: {annotation['kubernetes.io/limit-ranger']}"
+        assert line in answer(*nodes, waiting).finding.evidence
+        assert line not in answer(node("a"), waiting).finding.evidence
+
+    def test_the_node_that_affinity_demands_is_evidence(self) -> None:
+        terms = [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]},
+            {
+                "matchExpressions": [
+                    {"key": "disk", "operator": "Exists"},
+                    {"key": "zone", "operator": "Gt", "values": ["3"]},
+                ]
+            },
+        ]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        finding = answer(node("a", {GPU: 4}), node("b"), pod("p", {GPU: 1}, affinity=affinity)).finding
+        assert finding.evidence[-1] == (
+            "required node affinity metadata.name In b or disk Exists, zone Gt 3: matches 0 of 1"
+        )
+
+    def test_the_spread_constraint_is_evidence(self) -> None:
+        constraint = {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "train"}},
+        }
+        zones = [node("a", {GPU: 4}, labels={"zone": "a"}), node("b", labels={"zone": "b"})]
+        running = pod("x", {"cpu": 1}, on="a", labels={"app": "train"})
+        waiting = pod("p", {GPU: 1}, labels={"app": "train"}, topologySpreadConstraints=[constraint])
+        finding = answer(*zones, running, waiting).finding
+        assert finding.reason == PendingReason.OTHER_FILTERS
+        assert finding.cause == "The scheduler's PodTopologySpread keeps the pod off these nodes."
+        assert finding.evidence[1] == "topology spread constraint: maxSkew 1 over zone, of pods with app in (train)"
+
     def test_names_are_quoted_in_commands(self) -> None:
         finding = answer(node("$(reboot)", {GPU: 4}, taints=TAINTED), pod("p", {GPU: 1})).finding
-        assert finding is not None
         assert "'$(reboot)'" in finding.remedies[1].command
+
+
+BROKEN: dict[str, tuple[list[Object], Object]] = {
+    "a node without a device plugin": ([node("a", labels={"nvidia.com/gpu.present": "true"})], pod("p", {GPU: 1})),
+    "a plugin that stopped, whose devices count as lost": (
+        [node("a", {GPU: 0}, capacity={GPU: 8})],
+        pod("p", {GPU: 8}),
+    ),
+    "one unhealthy device": (
+        [node("a", {GPU: 7}, capacity={GPU: 8}), pod("x", {GPU: 7}, on="a")],
+        pod("p", {GPU: 1}),
+    ),
+    "a layout with the profile that is being applied": (
+        [node("a", {GPU: 1}, labels={"nvidia.com/mig.config": "all-3g.20gb"})],
+        pod("p", {MIG3: 1}),
+    ),
+    "a layout whose profiles are not known": (
+        [node("a", {GPU: 1}, labels={"nvidia.com/mig.config": "ours"})],
+        pod("p", {MIG3: 1}),
+    ),
+    "a node that is not Ready": ([node("a", {GPU: 1}, ready=False, taints=[NOT_READY])], pod("p", {GPU: 1})),
+    "beside a node that the selector excludes": (
+        [node("a", labels={"nvidia.com/gpu.present": "true", "zone": "a"}), node("b", {GPU: 1})],
+        pod("p", {GPU: 1}, nodeSelector={"zone": "a"}),
+    ),
+    "beside a full node": (
+        [node("a", labels={"nvidia.com/gpu.present": "true"}), node("b", {GPU: 1}), pod("x", {GPU: 1}, on="b")],
+        pod("p", {GPU: 1}),
+    ),
+}
+NOT_BROKEN: dict[str, tuple[list[Object], Object]] = {
+    "a node that can serve the pod": ([node("a", {GPU: 7}, capacity={GPU: 8})], pod("p", {GPU: 1})),
+    "more than the healthy node has": ([node("a", {GPU: 7}, capacity={GPU: 8})], pod("p", {GPU: 9})),
+    "devices that other pods hold": (
+        [node("a", {GPU: 7}, capacity={GPU: 8}), pod("x", {GPU: 7}, on="a")],
+        pod("p", {GPU: 2}),
+    ),
+    "another profile": ([node("a", {GPU: 1}, labels={"nvidia.com/mig.config": "all-1g.5gb"})], pod("p", {MIG3: 1})),
+    "no layout": ([node("a", {GPU: 1})], pod("p", {MIG3: 1})),
+    "a node without GPUs": ([node("a")], pod("p", {GPU: 1})),
+    "another vendor": ([node("a", labels={"nvidia.com/gpu.present": "true"})], pod("p", {"amd.com/gpu": 1})),
+    "a taint": ([node("a", taints=TAINTED, labels={"nvidia.com/gpu.present": "true"})], pod("p", {GPU: 1})),
+    "a cordon": ([cordoned(node("a", labels={"nvidia.com/gpu.present": "true"}))], pod("p", {GPU: 1})),
+    "a selector": ([node("a", labels={PRODUCT: "L4"})], pod("p", {GPU: 1}, nodeSelector={"zone": "b"})),
+    "too little cpu": ([node("a", labels={PRODUCT: "L4"})], pod("p", {GPU: 1, "cpu": 64})),
+}
+
+
+class TestBrokenNodes:
+    """Nodes that could serve a pod but for findings about them."""
+
+    def answer(self, nodes: list[Object], waiting: Object, **fields: Any) -> PendingPod:
+        found = cluster(*nodes, waiting)
+        about = Finding(**{"reason": "Broken", "severity": FindingSeverity.ERROR, "message": "", **fields}, object=A)
+        (pending,) = pending_pods(found, scheduler_of(found), None, findings=[about])
+        return pending
+
+    @pytest.mark.parametrize("name", BROKEN)
+    def test_they_are_what_helps_first(self, name: str) -> None:
+        found = self.answer(*BROKEN[name])
+        assert [each.object for each in found.blocking] == [A]
+        assert "nodes that could serve the pod but for findings about them: a (Broken)" in found.finding.evidence
+        assert found.finding.remedies[0].text == "Look at the findings about a first."
+
+    @pytest.mark.parametrize("name", NOT_BROKEN)
+    def test_nodes_that_could_not_serve_the_pod_are_not(self, name: str) -> None:
+        assert self.answer(*NOT_BROKEN[name]).blocking == ()
+
+    def test_neither_another_request_nor_another_layout_is_advised(self) -> None:
+        for name in BROKEN:
+            text = str(self.answer(*BROKEN[name]).finding.remedies)
+            assert not re.search("that a node offers|MIG layout|Request|Correct", text)
+
+    def test_infos_do_not_count(self) -> None:
+        found = self.answer(*BROKEN["a node without a device plugin"], severity=FindingSeverity.INFO)
+        assert found.blocking == ()
 
 
 class TestLadders:
@@ -812,13 +978,11 @@ class TestLadders:
 
     def evidence(self, rules: RuleSet, *objects: Object) -> tuple[str, ...]:
         finding = answer(*(objects or self.PENDING), rules=rules).finding
-        assert finding is not None
         return finding.evidence[1:]
 
     def test_a_ladder_would_give_another_resource(self) -> None:
         rules = compiled(ladder(MIG3, MIG1, GPU, name="down"))
         finding = answer(*self.PENDING, rules=rules).finding
-        assert finding is not None
         assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {MIG1} in place of {MIG3}",)
         assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {MIG1}."
         assert finding.remedies[0].command == ""
@@ -826,7 +990,6 @@ class TestLadders:
     def test_a_pod_of_a_controller_is_deleted_to_get_another_resource(self) -> None:
         owned = pod("p", {MIG3: 1}, metadata={"ownerReferences": [{"kind": "Job", "name": "j", "controller": True}]})
         finding = answer(self.PENDING[0], owned, rules=compiled(ladder(MIG3, GPU))).finding
-        assert finding is not None
         assert finding.remedies[0].command == "kubectl delete pod -n ml p"
 
     def test_a_ladder_keeps_what_no_rung_can_serve(self) -> None:
@@ -841,7 +1004,6 @@ class TestLadders:
     def test_a_ladder_in_audit_mode_gives_nothing(self) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down", mode=Mode.AUDIT))
         finding = answer(*self.PENDING, rules=rules).finding
-        assert finding is not None
         assert finding.evidence[1:] == (
             f"FallbackLadder/down would, if it were enforced, give the pod {GPU} in place of {MIG3}",
         )
@@ -871,7 +1033,6 @@ class TestLadders:
     def test_a_ladder_that_reads_what_is_not_known_is_not_evaluated(self, condition: str, hidden: str) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"hidden": condition}))
         finding = answer(*self.PENDING, rules=rules).finding
-        assert finding is not None
         assert finding.evidence[1:] == (f"FallbackLadder/down was not evaluated: it reads {hidden}",)
         assert not finding.remedies[0].text.startswith("Create")
 
@@ -884,7 +1045,6 @@ class TestLadders:
         match = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.IN, ("a",)),)))
         rules = compiled(ladder(MIG3, GPU, name="down", match=match))
         finding = answer(*self.PENDING, rules=rules, absent=["Namespace"]).finding
-        assert finding is not None
         assert finding.evidence[1:] == (
             "FallbackLadder/down was not applied: could not be evaluated: namespace 'ml' not found",
         )
@@ -902,5 +1062,4 @@ class TestLadders:
     def test_ladders_are_not_evaluated_for_reasons_that_they_do_not_help_with(self) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down"))
         finding = answer(node("a", {MIG3: 4}, taints=TAINTED), pod("p", {MIG3: 1}), rules=rules).finding
-        assert finding is not None
         assert not any("Ladder" in line for line in finding.evidence)

@@ -13,7 +13,12 @@ from rules_engine.scheduling import scheduler_of
 from tests.support.recorded_clusters import GPU, MIG1, Object, cluster, cordoned, node, pod
 
 NOT_READY = "node.kubernetes.io/not-ready:NoExecute"
-WITHOUT_NODES = {PendingReason.SCHEDULING_GATES, PendingReason.VOLUME_CLAIMS}
+WITHOUT_NODES = {
+    PendingReason.SCHEDULING_GATES,
+    PendingReason.VOLUME_CLAIMS,
+    PendingReason.SCHEDULER_MESSAGE,
+    PendingReason.NO_SCHEDULER_MESSAGE,
+}
 """Reasons that do not depend on what nodes offer."""
 
 _requests = st.fixed_dictionaries(
@@ -66,9 +71,8 @@ def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objec
             feasible = scheduler.explain(waiting).feasible
             finding = entry.finding
             if not feasible:
-                assert finding is not None
                 assert finding.reason not in WITHOUT_NODES
-            elif finding is not None and finding.reason not in WITHOUT_NODES:
+            elif finding.reason not in WITHOUT_NODES:
                 # A node that is not Ready passes the filters until it is tainted.
                 assert finding.certainty is Certainty.POSSIBLE
 

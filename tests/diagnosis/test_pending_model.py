@@ -19,7 +19,7 @@ STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
 GPUS = (GPU, MIG1, MIG3)
 
-Answer = tuple[PendingReason, Certainty] | None
+Answer = tuple[PendingReason, Certainty]
 
 _taints = ("gpu:NoSchedule", "spot=yes:NoExecute", "soft:PreferNoSchedule")
 _zones = st.sampled_from(("a", "b"))
@@ -159,7 +159,7 @@ class Model:
             name = volume["persistentVolumeClaim"]["claimName"]
             if name != "x":
                 return PendingReason.VOLUME_CLAIMS, Certainty.CERTAIN if name == "z" else Certainty.POSSIBLE
-        return None
+        return PendingReason.NO_SCHEDULER_MESSAGE, Certainty.POSSIBLE
 
     def unoffered(self, gpus: dict[str, int]) -> PendingReason:
         missing = [name for name in gpus if not any(self.allocatable(found, name) for found in self.nodes)]
@@ -239,8 +239,8 @@ def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Obj
     for entry in pending_pods(found, scheduler_of(found), None):
         finding = entry.finding
         for name in entry.pods:
-            answers[name.name] = finding and (finding.reason, finding.certainty)
+            answers[name.name] = finding.reason, finding.certainty
     for each in waiting:
         expected = model.answer(each)
-        noted(str(expected and expected[0]))
+        noted(expected[0])
         assert answers[each["metadata"]["name"]] == expected

@@ -10,6 +10,7 @@ from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.refusals.refused import refused
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, node, pod
+from tests.support.remedies import has_its_risk
 
 SINCE = NOW - timedelta(hours=1)
 REJECTED = "Pod was rejected: "
@@ -91,6 +92,7 @@ def test_the_reason_why_a_node_refused_a_pod(name: str) -> None:
     assert (finding.severity, finding.certainty) == (FindingSeverity.ERROR, Certainty.CERTAIN)
     assert finding.evidence == tuple(filter(None, (f"{reason} on node a", message)))
     assert finding.remedies[-1].command == "kubectl describe node a"
+    assert all(map(has_its_risk, finding.remedies))
 
 
 def test_every_reason_has_a_recorded_cluster() -> None:

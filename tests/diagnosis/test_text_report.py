@@ -59,7 +59,7 @@ Pending GPU pods  8 pods
   Pod/ml/odd: 1 × nvidia.com/mig-1g.10gb
       recomputed: 1 node is feasible
       no message is recorded
-      finding: none
+      finding: NoSchedulerMessage (possible): none is recorded
 
 Recent errors  4 errors
   2026-11-23T10:00:00Z  3 × XidError  Node/worker-3: Xid 79
@@ -184,12 +184,14 @@ def test_severities_and_risks_are_coloured(monkeypatch: pytest.MonkeyPatch) -> N
     assert "\x1b[1;31mError\x1b[0m" in text(whole_report())
 
 
-def test_the_finding_of_a_pod_that_was_not_evaluated_is_unknown() -> None:
-    report = whole_report()
-    pending = tuple(replace(each, finding=None, evaluated=False) for each in report.overview.pending)
-    shown = text(replace(report, overview=replace(report.overview, pending=pending)))
-    assert shown.count("      finding: unknown\n") == len(pending)
-    assert "finding: none" not in shown
+def test_effects_are_one_line_of_their_cause() -> None:
+    effects = [reported_finding(reason=reason, message="no") for reason in ("PluginNotReady", "NoAllocatableDevices")]
+    caused = replace(group(reported_finding()), effects=tuple(effects))
+
+    lines = text(empty_report(findings=(caused,))).splitlines()
+
+    assert "Findings  1 error" in lines
+    assert "  effects: PluginNotReady (no); NoAllocatableDevices (no)" in lines
 
 
 def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:
@@ -201,7 +203,7 @@ def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:
     start = lines.index("  Pod/ml/odd: 1 × nvidia.com/mig-1g.10gb")
     assert lines[start + 1 : start + 3] == [
         "      no message is recorded",
-        "      finding: none",
+        "      finding: NoSchedulerMessage (possible): none is recorded",
     ]
 
 

@@ -77,6 +77,8 @@ ALLOCATED = Finding(
     certainty=Certainty.POSSIBLE,
 )
 
+SILENT = replace(ALLOCATED, reason="NoSchedulerMessage", object=pod_name("odd"), message="none is recorded")
+
 
 def empty_report(**fields: Any) -> Report:
     """A report about a cluster without GPUs."""
@@ -144,7 +146,7 @@ def whole_report(**fields: Any) -> Report:
                 recorded="",
                 agreement=Agreement.NOT_RECORDED,
                 note="",
-                finding=None,
+                finding=SILENT,
             ),
         ),
         errors=(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from rules_engine.model.cluster_objects import NodeObject, PodObject, requests_of
 from rules_engine.model.gpu_resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.quantity import NANOS, QuantityError, parse_quantity
 
 PRODUCT_LABELS = (
     "nvidia.com/gpu.product",
@@ -55,8 +55,25 @@ def is_gpu_node(node: NodeObject) -> bool:
     status = node.status
     if any(is_gpu(name) for member in ("capacity", "allocatable") for name in mapping(status.get(member))):
         return True
+    return has_gpu_label(node)
+
+
+def has_gpu_label(node: NodeObject) -> bool:
+    """Return True for a node that has GPUs by its labels."""
     labels = mapping(node.metadata.get("labels"))
     return bool(product(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
+
+
+def device_amounts(written: Object) -> Mapping[str, int]:
+    """Return the GPUs and RDMA devices in a node's capacity or allocatable, in whole units."""
+    found = {}
+    for resource, amount in written.items():
+        if is_device(resource):
+            try:
+                found[resource] = parse_quantity(str(amount)).whole
+            except QuantityError:
+                continue  # the API server writes none that is malformed
+    return found
 
 
 def is_device_plugin(daemon_set: str) -> bool:

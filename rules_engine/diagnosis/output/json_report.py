@@ -99,9 +99,7 @@ def _pending(pending: PendingPod) -> Json:
         "agreement": pending.agreement.value,
         "note": pending.note,
         "evaluated": pending.evaluated,
-        "finding": None
-        if finding is None
-        else {"reason": finding.reason, "certainty": finding.certainty.value, "message": finding.message},
+        "finding": {"reason": finding.reason, "certainty": finding.certainty.value, "message": finding.message},
     }
 
 
@@ -124,6 +122,7 @@ def _finding(group: FindingGroup) -> Json:
         "objects": _names(group.objects),
         "message": finding.message,
         "cause": finding.cause,
+        "effects": [_finding(FindingGroup(finding=each, objects=group.objects)) for each in group.effects],
         "evidence": list(finding.evidence),
         "remedies": [
             {"text": remedy.text, "command": remedy.command or None, "risk": remedy.risk.value}

@@ -27,7 +27,7 @@ def since(at: datetime | None) -> str:
 
 def amounts(of: Mapping[str, int]) -> str:
     """Return amounts by resource in a line."""
-    return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items())
+    return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items()) or "resource claims"
 
 
 def evidence(group: FindingGroup) -> str:
@@ -40,9 +40,9 @@ def comparison(pending: PendingPod) -> str:
     return f"{AGREEMENTS[pending.agreement]}{f': {pending.note}' if pending.note else ''}"
 
 
-def no_finding(pending: PendingPod) -> str:
-    """Return the word for a pending pod without a finding: no reason is true, or it is not known whether one is."""
-    return "none" if pending.evaluated else "unknown"
+def effects(group: FindingGroup) -> str:
+    """Return the effects of a finding in a line."""
+    return "; ".join(f"{finding.reason} ({finding.message})" for finding in group.effects)
 
 
 def severity(finding: Finding) -> str:

@@ -134,12 +134,7 @@ class _TextReport(TextReport):
             if each.recomputed:
                 self._line(f"      recomputed: {each.recomputed}")
             self._line(f"      {sentences.comparison(each)}")
-            if each.finding is None:
-                self._line(f"      finding: {sentences.no_finding(each)}")
-            else:
-                self._line(
-                    Text.assemble("      finding: ", *_reason(each.finding), f": {visible(each.finding.message)}")
-                )
+            self._line(Text.assemble("      finding: ", *_reason(each.finding), f": {visible(each.finding.message)}"))
         self._more(sum(len(each.pods) for each in pending[MAX_ROWS:]), "pod")
 
     def _errors(self) -> None:
@@ -169,6 +164,8 @@ class _TextReport(TextReport):
         self._line(f"  {finding.message}")
         if finding.cause:
             self._line(f"  cause: {finding.cause}")
+        if group.effects:
+            self._line(f"  effects: {sentences.effects(group)}")
         for line in finding.evidence:
             self._line(f"  {sentences.evidence(group)}: {line}")
         if finding.on_host:

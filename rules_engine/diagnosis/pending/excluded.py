@@ -11,6 +11,7 @@ from rules_engine.diagnosis.wording import MAX_NAMES, command, listed
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import Taint
 from rules_engine.model.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.placement import NodeTerm
 from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
@@ -92,7 +93,7 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
 
 
 def _tolerate(taints: Sequence[str]) -> Remedy:
-    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes.")
+    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes.", risk=Risk.MEDIUM)
 
 
 def taint_text(taint: Taint) -> str:
@@ -119,7 +120,7 @@ def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
         ),
         remedies=(
             *([_tolerate(taints)] if taints else ()),
-            Remedy(text="Correct the node selector or the required node affinity of the pod."),
+            Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM),
             Remedy(
                 text="Look at the labels of a node that offers the GPUs.",
                 command=command("kubectl", "get", "node", found.first(excluded), "--show-labels"),
@@ -144,7 +145,14 @@ def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
     if placement.terms is not None:
         matched = sets.affine(placement) & excluded
         if matched != excluded:
-            yield f"required node affinity: {_count(matched, excluded)}"
+            terms = [_text(term) for term in placement.terms]
+            yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_count(matched, excluded)}"
+
+
+def _text(term: NodeTerm) -> str:
+    """Return the expressions of a node selector term."""
+    found = (*term.expressions, *term.fields)
+    return ", ".join(f"{each.key} {each.operator} {listed(each.values)}".rstrip() for each in found)
 
 
 def _count(matched: NodeSet, excluded: NodeSet) -> str:

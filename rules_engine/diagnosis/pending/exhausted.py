@@ -11,7 +11,6 @@ from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.wording import amount, counted
-from rules_engine.scheduling import PODS
 
 
 def exhausted(found: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
@@ -111,7 +110,7 @@ def _scattered(found: Exclusion, holders: Holders) -> Explanation:
         ),
         remedies=(
             _pods_on(best),
-            Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod."),
+            Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod.", risk=Risk.MEDIUM),
             Remedy(text=f"Evict pods of {best} that can run elsewhere.", risk=Risk.MEDIUM),
         ),
         missing=tuple(resources),
@@ -147,8 +146,9 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
         if not free & sets.covering(((resource, nanos),), Offered.ALLOCATABLE):
             never = True
             evidence.append(f"{resource}: less is allocatable on each of them")
+    requested = lacking
     if sets.full & free:
-        lacking.append(PODS)
+        lacking = [*lacking, "room for pods"]
         evidence.append(f"nodes with as many pods as they may have: {found.names(sets.full & free)}")
     first = found.first(free)
     return Explanation(
@@ -162,7 +162,9 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
                 text="Look at what the pods of the node request.", command=command("kubectl", "describe", "node", first)
             ),
             Remedy(
-                text=f"Request less {listed(lacking)}, or move pods without GPUs off these nodes.", risk=Risk.MEDIUM
+                text=f"{f'Request less {listed(requested)}, or move' if requested else 'Move'} pods without GPUs off "
+                "these nodes.",
+                risk=Risk.MEDIUM,
             ),
         ),
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from rules_engine.diagnosis.objects.gpu_objects import device_amounts
 from rules_engine.evaluation.nodes import (
     NO_LABEL,
     NodeQuery,
@@ -17,6 +18,7 @@ from rules_engine.evaluation.nodes import (
 )
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.json.lenient import mapping
 from rules_engine.model.placement import Placement
 from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
@@ -33,6 +35,7 @@ class NodeSets:
 
     A node that is cordoned or not Ready has the taint for it here even if the node lifecycle controller has not set it
     yet. `presumed`: the nodes that are not Ready and lack the taint. `full`: those with as many pods as they may have.
+    `capacities`: the devices in the capacity of each node, in whole units.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -41,6 +44,7 @@ class NodeSets:
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
         self.full: NodeSet = scheduler_of(objects).full
+        self.capacities = [device_amounts(mapping(node.status.get("capacity"))) for node in objects.nodes]
         self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
         """The resources that nodes have; pods can name any number of others."""
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}

@@ -1,6 +1,6 @@
 """GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -8,6 +8,7 @@ from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
 from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
+from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import exhausted
 from rules_engine.diagnosis.pending.explanation import Explanation
@@ -15,18 +16,21 @@ from rules_engine.diagnosis.pending.ladders import alternative, recreated
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.pending.unoffered import unoffered
-from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound
+from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound, unexplained
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
 from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
-from rules_engine.model.finding import Certainty, Finding, Remedy
-from rules_engine.model.json.lenient import text
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Remedy
+from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
 from rules_engine.scheduling import DEFAULT_SCHEDULER, Scheduler, Scheduling, Wording, compare, parse_recorded
+
+LIMIT_RANGER = "kubernetes.io/limit-ranger"
+"""Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""
 
 
 def pending_pods(
@@ -34,15 +38,17 @@ def pending_pods(
     scheduler: Scheduler,
     rule_set: RuleSet | None,
     concerns: Callable[[ApiObject], bool] = lambda _: True,
+    findings: Iterable[Finding] = (),
 ) -> tuple[PendingPod, ...]:
     """Return the GPU pods that are not scheduled, the longest pending first; pods with equal answers are one entry.
 
-    `rule_set`: the ladders in force, if they are known. `concerns`: the pods to return.
+    A pod with resource claims counts as a GPU pod. `rule_set`: the ladders in force, if they are known. `concerns`: the
+    pods to return. `findings`: those about nodes.
     """
-    answers = _Answers(cluster, scheduler, rule_set)
+    answers = _Answers(cluster, scheduler, rule_set, findings)
     found: dict[object, list[tuple[PodObject, PendingPod]]] = {}
     for pod in cluster.pods:
-        if is_pending(pod) and concerns(pod) and gpus_of(pod):
+        if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims")):
             answer = answers.about(pod)
             found.setdefault(_key(answer), []).append((pod, answer))
     return tuple(sorted(map(_together, found.values()), key=lambda one: (one.since is None, one.since or LONG_AGO)))
@@ -56,7 +62,7 @@ def is_pending(pod: PodObject) -> bool:
 def _key(answer: PendingPod) -> object:
     """Return what is the same for pods that are one entry: all but their names, ages and commands."""
     finding = answer.finding
-    said = finding and (
+    said = (
         finding.reason,
         finding.severity,
         finding.message,
@@ -78,18 +84,26 @@ def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
 class _Placed:
     """The reason that nodes give for a request, or the nodes that have room for it.
 
-    `certain`: False if nodes are left out that the scheduler may still choose.
+    `certain`: False if nodes are left out that the scheduler may still choose. `broken`: the nodes that could serve it
+    but for findings about them, with these.
     """
 
     explanation: Explanation | None
     room: NodeSet
+    broken: Mapping[str, list[Finding]]
     certain: bool = True
 
 
 class _Answers:
     """The answers for the pods of one cluster. Equal requests share the search for nodes."""
 
-    def __init__(self, cluster: ClusterObjects, scheduler: Scheduler, rule_set: RuleSet | None) -> None:
+    def __init__(
+        self, cluster: ClusterObjects, scheduler: Scheduler, rule_set: RuleSet | None, findings: Iterable[Finding]
+    ) -> None:
+        self._findings: dict[str, list[Finding]] = {}
+        for finding in findings:
+            if finding.object.kind == "Node" and finding.severity is not FindingSeverity.INFO:
+                self._findings.setdefault(finding.object.name, []).append(finding)
         self._cluster = cluster
         self._scheduler = scheduler
         self._rule_set = rule_set
@@ -99,16 +113,19 @@ class _Answers:
 
     def about(self, pod: PodObject) -> PendingPod:
         """Return the answers for one pod."""
+        recorded = _recorded(pod, self._cluster)
         try:
             request, scheduling = Request.of(pod), self._scheduler.explain(pod)
             placed = self._place(request)
         except (PodError, TooLargeError, EvaluationError) as error:
-            return self._unknown(pod, f"the pod was not evaluated: {error}")
+            return self._unknown(pod, recorded, f"the pod was not evaluated: {error}")
         if "Node" in self._cluster.absent:
-            return self._unknown(pod, "nodes were not read")
-        recorded = _recorded(pod, self._cluster)
-        explanation = self._explained(pod, placed, scheduling, recorded)
+            return self._unknown(pod, recorded, "nodes were not read")
         agreement, recomputed, note = self._compared(pod, scheduling, recorded)
+        certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
+        explanation = self._explained(pod, placed, scheduling, recorded) or unexplained(
+            pod, self._cluster, recorded, scheduling.not_modelled, certainty
+        )
         return PendingPod(
             pods=(pod.object_name,),
             since=_pending_since(pod),
@@ -117,11 +134,11 @@ class _Answers:
             recorded=recorded,
             agreement=agreement,
             note=note,
-            finding=None if explanation is None else self._finding(pod, explanation),
+            finding=self._finding(pod, explanation, placed.broken),
+            blocking=tuple(finding for findings in placed.broken.values() for finding in findings),
         )
 
-    def _unknown(self, pod: PodObject, note: str) -> PendingPod:
-        recorded = _recorded(pod, self._cluster)
+    def _unknown(self, pod: PodObject, recorded: str, note: str) -> PendingPod:
         return PendingPod(
             pods=(pod.object_name,),
             since=_pending_since(pod),
@@ -130,7 +147,7 @@ class _Answers:
             recorded=recorded,
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
             note=note,
-            finding=None,
+            finding=unexplained(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(pod.object_name),
             evaluated=False,
         )
 
@@ -143,22 +160,27 @@ class _Answers:
     def _search(self, request: Request) -> _Placed:
         sets = self._sets
         offering = sets.covering(request.gpus, Offered.ALLOCATABLE)
-        if not offering:
-            return _Placed(unoffered(request, sets, self._cluster), 0)
+        broken = broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
-        if exclusion.explanation is not None:
-            return _Placed(exclusion.explanation, 0)
-        return _Placed(*exhausted(exclusion, self._holders), certain=not exclusion.presumed)
+        found = exclusion.explanation if offering else unoffered(request, sets)
+        if found is not None:
+            # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
+            return _Placed(replace(found, remedies=()) if broken else found, 0, broken)
+        return _Placed(*exhausted(exclusion, self._holders), broken, certain=not exclusion.presumed)
 
     def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
         """Return the first reason that is true."""
-        found = placed.explanation or filtered(scheduling, placed.room)
+        found = placed.explanation or filtered(pod, scheduling, placed.room)
         if found is not None and not placed.certain:
             return replace(found, certainty=Certainty.POSSIBLE)
         return found or gated(pod) or unbound(pod, self._cluster, recorded)
 
-    def _finding(self, pod: PodObject, explanation: Explanation) -> Finding:
+    def _finding(self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]]) -> Finding:
         evidence, remedies = [*self._further(pod, explanation)], list[Remedy]()
+        if broken:
+            nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
+            evidence.append(f"nodes that could serve the pod but for findings about them: {listed(nodes)}")
+            remedies.append(Remedy(text=f"Look at the findings about {listed([*broken])} first."))
         if self._rule_set is not None and explanation.missing:
             found = alternative(self._rule_set, pod, explanation.missing, self._cluster.view)
             evidence.extend(found.evidence)
@@ -171,6 +193,9 @@ class _Answers:
         gates = gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
             yield f"the pod also has scheduling gates: {listed(gates)}"
+        amounts_set = text(mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
+        if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
+            yield f"a LimitRange of the namespace set amounts of the pod: {quoted(amounts_set)}"
 
     def _compared(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
         """Return the comparison of the messages, the recomputed one, and a note."""

@@ -47,4 +47,4 @@ class Request(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The GPU resources with their amounts, for messages."""
-        return " and ".join(f"{count} {resource}" for resource, count in self.amounts.items())
+        return " and ".join(f"{count} {resource}" for resource, count in self.amounts.items()) or "any devices"

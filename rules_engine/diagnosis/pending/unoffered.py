@@ -1,6 +1,6 @@
 """Pods that request GPUs which no single node has, even without any pod on it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.explanation import Explanation
@@ -8,13 +8,10 @@ from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed
-from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
 from rules_engine.model.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu, is_mig
-from rules_engine.model.json.lenient import mapping
 from rules_engine.model.mig_profiles import MIG_RESOURCE, unknown_profile
-from rules_engine.model.quantity import Quantity, QuantityError
 from rules_engine.model.wording import amount, counted
 
 STRATEGY = "nvidia.com/mig.strategy"
@@ -27,12 +24,12 @@ WHOLE = "nvidia.com/gpu"
 """The resource of whole cards; with the MIG strategy single, of MIG devices."""
 
 _LIST_GPUS = Remedy(
-    text="List the resources of all nodes, and request one that a node offers.",
+    text="List the resources of all nodes: the pod can request one that a node offers.",
     command="kubectl get nodes -o custom-columns=NAME:.metadata.name,ALLOCATABLE:.status.allocatable",
 )
 
 
-def unoffered(request: Request, sets: NodeSets, objects: ClusterObjects) -> Explanation:
+def unoffered(request: Request, sets: NodeSets) -> Explanation:
     """Return the reason why no node has all GPUs that a pod requests, allocated or not."""
     missing = [name for name, _ in request.gpus if not _offering(name, sets)]
     if not missing:
@@ -40,7 +37,7 @@ def unoffered(request: Request, sets: NodeSets, objects: ClusterObjects) -> Expl
     elsewhere = [_other_name(name, sets) for name in missing]
     absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
     if absent:
-        return _on_no_node(absent, sets, objects)
+        return _on_no_node(absent, sets)
     return _wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
 
 
@@ -49,10 +46,10 @@ def _offering(resource: str, sets: NodeSets) -> NodeSet:
     return sets.covering(((resource, 1),), Offered.ALLOCATABLE)
 
 
-def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) -> Explanation:
+def _on_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
     offers = sets.resources(sets.every, Offered.ALLOCATABLE)
     offered = [f"{amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
-    withheld = [line for name in absent for line in _capacities(name, objects)]
+    withheld = [line for name in absent for line in _capacities(name, sets)]
     total = counted(sets.every.bit_count(), "node")
     remedies = [_LIST_GPUS]
     if withheld:
@@ -77,33 +74,12 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) 
     )
 
 
-_VIEW = "capacities"
-
-
-def _all_capacities(objects: ClusterObjects) -> Mapping[str, tuple[Sequence[str], int]]:
-    """Return the nodes that have each resource in their capacity, and the sum in nanos."""
-    found: dict[str, tuple[list[str], int]] = {}
-    for node in objects.nodes:
-        for resource, written in mapping(node.status.get("capacity")).items():
-            try:
-                nanos = Quantity.parse(str(written)).nanos if isinstance(written, str | int) else 0
-            except QuantityError:
-                continue
-            if nanos > 0:
-                names, total = found.get(resource, ([], 0))
-                names.append(node.name)
-                found[resource] = names, total + nanos
-    return found
-
-
-def _capacities(resource: str, objects: ClusterObjects) -> Iterator[str]:
+def _capacities(resource: str, sets: NodeSets) -> Iterator[str]:
     """Yield a line if nodes have a resource in their capacity."""
-    found = objects.views.get(_VIEW)
-    if not isinstance(found, dict):
-        found = objects.views[_VIEW] = _all_capacities(objects)
-    names, total = found.get(resource, ((), 0))
-    if names:
-        yield f"capacity of {resource}: {amount(resource, total)} on {listed(names)}, of which 0 are allocatable"
+    having = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
+    if having:
+        total, names = sum(sets.capacities[number][resource] for number in having), [*sets.names(node_set(having))]
+        yield f"capacity of {resource}: {total} on {listed(names)}, of which 0 are allocatable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +135,7 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
             for other in others
         ),
         remedies=(
-            Remedy(text=text, risk=Risk.MEDIUM if first.strategy == "none" else Risk.NONE),
+            Remedy(text=text, risk=Risk.MEDIUM),
             Remedy(
                 text=f"Look at the labels of {names}.",
                 command=command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
@@ -187,6 +163,6 @@ def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         + (", though all nodes together do" if enough else ""),
         cause="The devices of a pod are always on one node.",
         evidence=tuple(evidence),
-        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods."), _LIST_GPUS),
+        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM), _LIST_GPUS),
         missing=tuple(resource for resource, _ in request.gpus),
     )

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import command, listed
+from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.finding import Certainty, FindingSeverity, Remedy
-from rules_engine.model.json.lenient import Object, mapping, objects, text
-from rules_engine.scheduling import Scheduling
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
+from rules_engine.scheduling.requirements import spread_constraints
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -21,23 +22,32 @@ UNBOUND = "unbound immediate PersistentVolumeClaims"
 """Words of the scheduler's message about claims that should be bound before the pod has a node."""
 
 
-def filtered(scheduling: Scheduling, room: NodeSet) -> Explanation | None:
+def filtered(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanation | None:
     """Return the reason if other filters exclude all nodes that have room for a pod."""
     if room & scheduling.passing:
         return None
-    counts = [
-        f"{nodes.bit_count()} {why}"
-        for reasons in scheduling.excluded.values()
+    excluding = [
+        (name, f"{nodes.bit_count()} {why}")
+        for name, reasons in scheduling.excluded.items()
         for why, excluded in reasons.items()
         if (nodes := excluded & room)
+    ]
+    filters = [*dict.fromkeys(name for name, _ in excluding)]
+    constraints = [
+        f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
+        for each in spread_constraints(pod.spec, strings(pod.metadata.get("labels")), "DoNotSchedule")
     ]
     return Explanation(
         reason=PendingReason.OTHER_FILTERS,
         severity=FindingSeverity.WARNING,
-        message=f"another filter of the scheduler excludes each node with enough of everything: {listed(counts)}",
-        cause="Host ports, topology spread constraints or pod affinity keep the pod off these nodes.",
-        evidence=(f"enough of everything is free on {listed(scheduling.names(room))}",),
-        remedies=(Remedy(text="Look at the pod's host ports, topology spread constraints and pod affinity."),),
+        message=f"another filter of the scheduler excludes each node with enough of everything: "
+        f"{listed([count for _, count in excluding])}",
+        cause=f"The scheduler's {listed(filters)} keeps the pod off these nodes.",
+        evidence=(
+            f"enough of everything is free on {listed(scheduling.names(room))}",
+            *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
+        ),
+        remedies=(Remedy(text=f"Compare what {listed(filters)} reads of the pod with these nodes and their pods."),),
     )
 
 
@@ -121,3 +131,31 @@ def _claims(pod: PodObject) -> Iterator[str]:
             yield claim
         elif "ephemeral" in volume:
             yield f"{pod.name}-{text(volume, 'name')}"
+
+
+def unexplained(
+    pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], certainty: Certainty
+) -> Explanation:
+    """Return the scheduler's message as the reason of a pod for which no other one is known to be true.
+
+    `unknown`: what was not evaluated. `certainty`: that of a recorded message.
+    """
+    claims = [found for name in dict.fromkeys(_claims(pod)) if (found := cluster.find(CLAIM, name, pod.namespace))]
+    events = {
+        f"event {text(event, 'reason')} of {about.object_name}: {quoted(text(event, 'message'))}"
+        for about in (pod, *claims)
+        for event in cluster.events_about(about)
+        if text(event, "reason") != "FailedScheduling"
+    }
+    seen = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
+    return Explanation(
+        reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
+        severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
+        message=f"{text(pod.spec, 'schedulerName') or DEFAULT_SCHEDULER}: {recorded or 'no message is recorded'}",
+        cause="The pod waits for what is not evaluated, such as a volume or a resource claim, or for its scheduler.",
+        certainty=certainty if recorded else Certainty.POSSIBLE,
+        evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),
+        remedies=(
+            Remedy(text="Look at the events, at the pod's claims, and for its scheduler.", command=command(*seen)),
+        ),
+    )

@@ -190,7 +190,7 @@ def _quota(about: ObjectName, found: re.Match[str], cluster: ClusterObjects) -> 
             ),
             Remedy(text="End pods of the namespace, or raise the quota.", risk=Risk.MEDIUM)
             if exceeded
-            else Remedy(text="Set the amounts in the workload's template."),
+            else Remedy(text="Set the amounts in the workload's template.", risk=Risk.MEDIUM),
         ),
     )
 
@@ -205,7 +205,7 @@ def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
             cause="A rule of gpu-rules denies the pods of the workload's template.",
             evidence=evidence,
             remedies=(
-                Remedy(text="Correct the workload's template as the message of the rule says."),
+                Remedy(text="Correct the workload's template as the message of the rule says.", risk=Risk.MEDIUM),
                 Remedy(
                     text="Evaluate the rules on the workload.",
                     command=f"{command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
@@ -218,7 +218,10 @@ def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
         message=f"denied by the webhook {webhook}",
         cause="An admission webhook denies the pods of the workload's template.",
         evidence=evidence,
-        remedies=(Remedy(text="Correct the workload's template as the message says."), _described(about)),
+        remedies=(
+            Remedy(text="Correct the workload's template as the message says.", risk=Risk.MEDIUM),
+            _described(about),
+        ),
     )
 
 

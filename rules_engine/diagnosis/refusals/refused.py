@@ -68,7 +68,12 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
             reason=RefusedReason.SHARED_GPUS,
             message=f"the pod requests {requested}, but a container gets {most} at most where GPUs are shared",
             cause="A share is a slot of time on a card, not a part of it: two shares may be of the same card.",
-            remedies=(Remedy(text=f"Request {most} in each container, or use nodes that do not share their GPUs."),),
+            remedies=(
+                Remedy(
+                    text=f"Request {most} in each container, or use nodes that do not share their GPUs.",
+                    risk=Risk.MEDIUM,
+                ),
+            ),
         )
     resource = unavailable[1] if unavailable is not None else reason.removeprefix(OUT_OF)
     if is_device(resource):
@@ -76,7 +81,7 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
             reason=RefusedReason.DEVICES_UNAVAILABLE,
             message=f"the node has too little {resource} left for the pod",
             cause="Other pods hold the devices, or devices became unhealthy, since the pod was scheduled.",
-            remedies=(Remedy(text="Create the pod again, and look at the device plugin of the node."),),
+            remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
         )
     if reason == TOPOLOGY or "topology" in message.lower():
         return _Refusal(
@@ -84,7 +89,7 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
             message=f"the node cannot align {requested} with the other resources of the pod on its NUMA nodes",
             cause="The scheduler counts what is free on a whole node, the kubelet's topology manager by NUMA node.",
             remedies=(
-                Remedy(text="Request what fits on one NUMA node."),
+                Remedy(text="Request what fits on one NUMA node.", risk=Risk.MEDIUM),
                 Remedy(text="Change the topology manager's policy in the kubelet's configuration.", risk=Risk.HIGH),
             ),
         )
@@ -93,7 +98,7 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
             reason=RefusedReason.OTHER,
             message=f"the node has too little {resource} left for the pod",
             cause="Other pods used it since the pod was scheduled.",
-            remedies=(Remedy(text="Create the pod again."),),
+            remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
         )
     return _Refusal(
         reason=RefusedReason.OTHER,

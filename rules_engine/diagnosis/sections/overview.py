@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rules_engine.diagnosis.objects.gpu_objects import (
+    device_amounts,
     devices_of,
-    is_device,
     is_device_plugin,
     is_gpu_node,
     is_ready,
@@ -17,9 +17,8 @@ from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
+from rules_engine.model.json.lenient import controller, integer, mapping, text
 from rules_engine.model.pod import is_finished
-from rules_engine.model.quantity import QuantityError, parse_quantity
 
 InScope = Callable[[ObjectName], bool]
 """A function that is True for the name of an object that is reported on."""
@@ -56,7 +55,7 @@ def _allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
 
 
 def _gpu_node(node: NodeObject, read: Node, allocated: Mapping[str, int] | None) -> GpuNode:
-    capacity, allocatable = (_devices(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
+    capacity, allocatable = (device_amounts(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
     return GpuNode(
         name=node.name,
         product=product(node),
@@ -71,17 +70,6 @@ def _gpu_node(node: NodeObject, read: Node, allocated: Mapping[str, int] | None)
             for resource in sorted({*capacity, *allocatable, *(allocated or {})})
         },
     )
-
-
-def _devices(written: Object) -> Mapping[str, int]:
-    found = {}
-    for resource, amount in written.items():
-        if is_device(resource):
-            try:
-                found[resource] = parse_quantity(str(amount)).whole
-            except QuantityError:
-                continue  # the API server writes none that is malformed
-    return found
 
 
 def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:

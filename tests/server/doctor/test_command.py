@@ -298,6 +298,57 @@ def test_the_exit_code_follows_the_least_severity(tmp_path: Path, severity: str,
     assert result.exit_code == code
 
 
+CLAIM = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "data", "namespace": "ml"}}
+VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+RESOURCE_CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "message", "reason"),
+    [
+        ({"volumes": VOLUMES}, "Pending", "binding volumes: context deadline exceeded", "SchedulerMessage"),
+        (
+            {"volumes": VOLUMES},
+            "Bound",
+            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+            "SchedulerMessage",
+        ),
+        ({"resourceClaims": RESOURCE_CLAIMS}, "Bound", "", "NoSchedulerMessage"),
+        (
+            {"resourceClaims": RESOURCE_CLAIMS},
+            "Bound",
+            "0/1 nodes are available: 1 cannot allocate all claims.",
+            "SchedulerMessage",
+        ),
+        ({"schedulerName": "gang"}, "Bound", "", "NoSchedulerMessage"),
+        ({"nodeName": "gone"}, "Bound", "", "NodeNotFound"),
+        ({"schedulingGates": [{"name": "queue"}]}, "Bound", "", "SchedulingGates"),
+        ({"nodeSelector": {"a": "b"}}, "Bound", "0/1 nodes are available.", "NodeSelectorOrAffinity"),
+    ],
+)
+def test_a_waiting_pod_never_exits_with_0(
+    tmp_path: Path, spec: dict[str, Any], status: str, message: str, reason: str
+) -> None:
+    pod = bound("train", "", {GPU: 1})
+    pod["spec"] |= spec
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    pod["status"] = {"phase": "Pending", "conditions": [condition]}
+    wait = {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": "data.1", "namespace": "ml"},
+        "involvedObject": {"kind": "PersistentVolumeClaim", "name": "data", "namespace": "ml"},
+        "reason": "WaitForFirstConsumer",
+    }
+    claim = CLAIM | {"status": {"phase": status}}
+    path = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), claim, wait, pod)
+
+    result = doctor("-f", path, "--pod", "ml/train", "--output", "json")
+
+    assert found(result) == [(reason, "Pod/ml/train")]
+    assert result.exit_code == 1
+
+
 def test_the_severity_of_the_exit_code_may_be_in_lower_case(tmp_path: Path) -> None:
     assert doctor("-f", dump(tmp_path, healthy("one"), waiting()), "--fail-on", "error").exit_code == 1
 

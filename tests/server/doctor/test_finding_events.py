@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,12 @@ def test_the_event_of_a_node_is_in_the_default_namespace() -> None:
         "lastTimestamp": "2026-11-23T00:00:00Z",
         "count": 1,
     }
+
+
+def test_an_effect_has_an_event_too() -> None:
+    caused = replace(group(reported_finding()), effects=(reported_finding(reason="NoAllocatableDevices"),))
+
+    assert [event["reason"] for event in sent(caused)] == ["MIGLayoutNotApplied", "NoAllocatableDevices"]
 
 
 def test_the_event_of_a_pod_is_in_its_namespace() -> None:

@@ -42,7 +42,7 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
     groups = (
         group(reported_finding(), nodes),
         group(reported_finding(message="x", object=pod_name("p"))),
-        group(possible),
+        replace(group(possible), effects=(replace(possible, reason="NoDevices"),)),
     )
     last = counts(empty_report(findings=groups), 1.5)
 
@@ -51,6 +51,7 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
     assert {name: value for name, value in found.items() if name.startswith("doctor_findings")} == {
         "doctor_findings{certainty=Certain}{reason=MIGLayoutNotApplied}{severity=Error}": 4,
         "doctor_findings{certainty=Possible}{reason=MIGLayoutNotApplied}{severity=Info}": 1,
+        "doctor_findings{certainty=Possible}{reason=NoDevices}{severity=Info}": 1,
     }
     assert found["doctor_last_success_duration_seconds"] == 1.5
 

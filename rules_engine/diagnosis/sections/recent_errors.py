@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 
 from rules_engine.diagnosis.names_in_text import without_names
@@ -35,17 +35,6 @@ _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that is about to start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Error:
-    """One error of one object."""
-
-    about: ObjectName
-    reason: str
-    message: str
-    count: int
-    at: datetime | None
-
-
 def recent_errors(
     cluster: ClusterObjects,
     pods: DevicePods,
@@ -58,10 +47,11 @@ def recent_errors(
     watched += [pod for pods_of in plugins.values() for pod in pods_of]
     related = {pod.object_name for pod in watched} | set(plugins)
     related.update(node.object_name for node in cluster.nodes if is_gpu_node(node))
-    groups: dict[tuple[str, str, str], list[_Error]] = {}
+    groups: dict[tuple[str, str, str], list[RecentError]] = {}
     for error in (*_events(cluster, related), *_containers(watched)):
-        if in_scope(error.about) and (error.at is None or error.at >= since):
-            key = error.about.kind, error.reason, without_names(error.message, error.about)
+        (about,) = error.objects
+        if in_scope(about) and (error.at is None or error.at >= since):
+            key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
     found = sorted(map(_grouped, groups.values()), key=_newest_first)
     return tuple(found[:MAX_ERRORS]), len(found[MAX_ERRORS:])
@@ -71,26 +61,24 @@ def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
     return -error.at.timestamp() if error.at else 0.0, error.objects[0], error.reason, error.message
 
 
-def _grouped(errors: Sequence[_Error]) -> RecentError:
-    first = min(errors, key=lambda error: (error.about, error.message))
-    return RecentError(
-        objects=tuple(sorted({error.about for error in errors})),
-        reason=first.reason,
-        message=first.message,
+def _grouped(errors: Sequence[RecentError]) -> RecentError:
+    return replace(
+        min(errors, key=lambda error: (error.objects, error.message)),
+        objects=tuple(sorted({about for error in errors for about in error.objects})),
         count=sum(error.count for error in errors),
         at=max((error.at for error in errors if error.at), default=None),
     )
 
 
-def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[_Error]:
+def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[RecentError]:
     for event in cluster.events:
         if text(event, "type") != "Warning" or text(event, "reason") == _NOT_SCHEDULED:
             continue
         about = involved_object(event)
         message = text(event, "message")
         if about.kind and (about in related or _GPU_WORDS.search(message)):
-            yield _Error(
-                about=about,
+            yield RecentError(
+                objects=(about,),
                 reason=text(event, "reason"),
                 message=_LEFT_OUT if text(event, "reason") in _WITH_OUTPUT else quoted(message),
                 count=max(integer(mapping(event.get("series")), "count") or integer(event, "count"), 1),
@@ -98,7 +86,7 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
             )
 
 
-def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
+def _containers(pods: Iterable[PodObject]) -> Iterator[RecentError]:
     """Yield the containers that wait after an error, and those that ended with one.
 
     The message of a container that ended is left out: it may be the end of its log, with any value of its environment.
@@ -112,9 +100,11 @@ def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
             code = integer(ended, "exitCode")
             if code:
                 message = f"container {container} ended with exit code {code}"
-                yield _Error(about=pod.object_name, reason=text(ended, "reason"), message=message, count=count, at=at)
+                yield RecentError(
+                    objects=(pod.object_name,), reason=text(ended, "reason"), message=message, count=count, at=at
+                )
             waiting = mapping(state.get("waiting"))
             reason = text(waiting, "reason")
             if reason and reason not in _STARTING:
                 message = quoted(f"container {container}: {text(waiting, 'message')}".removesuffix(": "))
-                yield _Error(about=pod.object_name, reason=reason, message=message, count=count, at=at)
+                yield RecentError(objects=(pod.object_name,), reason=reason, message=message, count=count, at=at)

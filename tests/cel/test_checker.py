@@ -21,6 +21,7 @@ POLICY = Environment(
 )
 
 PROBLEMS = [
+    ("[0].exists(x, .x == 1)", "1:15: undeclared reference to '.x' (did you mean 'x'?) [cel-undeclared]"),
     ("objct.spec", "1:1: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]"),
     (
         "authorizer.group('')",

@@ -32,6 +32,7 @@ BROKEN = [
     ("'\\777'", "1:2: an octal escape is at most \\377 [cel-syntax]"),
     ("'\\ud800'", "1:2: the escape is no Unicode character [cel-syntax]"),
     ("b'\\u00e9'", "1:3: \\u is not allowed in bytes [cel-syntax]"),
+    ("b'\ud800'", "1:1: the literal has a lone surrogate [cel-syntax]"),
     ("9223372036854775808", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
     ("-9223372036854775809", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
     ("18446744073709551616u", "1:1: the uint literal does not fit into 64 bits [cel-syntax]"),

@@ -215,7 +215,8 @@ class _Checker:
         subject = self.environment.variables.get("object")
         fields = subject.fields if isinstance(subject, ObjectType) else ()
         hint = hints.name(node.name, names, fields) or did_you_mean(node.name, names)
-        return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.name}'{hint}", node.span)
+        written = f".{node.name}" if node.absolute else node.name
+        return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{written}'{hint}", node.span)
 
     def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
         """Return the type of the variable or constant with a dotted name, or None."""

@@ -29,12 +29,10 @@ def of_non_zero_value(value: object) -> Optional:
 
 
 def is_zero(value: object) -> bool:
-    """Return whether a value is its type's zero: empty, false, 0, null or none."""
+    """Return whether a value is its type's zero: empty, false, 0 or null. No optional is (cel-go, traits.Zeroer)."""
     kind = type(value)
     if kind in NUMBER_CLASSES or is_map(value) or kind in (bool, str, bytes, list, type(None)):
         return not value
-    if isinstance(value, Optional):
-        return not value.present
     if isinstance(value, Duration):
         return value.nanos == 0
     return isinstance(value, Timestamp) and value.nanos == _ZERO_TIME

@@ -67,9 +67,15 @@ def string(token: str) -> str:
 
 
 def byte_string(token: str) -> bytes:
-    """Return the value of bytes with their b, quotes and, if raw, r: UTF-8, where \\377 and \\xff are single bytes."""
+    """Return the value of bytes with their b, quotes and, if raw, r: UTF-8, where \\377 and \\xff are single bytes.
+
+    Raises LiteralError.
+    """
     parts = _parts(token, 1, text=False)
-    return b"".join(part.encode() if isinstance(part, str) else bytes((part,)) for part in parts)
+    try:
+        return b"".join(part.encode() if isinstance(part, str) else bytes((part,)) for part in parts)
+    except UnicodeEncodeError:
+        raise LiteralError("the literal has a lone surrogate") from None
 
 
 def _parts(token: str, start: int, *, text: bool) -> list[str | int]:

@@ -104,6 +104,7 @@ class Code(ProblemCode):
     CEL_PARAMS = "cel-params"
     CEL_NEWER = "cel-newer"
     CEL_AMOUNT = "cel-amount"
+    CEL_ABSENT = "cel-absent"
     CONSTANT_CONDITION = "constant-condition"
     UNUSED_VARIABLE = "unused-variable"
     UNUSED_PARAM = "unused-param"

@@ -8,20 +8,26 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 
 @lru_cache(maxsize=1)
-def _table() -> Mapping[str, Mapping[str, str]]:
-    content = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
-    shapes: Mapping[str, Mapping[str, str]] = content["shapes"]
-    return shapes
+def _table() -> Mapping[str, Any]:
+    content: Mapping[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
+    return content
 
 
 def exists(name: str) -> bool:
     """Return True for a kind that has a shape."""
-    return name in _table()
+    return name in _table()["shapes"]
 
 
 def fields(name: str) -> Mapping[str, str]:
     """Return the fields of a kind such as Pod or PodSpec with their types: [T] is a list, {T} a map with text keys."""
-    return _table()[name]
+    shapes: Mapping[str, Mapping[str, str]] = _table()["shapes"]
+    return shapes[name]
+
+
+def present(name: str) -> frozenset[str]:
+    """Return the fields that every object of a kind has once the API server has read it."""
+    return frozenset(_table()["present"].get(name, ()))

@@ -50,7 +50,7 @@ def test_a_higher_priority_comes_first_whatever_the_names(tmp_path: Path) -> Non
         ({"mode": "Audit"}, {}),
         ({"mode": "'Off'"}, {}),
         ({}, {"mode": "'Off'"}),
-        ({"matchConditions": "[{name: c, expression: 'object.spec.hostNetwork'}]"}, {}),
+        ({"matchConditions": "[{name: c, expression: 'object.spec.enableServiceLinks'}]"}, {}),
         ({"match": "{namespaces: [ml]}"}, {}),
         ({"match": "{namespaces: [ml]}"}, {"match": "{namespaces: ['ml*']}"}),
         ({"match": "{excludeNamespaces: [ml]}"}, {}),
@@ -260,7 +260,7 @@ spec:
 
 def test_resource_claims_that_no_rule_reads_are_a_warning(tmp_path: Path) -> None:
     write(tmp_path, {"claims.test.yaml": CLAIMS})
-    rules = [ladder("a", ABOVE, f"{{resource: {BELOW}, when: 'object.spec.hostNetwork'}}"), inject("b")]
+    rules = [ladder("a", ABOVE, f"{{resource: {BELOW}, when: 'object.spec.enableServiceLinks'}}"), inject("b")]
     assert found(tmp_path, *rules) == ["unseen-claims 6:13"]
 
 
@@ -281,7 +281,7 @@ def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str)
     ("fields", "codes"),
     [
         ({}, ["every-pod"]),
-        ({"matchConditions": "[{name: c, expression: 'object.spec.hostNetwork'}]"}, ["every-pod"]),
+        ({"matchConditions": "[{name: c, expression: 'object.spec.enableServiceLinks'}]"}, ["every-pod"]),
         ({"match": "{resources: []}"}, ["every-pod"]),
         ({"match": "{resources: [nvidia.com/*]}"}, []),
         ({"match": "{namespaces: [ml]}"}, []),
@@ -291,7 +291,9 @@ def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str)
     ],
 )
 def test_a_validation_about_every_pod_is_a_warning(tmp_path: Path, fields: dict[str, str], codes: list[str]) -> None:
-    assert [text.split()[0] for text in found(tmp_path, validation("v", "object.spec.hostIPC", **fields))] == codes
+    assert [
+        text.split()[0] for text in found(tmp_path, validation("v", "object.spec.enableServiceLinks", **fields))
+    ] == codes
 
 
 LIMITS = "object.spec.containers.exists(c, c.?resources.limits.hasValue())"

@@ -9,7 +9,7 @@ from rules_engine.model.problems import Problem, Severity
 from tests.support.authoring import ladder, validation, write
 
 MATCH = "{resources: ['*/*']}"
-POD = "object.spec.hostIPC"
+POD = "object.spec.enableServiceLinks"
 
 
 def findings(tmp_path: Path, *documents: str) -> tuple[Problem, ...]:
@@ -74,7 +74,7 @@ def test_a_condition_that_is_the_same_for_every_pod_is_reported_at_its_cause(
         ),
         ("object.spec.containers.map(c, 1 == 1, c.name).size() == 0", "1 == 1"),
         (f"({POD} ? (1 == 1 ? 'a' : 'b') : 'c') == object.metadata.name", "1 == 1"),
-        (f"object.spec.hostPID ? {POD} : 1 == 1", "1 == 1"),
+        (f"object.spec.?hostPID.orValue(true) ? {POD} : 1 == 1", "1 == 1"),
     ],
 )
 def test_a_part_that_is_the_same_for_every_pod_is_reported_too(
@@ -95,7 +95,7 @@ def test_a_part_that_is_the_same_for_every_pod_is_reported_too(
         f"{POD} && true",
         f"{POD} || false",
         f"{POD} ? true : false",
-        f"{POD} ? true : object.spec.hostPID",
+        f"{POD} ? true : object.spec.?hostPID.orValue(true)",
         f"{POD} == true",
         "object.metadata.name == 'a' || object.metadata.name == 'b'",
         "object.metadata.name != 'a' && object.metadata.name != 'b'",
@@ -111,7 +111,7 @@ def test_a_part_that_is_the_same_for_every_pod_is_reported_too(
         "double(object.metadata.name) == double(object.metadata.name)",
         "[double(object.metadata.name)] != [double(object.metadata.name)]",
         "object.spec.containers.exists(c, double(c.name) <= double(c.name))",
-        f"!{POD} || object.spec.hostPID",
+        f"!{POD} || object.spec.?hostPID.orValue(true)",
         "object.spec.containers.all(c, c.name == 'a') && object.spec.containers.exists(c, c.name == 'b')",
     ],
 )
@@ -171,7 +171,7 @@ def test_a_variable_that_nothing_reads_is_reported_at_its_name(tmp_path: Path) -
     variables = f"[{{name: first, expression: {POD}}}, {{name: second, expression: '!variables.first'}}]"
     [problem] = findings(tmp_path, validation("v", POD, match=MATCH, variables=variables))
     assert str(problem) == (
-        f"{tmp_path}/rules.yaml:8:70: warning: no expression reads variables.second [unused-variable]"
+        f"{tmp_path}/rules.yaml:8:81: warning: no expression reads variables.second [unused-variable]"
     )
     assert marked(problem, tmp_path) == "second"
 

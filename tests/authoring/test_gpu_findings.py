@@ -60,7 +60,7 @@ def test_gpu_resources_and_resources_of_validations_are_checked_too(tmp_path: Pa
         injection("i", gpuResource=f"{MIG}1g.7gb"),
         validation(
             "v",
-            "object.spec.hostIPC",
+            "object.spec.enableServiceLinks",
             match=f"{{resources: [{GPU}, 'nvidia.com/mig-*.9gb', {MIG}2g.15gb, {MIG}1g.16gb]}}",
         ),
     )
@@ -75,7 +75,9 @@ def test_a_domain_without_its_end_is_reported(tmp_path: Path) -> None:
         tmp_path,
         ladder("l", "nvidia/mig-1g.10gb", "nvidia.com/gpu", "smarter-devices/gpu"),
         injection("i", gpuResource="amd/gpu"),
-        validation("v", "object.spec.hostIPC", match="{resources: [nvidia/gpu, nvidia.com/gpu, 'nvidia/*']}"),
+        validation(
+            "v", "object.spec.enableServiceLinks", match="{resources: [nvidia/gpu, nvidia.com/gpu, 'nvidia/*']}"
+        ),
     )
     assert found == [
         (

@@ -64,10 +64,10 @@ HALF = "quantity(object.metadata.name).div(2, 0)"
 @pytest.mark.parametrize(
     "expression",
     [
-        f"| COMMENT\n        object.spec.hostIPC ||\n\n          quantity('1Gi') ==\n        {HALF}\n",
-        f">- COMMENT\n        object.spec.hostIPC ||\n        quantity('1Gi') == {HALF}\n",
-        f"\"object.spec.hostIPC ||\n\n        quantity('1Gi') == {HALF}\" COMMENT\n",
-        f"object.spec.hostIPC ||\n        quantity('1Gi') == {HALF} COMMENT\n",
+        f"| COMMENT\n        object.spec.enableServiceLinks ||\n\n          quantity('1Gi') ==\n        {HALF}\n",
+        f">- COMMENT\n        object.spec.enableServiceLinks ||\n        quantity('1Gi') == {HALF}\n",
+        f"\"object.spec.enableServiceLinks ||\n\n        quantity('1Gi') == {HALF}\" COMMENT\n",
+        f"object.spec.enableServiceLinks ||\n        quantity('1Gi') == {HALF} COMMENT\n",
     ],
 )
 def test_a_comment_is_about_all_lines_of_a_value(tmp_path: Path, expression: str) -> None:

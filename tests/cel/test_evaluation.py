@@ -45,8 +45,11 @@ def test_an_error_has_its_location_in_the_yaml_file() -> None:
     compiled = compile_expression(source, Environment({"object": types.DYN}))
     with pytest.raises(EvaluationError) as caught:
         compiled.evaluate({"object": {"spec": {}}}, Budget())
-    assert str(caught.value) == "rules/a.yaml:15:21: object.spec.missing: no such key"
-    assert caught.value.message == "object.spec.missing: no such key"
+    assert (
+        str(caught.value)
+        == "rules/a.yaml:15:21: object.spec.missing: no such key (.? and [?…] read what may be absent)"
+    )
+    assert caught.value.message == "object.spec.missing: no such key (.? and [?…] read what may be absent)"
     assert str(EvaluationError("somewhere")) == "somewhere"
 
 
@@ -106,7 +109,10 @@ def test_generated_code_refuses_a_failed_bind_value_on_use() -> None:
 
 def test_the_error_of_a_bind_value_has_its_own_location() -> None:
     expression = "cel.bind(p, object.priority, object.a == 2 || [1, 2].all(x, p > x))"
-    assert failure(expression, object={"a": 1}) == "1:20: object.priority: no such key"
+    assert (
+        failure(expression, object={"a": 1})
+        == "1:20: object.priority: no such key (.? and [?…] read what may be absent)"
+    )
 
 
 def test_a_bind_value_costs_once_and_only_if_evaluated() -> None:

@@ -51,4 +51,4 @@ def test_a_failure_has_its_location_in_the_yaml_file(style: str) -> None:
     assert location is not None
     line = text.splitlines()[location.line - 1]
     assert line[location.column - 1 :].startswith("b ==")
-    assert caught.value.message == "missing.b: no such key"
+    assert caught.value.message == "missing.b: no such key (.? and [?…] read what may be absent)"

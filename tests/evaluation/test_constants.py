@@ -52,7 +52,10 @@ FAILING = [
     ("params.text.size(1) > 1", "13-17: size() takes 0 arguments, not 1 [cel-arguments]"),
     ("params.max.size() > 1", "12-16: with the rule's params this always fails: params.max.size(): no such overload"),
     ("quantity(params.bad).isInteger()", "1-9: with the rule's params this always fails: quantity(params.bad): the"),
-    ("['c'].all(k, params[k] == 1)", "1-29: with the rule's params this always fails: params[k]: no such key"),
+    (
+        "['c'].all(k, params[k] == 1)",
+        "1-29: with the rule's params this always fails: params[k]: no such key (.? and [?…] read what may be absent)",
+    ),
     ("object.spec.containers.size() <= params.text", "1-45: operator <= cannot be applied to int and string"),
     ("params.none < object.spec.containers.size()", "1-44: operator < cannot be applied to null_type and int"),
     ("object.spec.containers.size() * params.ratio > 1.0", "1-45: operator * cannot be applied to int and double"),

@@ -158,7 +158,7 @@ def test_functions_of_objects(expression: str, expected: str, tmp_path: Path) ->
         ("dyn({}).available('x')", "no such overload: available() applied to (map, string)"),
         ("dyn({}).total('x')", "no such overload: total() applied to (map, string)"),
         ("dyn({}).allocatable('x')", "no such overload: allocatable() applied to (map, string)"),
-        ("object.metadata.labels.x", "no such key"),
+        ("object.metadata.labels.x", "no such key (.? and [?…] read what may be absent)"),
     ],
 )
 def test_an_error_is_counted_with_its_first_object(expression: str, error: str, tmp_path: Path) -> None:

@@ -181,6 +181,12 @@ class Amounts:
             return f"{self.path(node.operand)[0]}[?{key}]", True
         return self._text[node.span.start : node.span.end], False
 
+    def present(self, node: Select | Index) -> str:
+        """Return the condition that a value is present, in which any part of its path may be absent."""
+        if isinstance(node, Select) and not self.path(node.operand)[1]:
+            return f"has({self._text[node.span.start : node.span.end]})"
+        return f"{self.path(node)[0]}.hasValue()"
+
     def _literal(self, node: Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""
         shown = self._shown(node)

@@ -109,7 +109,8 @@ class Checked:
     """A checked expression and the facts about its nodes.
 
     `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
-    any other name is a variable of a macro, and `locals` has its type. `calls`: the overloads of each call.
+    any other name is a variable of a macro, and `locals` has its type. `members`: the types of
+    fields and elements, but for those that are optionals; `fallible`: those that may be absent, which is an error. `calls`: the overloads of each call.
     `namespaced`: calls whose target is part of the function's name. `certain`: the cel.binds whose value every
     evaluation evaluates. `patterns`: compiled literal patterns.
     """
@@ -119,6 +120,8 @@ class Checked:
     result: Type
     references: Mapping[Expression, str | Constant]
     locals: Mapping[Name, Type]
+    members: Mapping[Expression, Type]
+    fallible: frozenset[Expression]
     calls: Mapping[Call, Dispatch]
     namespaced: frozenset[Call]
     certain: frozenset[Bind]
@@ -143,6 +146,8 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         result=result,
         references=checker.references,
         locals={name: checker.inference.settled(found) for name, found in checker.local_types.items()},
+        members=checker.members,
+        fallible=frozenset(checker.fallible),
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
         certain=certain,
@@ -162,6 +167,8 @@ class _Checker:
     amounts: Amounts
     inference: Inference = field(default_factory=Inference)
     references: dict[Expression, str | Constant] = field(default_factory=dict)
+    members: dict[Expression, Type] = field(default_factory=dict)
+    fallible: set[Expression] = field(default_factory=set)
     calls: dict[Call, Dispatch] = field(default_factory=dict)
     namespaced: set[Call] = field(default_factory=set)
     messages: dict[Message, Wrapper] = field(default_factory=dict)
@@ -243,8 +250,17 @@ class _Checker:
         if inner.name == _REQUEST and node.field in self.environment.variables:
             hint = hints.clause(node.field)
             return self.problem(Code.CEL_FIELD, f"{inner.name} has no field '{node.field}'{hint}", node.span)
-        found = self._field(inner, node)
-        return optional_of(found) if optional or node.optional else found
+        return self._member(node, inner, self._field(inner, node), optional=optional, key=node.field)
+
+    def _member(self, node: Select | Index, operand: Type, found: Type, *, optional: bool, key: object) -> Type:
+        """Return the type of a member, and record whether it may be absent. `optional`: the operand is one."""
+        if optional or node.optional:
+            return optional_of(found)
+        self.members[node] = found
+        present = operand.present if isinstance(operand, ObjectType) else None
+        if operand.name == "map" or (present is not None and key not in present):
+            self.fallible.add(node)
+        return found
 
     def _field(self, operand: Type, node: Select) -> Type:
         """Return the type of a field of an object or map. `operand`: without its optional."""
@@ -486,8 +502,8 @@ class _Checker:
             key = self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.key.name}'{hint}", node.key.span)
         else:
             key = self.type(node.key)
-        found = self._element(inner, key, node)
-        return optional_of(found) if optional or node.optional else found
+        written = node.key.value if isinstance(node.key, Literal) else None
+        return self._member(node, inner, self._element(inner, key, node), optional=optional, key=written)
 
     def _element(self, operand: Type, key: Type, node: Index) -> Type:
         if isinstance(operand, ObjectType):
@@ -547,7 +563,7 @@ class _Checker:
             field = node.left if found[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
             quotes = hints.IN_QUOTES if absent and node.span.start == 0 else ""
-            present = self._present(field) if isinstance(field, Select | Index) else ""
+            present = self.amounts.present(field) if isinstance(field, Select | Index) else ""
             return hints.clause(f"{absent}{present}{quotes}") if present else ""
         if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
             return hints.clause(f"{right}.contains({left})")
@@ -557,12 +573,6 @@ class _Checker:
                     pair = (literal.value, other) if literal is node.left else (other, literal.value)
                     return hints.clause(f" {node.operator} ".join(pair))
         return ""
-
-    def _present(self, node: Select | Index) -> str:
-        """Return the condition that a value is present, in which any part of its path may be absent."""
-        if isinstance(node, Select) and not self.amounts.path(node.operand)[1]:
-            return f"has({self._text(node)})"
-        return f"{self.amounts.path(node)[0]}.hasValue()"
 
     def _text(self, node: Expression) -> str:
         return self.source.text[node.span.start : node.span.end]

@@ -265,6 +265,28 @@ def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line
             return ()
 
 
+def own_names(node: Expression) -> tuple[str, ...]:
+    """Return the variables that a macro declares."""
+    match node:
+        case Comprehension(first=first, second=second):
+            return (first,) if second is None else (first, second)
+        case Bind(name=name) | OptionalMap(name=name):
+            return (name,)
+        case _:
+            return ()
+
+
+def outside(node: Expression) -> Expression | None:
+    """Return the part of a macro that is outside the scope of its variables."""
+    match node:
+        case Comprehension(target=target) | OptionalMap(target=target):
+            return target
+        case Bind(value=value):
+            return value
+        case _:
+            return None
+
+
 def qualified(expression: Expression) -> str | None:
     """Return the dotted name that a chain of selections spells, or None."""
     names: list[str] = []

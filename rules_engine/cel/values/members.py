@@ -10,6 +10,8 @@ from rules_engine.cel.values.runtime_values import NONE, NUMBER_CLASSES, Optiona
 Found = tuple[bool, Any]
 """(True, the member's value), or (False, None) if it does not exist."""
 
+NO_KEY = "no such key (.? and [?…] read what may be absent)"
+
 
 def field(operand: Any, name: str) -> Found:
     """Find a field of a map. Raises EvaluationError for values of other types."""
@@ -35,7 +37,7 @@ def required_field(operand: Any, name: str) -> Any:
     found, value = field(operand, name)
     if found:
         return value
-    raise EvaluationError("no such key")
+    raise EvaluationError(NO_KEY)
 
 
 def required_element(operand: Any, key: Any) -> Any:
@@ -43,7 +45,7 @@ def required_element(operand: Any, key: Any) -> Any:
     found, value = element(operand, key)
     if found:
         return value
-    raise EvaluationError("index out of range" if type(operand) is list else "no such key")
+    raise EvaluationError("index out of range" if type(operand) is list else NO_KEY)
 
 
 def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -> Optional:

@@ -30,9 +30,13 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class ObjectType(Type):
-    """A map with known keys. Two are equal if their names are; a name is unique in an environment."""
+    """A map with known keys. Two are equal if their names are; a name is unique in an environment.
+
+    `present`: the keys that every such map has; None for all of them.
+    """
 
     fields: Mapping[str, Type] = field(default_factory=dict, compare=False)
+    present: frozenset[str] | None = field(default=None, compare=False)
 
 
 DYN = Type("dyn")
@@ -123,7 +127,7 @@ def shape(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> Object
 
     `hidden`: shapes and their fields that it and all shapes below it do not have.
     """
-    return ObjectType(name, (), _Fields(name, hidden))
+    return ObjectType(name, (), _Fields(name, hidden), shapes.present(name))
 
 
 POD = shape("Pod")

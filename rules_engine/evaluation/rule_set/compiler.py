@@ -1,18 +1,19 @@
 """Compilation of the expressions of a rule, or of another document, with all their problems."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.check.presence import Path, Paths, Presence, conjunction, unproven, with_prefixes
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.unused_names import unused_names
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, warning
-from rules_engine.model.rules import Declared, Rule
+from rules_engine.model.rules import ConditionKind, Declared, Rule
 from rules_engine.model.source import SourceText
 
 MAX_LEVELS = 150
@@ -53,6 +54,11 @@ class ExpressionCompiler:
         self._advice = advice
         self._programs: list[Program] = []
         self._constants = Constants(declared.params)
+        self._guards: list[Program] = []
+        self._guarded: list[Program] = []
+        """Conditions, and the expressions that are evaluated only if they are true; without variables and messages."""
+        self._selected: Paths = frozenset()
+        """Paths that exist for every object that is selected."""
         self._levels: dict[str, int] = {}
         """Levels of each variable, with those of the variables that it reads."""
         self.variables, self._environment = self._variables(environment)
@@ -70,6 +76,10 @@ class ExpressionCompiler:
         """Compile an expression of type bool. `effects`: those of one that is always false, and always true."""
         return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
 
+    def guard(self) -> None:
+        """Note that expressions compiled from now on are evaluated only if all conditions so far are true."""
+        self._guards, self._guarded = self._guarded, []
+
     def text(self, source: SourceText, failing: Severity = Severity.ERROR) -> Program | None:
         """Compile an expression of type string. `failing`: the severity of one that fails for every object."""
         return self._compile(source, self._environment, types.STRING, failing)
@@ -82,6 +92,22 @@ class ExpressionCompiler:
         """Yield advice about variables and params that no expression reads, when all are compiled without error."""
         if self._advice and not self.failed:
             yield from unused_names(self._declared, self.variables, self._programs)
+
+    def unguarded(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
+        """Yield advice about members that are read and may be absent. `absent`: paths that may, beside optional fields."""
+        if not self._advice:
+            return
+        variables: dict[str, Presence] = {}
+        for path, variable in self.variables.items():
+            variables[path] = Presence(variable.program.checked, variables, absent)
+        guards, guarded = (
+            [Presence(program.checked, variables, absent) for program in programs]
+            for programs in (self._guards, self._guarded)
+        )
+        reads = conjunction([(frozenset(), self._selected), *((guard.reads, guard.proven(True)) for guard in guards)])
+        proven = with_prefixes(self._selected.union(*(guard.proven(True) for guard in guards)))
+        reads = reads.union(*(unproven(expression.reads, proven) for expression in guarded))
+        yield from {read.node: read.problem() for read in reads}.values()
 
     def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
@@ -127,6 +153,8 @@ class ExpressionCompiler:
                 self.problems.append(_too_deep(program))
             return None
         self._programs.append(program)
+        if variable is None and failing is Severity.ERROR:
+            self._guarded.append(program)
         doomed = [*self._constants.problems(program, environment, result)]
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
         if self._advice and not doomed:
@@ -149,6 +177,16 @@ class Compiler(ExpressionCompiler):
             for index, named in enumerate(rule.match_conditions)
             if (program := self.condition(named.expression, MATCH_EFFECTS))
         )
+        self.guard()
+        self._selected = frozenset(
+            (name, "metadata", "labels", requirement.key)
+            for name, selector in (
+                ("object", rule.match.object_selector),
+                ("namespaceObject", rule.match.namespace_selector),
+            )
+            for requirement in selector.requirements
+            if requirement.operator in (ConditionKind.IN, ConditionKind.EXISTS)
+        ) | {("namespaceObject", "metadata", "labels")}
 
     def message(self, source: SourceText | None) -> Program | None:
         """Compile a messageExpression. One that fails is a warning, since the message replaces it."""

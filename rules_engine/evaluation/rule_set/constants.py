@@ -23,10 +23,11 @@ from rules_engine.cel.syntax.tree import (
     Literal,
     Logic,
     Name,
-    OptionalMap,
     Select,
     Span,
     children,
+    outside,
+    own_names,
 )
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, PARAMETERS
@@ -155,11 +156,11 @@ class Reading:
 
     def _evaluated(self, node: Expression) -> Iterator[tuple[Expression, frozenset[str]]]:
         """Yield the parts of a node that have values, each with the variables that only it may read."""
-        own = frozenset(f"{_LOCAL}{name}" for name in _own_names(node))
-        outside = _outside(node)
+        own = frozenset(f"{_LOCAL}{name}" for name in own_names(node))
+        around = outside(node)
         for part in children(node):
             if not (isinstance(node, Call) and part is node.target and node in self._checked.namespaced):
-                yield part, frozenset() if part is outside else own
+                yield part, frozenset() if part is around else own
 
     def _parts(self, node: Expression) -> Iterator[Expression]:
         """Yield the parts of a node that may be evaluated."""
@@ -257,28 +258,6 @@ class Reading:
     def _problem(self, code: Code, message: str, span: Span) -> Problem:
         location = self._checked.source.at(span.start)
         return Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))
-
-
-def _own_names(node: Expression) -> tuple[str, ...]:
-    """Return the variables that a macro declares."""
-    match node:
-        case Comprehension(first=first, second=second):
-            return (first,) if second is None else (first, second)
-        case Bind(name=name) | OptionalMap(name=name):
-            return (name,)
-        case _:
-            return ()
-
-
-def _outside(node: Expression) -> Expression | None:
-    """Return the part of a macro that is outside the scope of its variables."""
-    match node:
-        case Comprehension(target=target) | OptionalMap(target=target):
-            return target
-        case Bind(value=value):
-            return value
-        case _:
-            return None
 
 
 def _mentions_any(found: Type) -> bool:

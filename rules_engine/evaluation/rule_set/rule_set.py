@@ -11,6 +11,11 @@ from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import Mode, Operation, Rule
 
 
+GENERATED = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
+"""Fields that a new pod lacks until the API server has called the mutating webhooks (apiserver, registry/rest, create.go):
+controllers give it a generateName only."""
+
+
 @dataclass(frozen=True, slots=True)
 class KindRules:
     """The rules of one kind, in the order of evaluation, and their index."""
@@ -73,7 +78,8 @@ def compile_rules(
             raise ValueError(f"{rule.id} is of none of the kinds {', '.join(known)}")
         compiler = compiler_of(rule)
         compiled = known[rule.kind].compile(rule, compiler)
-        problems.extend((*compiler.problems, *compiler.unused()))
+        absent = GENERATED if known[rule.kind].endpoint is Endpoint.MUTATE else ()
+        problems.extend((*compiler.problems, *compiler.unguarded(absent), *compiler.unused()))
         if not compiler.failed and rule.mode is not Mode.OFF:
             by_kind[rule.kind].append(compiled)
     rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))

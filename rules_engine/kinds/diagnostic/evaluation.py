@@ -97,7 +97,7 @@ def compile_diagnostics(
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
         made = compiler_of(diagnostic)
         found = _compiled(diagnostic, made)
-        problems += (*made.problems, *made.unused())
+        problems += (*made.problems, *made.unguarded(), *made.unused())
         if found is not None and not made.failed:
             compiled.append(found)
     return tuple(compiled), tuple(problems)
@@ -105,6 +105,7 @@ def compile_diagnostics(
 
 def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledDiagnostic | None:
     when = compiler.condition(diagnostic.when, EFFECTS)
+    compiler.guard()
     message = compiler.text(diagnostic.message_expression)
     evidence = _texts(diagnostic.evidence, compiler)
     commands = tuple(

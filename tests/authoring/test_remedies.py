@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.check import check
+from rules_engine.cel import compile_expression
+from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT
 from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.source import SourceText
+from tests.cel.evaluating import both
 from tests.support.authoring import write
 
 MAX_ROUNDS = 3
@@ -1088,6 +1092,40 @@ def test_advice_is_about_the_mistake(tmp_path: Path, mistake: str, text: str, me
     folder = write(tmp_path, {name: text, "rules.yaml": ladder()})
     found = [problem for problem in check([folder / name]).problems if problem.severity is Severity.ERROR]
     assert shown(found[0]) == message, mistake
+
+
+@pytest.mark.parametrize(
+    ("expression", "remedied_expression"),
+    [
+        ("object.metadata.labels['team'] != 'training'", "object.metadata.?labels[?'team'].orValue('') != 'training'"),
+        ('object.metadata.labels["team"] != "a"', 'object.metadata.?labels[?"team"].orValue("") != "a"'),
+        ("object.spec.hostIPC == false", "object.spec.?hostIPC.orValue(false) == false"),
+        ("object.spec.priority < 1", "object.spec.?priority.orValue(0) < 1"),
+        ("object.spec.tolerations.all(t, has(t.key))", "object.spec.?tolerations.orValue([]).all(t, has(t.key))"),
+        ("'a' in object.spec.nodeSelector == false", "'a' in object.spec.?nodeSelector.orValue({}) == false"),
+        ("has(object.spec.affinity.podAffinity) == false", "object.spec.?affinity.podAffinity.hasValue() == false"),
+        (
+            "object.spec.containers.all(c, quantity(c.resources.limits['a/b']) == quantity('0'))",
+            "object.spec.containers.all(c, quantity(c.?resources.limits[?'a/b'].orValue('0')) == quantity('0'))",
+        ),
+    ],
+)
+def test_an_expression_with_its_remedy_is_evaluated_for_a_pod_without_the_member(
+    tmp_path: Path, expression: str, remedied_expression: str
+) -> None:
+    quote = "'" if '"' in expression else '"'
+    text = validation(f"{quote}{expression}{quote}")
+    path = write(tmp_path, {"example.yaml": text}) / "example.yaml"
+    [problem] = check([path]).problems
+    assert problem.code == "cel-absent"
+    [after] = remedied(text, problem)
+    assert after == text.replace(expression, remedied_expression)
+    path.write_text(after)
+    assert check([path]).problems == ()
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {}}]}}
+    for written, expected in ((expression, "no such key"), (remedied_expression, True)):
+        kind, value = both(compile_expression(SourceText.inline(written), ENVIRONMENT), {"object": pod})
+        assert value is expected if kind == "value" else str(expected) in value
 
 
 def test_a_file_in_place_of_a_pod_is_not_one(tmp_path: Path) -> None:

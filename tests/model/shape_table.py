@@ -68,9 +68,9 @@ FILLED = {
 }
 """Fields that the API server fills, though its schema does not require them.
 
-Sources: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go and zz_generated.defaults.go; structs without a pointer, which are
-always encoded (k8s.io/api/core/v1/types.go); fields that the validation of stored objects requires. The admission plugin
-ServiceAccount is part of every cluster. Other plugins, which fill in priority and tolerations, can be switched off.
+Sources: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go and zz_generated.defaults.go; structs without a pointer, which
+are always encoded (k8s.io/api/core/v1/types.go); fields that the validation of stored objects requires. The admission
+plugin ServiceAccount is part of every cluster. Others, which fill in priority and tolerations, can be switched off.
 """
 
 _PLAIN = {"str": "string", "int": "int", "bool": "bool", "float": "double", "object": "dyn", "datetime": "string"}

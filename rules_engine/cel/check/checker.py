@@ -109,8 +109,8 @@ class Checked:
     """A checked expression and the facts about its nodes.
 
     `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
-    any other name is a variable of a macro, and `locals` has its type. `members`: the types of
-    fields and elements, but for those that are optionals; `fallible`: those that may be absent, which is an error. `calls`: the overloads of each call.
+    any other name is a variable of a macro, and `locals` has its type. `members`: the types of fields and elements that
+    are no optionals; `fallible`: those that may be absent, which is an error. `calls`: the overloads of each call.
     `namespaced`: calls whose target is part of the function's name. `certain`: the cel.binds whose value every
     evaluation evaluates. `patterns`: compiled literal patterns.
     """

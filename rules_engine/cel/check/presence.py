@@ -1,12 +1,11 @@
-"""Members that are read without a test of their presence: the expression fails for objects that lack them.
+"""Members that are read without a test of their presence: the expression fails for objects without them.
 
-A test (has(), `in`, `.?`, `[?…]`) proves the path of a member for the parts of the expression that count only if it
-succeeds. A test whose outcome is not followed, as in a comparison of an optional, proves its path in any case: a missing
-warning is better than a wrong one.
+A test (has(), `in`, `.?`, `[?…]`) proves the path of a member for the parts that count only if it succeeds. One whose
+outcome is not followed, as in a comparison of an optional, proves it, too: better no warning than a wrong one.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
 
@@ -28,7 +27,6 @@ from rules_engine.cel.syntax.tree import (
     Logic,
     MapLiteral,
     Name,
-    OptionalMap,
     Select,
     Unary,
     children,
@@ -40,241 +38,204 @@ from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, Severity
 
 Path: TypeAlias = tuple[object, ...]
-"""A variable, or the node of another value, and the members that are selected from it; ITEM for any of a list or map."""
+"""A variable, or the node of another value, and the members selected from it; ITEM for any of a list or map."""
 Paths: TypeAlias = frozenset[Path]
-
 ITEM = object()
 
 _NONE: Paths = frozenset()
-_DEFAULTS = {"bool": "false", "double": "0.0", "int": "0", "list": "[]", "map": "{}"}
+_NO_READS: frozenset["Read"] = frozenset()
+_DEFAULTS = {"bool": "false", "double": "0.0", "int": "0", "list": "[]", "map": "{}", "string": ""}
+"""Values for the absence of a member, by its type; a string needs quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A chain of members, or a has() of one, and the paths in it that may be absent."""
+    """A read of a member. `chain`: the longest chain of members of which it is a part, or the has() around it."""
 
     checked: Checked = field(compare=False)
-    node: Select | Index | Has
-    paths: Paths
+    member: Select | Index
+    chain: Select | Index | Has
+    path: Path
 
     def problem(self) -> Problem:
-        """Return the warning, with the chain in which all members may be absent."""
-        text, members = self.checked.source.text, Amounts(self.checked.source.text)
-        node = self.node.select if isinstance(self.node, Has) else self.node
-        found = self.checked.members.get(node)
-        default = _DEFAULTS.get(found.name) if found else None
-        if found and found.name == "string":
-            default = quoted("0" if found is AMOUNT else "", text)
-        remedy = f"{members.path(node)[0]}.orValue({default})" if default else members.present(node)
-        shown, span = node.operand.span if isinstance(self.node, Has) else node.span, self.node.span
-        more = "" if default or isinstance(self.node, Has) else " && …"
+        """Return the warning, with the chain in which any member may be absent."""
+        text, chain, kind = self.checked.source.text, self.chain, self.checked.members.get(self.chain)
+        remedies = Amounts(text)
+        if isinstance(chain, Has):
+            remedy = remedies.present(chain.select)
+        elif kind is not None and kind.name in _DEFAULTS:
+            default = _DEFAULTS[kind.name] or quoted("0" if kind is AMOUNT else "", text)
+            remedy = f"{remedies.path(chain)[0]}.orValue({default})"
+        else:
+            remedy = f"{remedies.present(chain)} && …"
         return Problem(
             code=Code.CEL_ABSENT,
-            message=f"fails if {text[shown.start : shown.end]} is absent{clause(f'{remedy}{more}')}",
-            location=self.checked.source.at(span.start),
-            length=max(1, span.end - span.start),
+            message=f"fails if {text[self.member.span.start : self.member.span.end]} is absent{clause(remedy)}",
+            location=self.checked.source.at(chain.span.start),
+            length=max(1, chain.span.end - chain.span.start),
             severity=Severity.WARNING,
         )
 
 
 class Presence:
-    """Reads and tests of one expression. `variables`: those of its document. `absent`: further paths that may be absent."""
+    """Reads and tests of an expression. `variables`: those of its document. `absent`: paths of fields that may be."""
 
-    def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path] = ()) -> None:
-        self._checked = checked
-        self._variables = variables
-        self._absent = absent
+    def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path]) -> None:
+        self.checked, self._variables, self._absent = checked, variables, absent
         self._sources: dict[Expression, tuple[Expression, bool]] = {}
-        """The value of each name of a macro, or (with True) the list or map of which it is an item."""
+        """The value of each name, or (with True) the list or map of which it is an item."""
+        self._chains: dict[Expression, Select | Index | Has] = {}
         self._resolve(checked.expression, {})
-        # Without, names that stand for values with names would take exponential time.
-        self._reads_of, self._proven_by = cache(self._reads), cache(self._proven)
+        # Names and variables stand for the same node again and again.
+        self.path, self.proven, self.reads = cache(self._path), cache(self._proven), cache(self._reads)
 
-    @property
-    def reads(self) -> frozenset[Read]:
-        """The reads that nothing in the expression guards."""
-        return self._reads_of(self._checked.expression)
-
-    def proven(self, outcome: bool) -> Paths:
-        """Return the paths that exist if the expression has this value."""
-        return self._proven_by(self._checked.expression, outcome)
-
-    def _resolve(self, node: Expression, names: Mapping[str, tuple[Expression, bool]]) -> None:
-        if isinstance(node, Name) and node not in self._checked.references and node.name in names:
+    def _resolve(
+        self,
+        node: Expression,
+        names: Mapping[str, tuple[Expression, bool]],
+        chain: Select | Index | Has | None = None,
+    ) -> None:
+        if isinstance(node, Name) and node not in self.checked.references and node.name in names:
             self._sources[node] = names[node.name]
+        if isinstance(node, Select | Index | Has):
+            self._chains[node] = chain = chain or node
         source = outside(node)
         inner = dict(names)
         if source is not None:
             inner |= dict.fromkeys(own_names(node), (source, isinstance(node, Comprehension)))
         for part in children(node):
-            self._resolve(part, names if part is source else inner)
+            member = isinstance(node, Has) or (isinstance(node, Select | Index) and part is node.operand)
+            self._resolve(part, names if part is source else inner, chain if member else None)
 
-    def _value(self, node: Expression) -> tuple["Presence", Expression] | None:
-        """Return the expression that a variable of the document, or a name, stands for."""
-        variable = self._variables.get(str(self._checked.references.get(node)))
+    def _value(self, node: Expression) -> "tuple[Presence, Expression] | None":
+        """Return the expression that a variable or a name stands for."""
+        variable = self._variables.get(str(self.checked.references.get(node)))
         if variable is not None:
-            return variable, variable._checked.expression
-        source, item = self._sources.get(node, (node, True))
-        return None if item else (self, source)
+            return variable, variable.checked.expression
+        source, is_item = self._sources.get(node, (node, True))
+        return None if is_item else (self, source)
 
     def _path(self, node: Expression) -> Path:
         value = self._value(node)
         if value is not None:
-            return value[0]._path(value[1])
+            return value[0].path(value[1])
+        if node in self._sources:
+            return self.item(self._sources[node][0])
         match node:
-            case Name() if node in self._sources:
-                return self._items(self._sources[node][0])[0]
-            case _ if isinstance(reference := self._checked.references.get(node), str):
+            case _ if isinstance(reference := self.checked.references.get(node), str):
                 return (reference,)
             case Select(operand=operand, field=key) | Index(operand=operand, key=Literal(value=str(key))):
-                return (*self._path(operand), key)
+                return (*self.path(operand), key)
             case Index(operand=operand):
-                return self._items(operand)[0]
+                return self.item(operand)
             case Call(function="orValue" | "value", target=operand) if operand is not None:
-                return self._path(operand)
-            case Call(function=name, target=operand, arguments=()) if operand and node not in self._checked.namespaced:
-                return (*self._path(operand), f"{name}()")
+                return self.path(operand)
+            case Call(function=name, target=operand, arguments=()) if operand and node not in self.checked.namespaced:
+                return (*self.path(operand), name)
         return (node,)
 
-    def _items(self, node: Expression) -> tuple[Path, Paths]:
-        """Return the path of each item of a list or map, and the paths that exist for each."""
+    def item(self, node: Expression) -> Path:
+        """Return the path of each item of a list or map."""
         value = self._value(node)
         if value is not None:
-            return value[0]._items(value[1])
-        match node:
-            case Comprehension(fold=Fold.FILTER, target=target, body=body):
-                path, proven = self._items(target)
-                return path, proven | self._proven_by(body, True)
-            case Comprehension(fold=Fold.MAP, target=target, body=body):
-                return self._path(body), self._items(target)[1]
-        path = (*self._path(node), ITEM)
-        return path, frozenset({path})
+            return value[0].item(value[1])
+        if isinstance(node, Comprehension) and node.fold is Fold.FILTER:
+            return self.item(node.target)
+        return (*self.path(node), ITEM)
 
     def _proven(self, node: Expression, outcome: bool | None) -> Paths:
-        """Return the paths that exist if a node has this value, or (with None) is evaluated."""
+        """Return the paths that exist if a node has this value, or (with None) in any case."""
         value = self._value(node)
         if value is not None:
-            return value[0]._proven_by(value[1], outcome)
-        proven, parts = _NONE, children(node)
+            return value[0].proven(value[1], outcome)
+        tested, parts = _NONE, children(node)
         match node:
-            case Has(select=select):
-                proven, parts = self._tested(self._path(select), outcome), (select.operand,)
-            case Binary(operator="in", left=left, right=right):
-                key = left.value if isinstance(left, Literal) else ITEM
-                proven = self._tested((*self._path(right), key), outcome)
-            case Select() | Index() if node not in self._checked.members and node not in self._checked.references:
-                proven = frozenset({self._path(node)})
             case Unary(operator="!", operand=operand) if outcome is not None:
-                return self._proven_by(operand, not outcome)
+                return self.proven(operand, not outcome)
             case Logic(operator=operator, operands=operands) if outcome is not None:
-                found = [self._proven_by(operand, outcome) for operand in operands]
-                return _NONE.union(*found) if (operator == "&&") == outcome else found[0].intersection(*found)
-            case Conditional(condition=condition, then=then, otherwise=otherwise) if outcome is not None:
-                found = [
-                    self._proven_by(condition, chosen) | self._proven_by(branch, outcome)
-                    for chosen, branch in ((True, then), (False, otherwise))
-                    if not isinstance(branch, Literal) or branch.value is outcome
-                ]
-                return found[0].intersection(*found) if found else _NONE
-            case Comprehension(fold=fold, target=target, body=body):
-                parts = (target,)
-                inside = [part for part in children(node) if part is not target]
-                item = self._items(target)[0]
-                if outcome is not None and fold is (Fold.ALL if outcome else Fold.EXISTS):
-                    proven = self._proven_by(body, outcome)
-                else:  # One item proves nothing about others.
-                    tested = _NONE.union(*(self._proven_by(part, None) for part in inside))
-                    proven = frozenset(p for p in tested if p[: len(item)] != item)
-            case Bind(body=body):
-                return self._proven_by(body, outcome)
-        return proven.union(*(self._proven_by(part, None) for part in parts))
-
-    @staticmethod
-    def _tested(path: Path, outcome: bool | None) -> Paths:
-        return _NONE if outcome is False else frozenset({path})
+                each = [self.proven(operand, outcome) for operand in operands]
+                return _NONE.union(*each) if (operator == "&&") == outcome else each[0].intersection(*each)
+            case Has(select=select):
+                tested, parts = frozenset({self.path(select)}), (select.operand,)
+            case Binary(operator="in", left=left, right=right):
+                tested = frozenset({(*self.path(right), left.value if isinstance(left, Literal) else ITEM)})
+            case Select() | Index() if node not in self.checked.members and node not in self.checked.references:
+                tested, outcome = frozenset({self.path(node)}), None
+        return (_NONE if outcome is False else tested).union(*(self.proven(part, None) for part in parts))
 
     def _reads(self, node: Expression) -> frozenset[Read]:
-        """Return the reads in a node that nothing in it guards."""
+        """Return the reads that nothing in a node guards."""
         value = self._value(node)
         if value is not None:
-            return value[0]._reads_of(value[1])
-        match node:
-            case Select() | Index() | Has() if node not in self._checked.references:
-                return self._chain(node)
-            case Logic(operator=operator, operands=operands):
-                return conjunction(
-                    [(self._reads_of(part), self._proven_by(part, operator == "&&")) for part in operands]
-                )
-            case Conditional(condition=condition, then=then, otherwise=otherwise):
-                branches = [
-                    unproven(self._reads_of(part), with_prefixes(self._proven_by(condition, chosen)))
-                    for chosen, part in ((True, then), (False, otherwise))
-                ]
-                return self._reads_of(condition).union(*branches)
-            case Comprehension(target=target, condition=condition, body=body):
-                found = self._reads_of(body)
-                if condition is not None:
-                    proven = with_prefixes(self._proven_by(condition, True))
-                    found = self._reads_of(condition) | unproven(found, proven)
-                return self._reads_of(target) | unproven(found, with_prefixes(self._items(target)[1]))
-            case OptionalMap(target=target, body=body):
-                proven = with_prefixes(self._proven_by(target, None))
-                return self._reads_of(target) | unproven(self._reads_of(body), proven)
-            case Bind(body=body):
-                return self._reads_of(body)
-            case Name():
-                return frozenset()
-        return frozenset[Read]().union(*map(self._reads_of, children(node)))
+            return value[0].reads(value[1])
+        found = _NO_READS.union(*(unproven(self.reads(part), proven) for part, proven in self._parts(node)))
+        if isinstance(node, Select | Index) and self._may_be_absent(node):
+            own = [Read(self.checked, node, self._chains[node], self.path(node))]
+            found |= unproven(own, self.proven(node.operand, None))
+        return found
 
-    def _chain(self, node: Select | Index | Has) -> frozenset[Read]:
-        part = node.select.operand if isinstance(node, Has) else node
-        paths, proven = set[Path](), set[Path]()
-        others = frozenset[Read]()
-        while isinstance(part, Select | Index) and part not in self._checked.references:
-            if self._may_be_absent(part):
-                paths.add(self._path(part))
-            if isinstance(part, Index):
-                others |= self._reads_of(part.key)
-                if isinstance(part.key, Literal) and not isinstance(part.key.value, str):
-                    proven |= self._items(part.operand)[1]
-            part = part.operand
-        read = Read(self._checked, node, frozenset(paths))
-        return others | self._reads_of(part) | unproven({read}, with_prefixes(proven))
+    def _parts(self, node: Expression) -> Iterator[tuple[Expression, Paths]]:
+        """Yield the parts that have values, each with the paths that exist where it counts."""
+        match node:
+            case Has(select=select):
+                yield select.operand, _NONE
+            case Logic(operator=operator, operands=operands):
+                each = [self.proven(part, operator == "&&") for part in operands]
+                for index, part in enumerate(operands):
+                    yield part, _NONE.union(*each[:index], *each[index + 1 :])
+            case Conditional(condition=condition, then=then, otherwise=otherwise):
+                yield condition, _NONE
+                yield then, self.proven(condition, True)
+                yield otherwise, self.proven(condition, False)
+            case Comprehension(target=target, condition=condition, body=body):
+                proven = self.proven(target, None)
+                yield target, _NONE
+                if condition is not None:
+                    yield condition, proven
+                    proven |= self.proven(condition, True)
+                yield body, proven
+            case Bind(body=body):
+                yield body, _NONE
+            case _ if node not in self.checked.references:
+                yield from ((part, _NONE) for part in children(node))
 
     def _may_be_absent(self, node: Select | Index) -> bool:
-        """Return True for a field that objects may lack, and for a key of a map that is no literal itself.
-
-        A key that depends on the object is not followed.
-        """
-        path = self._path(node)
-        if isinstance(node, Index) and not isinstance(node.key, Literal):
-            key = self._path(node.key)[0]
-            if key != "params" and not isinstance(key, ListLiteral):
-                return False
-        literal = isinstance(path[0], ListLiteral | MapLiteral)
-        return (node in self._checked.fallible and not literal) or path in self._absent
-
-
-def conjunction(operands: Sequence[tuple[frozenset[Read], Paths]]) -> frozenset[Read]:
-    """Return the unguarded reads of operands with what each proves: an error in one counts if all others hold."""
-    found = frozenset[Read]()
-    before = _NONE
-    for index, (reads, proven) in enumerate(operands):
-        after = _NONE.union(*(later for _, later in operands[index + 1 :]))
-        found |= unproven(reads, before | after)
-        # Evaluated without error, so the operands of its tests exist, too.
-        before |= with_prefixes(proven)
-    return found
+        """Return True for a field that objects may lack, and for a key that does not depend on the object."""
+        path = self.path(node)
+        key = node.key if isinstance(node, Index) else None
+        computed = key is not None and not isinstance(key, Literal) and self.path(key)[0] != "params"
+        made = isinstance(path[0], ListLiteral | MapLiteral)
+        return path in self._absent or (node in self.checked.fallible and not computed and not made)
 
 
 def unproven(reads: Iterable[Read], proven: Paths) -> frozenset[Read]:
     """Return the reads of paths that are not proven."""
-    left = (
-        replace(read, paths=frozenset(p for p in read.paths if not {p, (*p[:-1], ITEM)} & proven)) for read in reads
-    )
-    return frozenset(read for read in left if read.paths)
+    return frozenset(read for read in reads if proven.isdisjoint({read.path, (*read.path[:-1], ITEM)}))
 
 
-def with_prefixes(paths: Iterable[Path]) -> Paths:
-    """Return the paths, and those of the values that they are members of."""
-    return frozenset(path[:end] for path in paths for end in range(1, len(path) + 1))
+def unguarded(
+    variables: Mapping[str, Checked],
+    guards: Sequence[Checked],
+    guarded: Iterable[Checked],
+    known: Paths,
+    absent: Collection[Path],
+) -> Iterator[Problem]:
+    """Yield a warning for each read that no test guards.
+
+    `guarded`: expressions that are evaluated only if all `guards` are true. `variables`: those that they may read; each
+    may read those before it. `known`: paths that exist for every object. `absent`: further paths that may be absent.
+    """
+    named: dict[str, Presence] = {}
+    for name, checked in variables.items():
+        named[name] = Presence(checked, named, absent)
+    guarding = [Presence(guard, named, absent) for guard in guards]
+    tests = [guard.proven(guard.checked.expression, True) for guard in guarding]
+    found = set[Read]()
+    for index, guard in enumerate(guarding):
+        others = known.union(*tests[:index], *tests[index + 1 :])
+        found |= unproven(guard.reads(guard.checked.expression), others)
+    for checked in guarded:
+        reads = Presence(checked, named, absent).reads(checked.expression)
+        found |= unproven(reads, known.union(*tests))
+    # The innermost member of each chain comes last.
+    yield from {read.chain: read.problem() for read in sorted(found, key=lambda read: len(read.path))}.values()

@@ -6,14 +6,14 @@ from dataclasses import replace
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.check.presence import Path, Paths, Presence, conjunction, unproven, with_prefixes
+from rules_engine.cel.check.presence import Path, Paths, unguarded
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.unused_names import unused_names
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, warning
-from rules_engine.model.rules import ConditionKind, Declared, Rule
+from rules_engine.model.rules import Declared, Rule
 from rules_engine.model.source import SourceText
 
 MAX_LEVELS = 150
@@ -94,20 +94,11 @@ class ExpressionCompiler:
             yield from unused_names(self._declared, self.variables, self._programs)
 
     def unguarded(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
-        """Yield advice about members that are read and may be absent. `absent`: paths that may, beside optional fields."""
-        if not self._advice:
-            return
-        variables: dict[str, Presence] = {}
-        for path, variable in self.variables.items():
-            variables[path] = Presence(variable.program.checked, variables, absent)
-        guards, guarded = (
-            [Presence(program.checked, variables, absent) for program in programs]
-            for programs in (self._guards, self._guarded)
-        )
-        reads = conjunction([(frozenset(), self._selected), *((guard.reads, guard.proven(True)) for guard in guards)])
-        proven = with_prefixes(self._selected.union(*(guard.proven(True) for guard in guards)))
-        reads = reads.union(*(unproven(expression.reads, proven) for expression in guarded))
-        yield from {read.node: read.problem() for read in reads}.values()
+        """Yield advice about members that are read and may be absent. `absent`: paths beside optional fields."""
+        if self._advice:
+            variables = {path: variable.program.checked for path, variable in self.variables.items()}
+            guards, guarded = ([program.checked for program in each] for each in (self._guards, self._guarded))
+            yield from unguarded(variables, guards, guarded, self._selected, absent)
 
     def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
@@ -178,15 +169,14 @@ class Compiler(ExpressionCompiler):
             if (program := self.condition(named.expression, MATCH_EFFECTS))
         )
         self.guard()
+        labels = ("namespaceObject", "metadata", "labels"), ("object", "metadata", "labels")
+        selectors = rule.match.namespace_selector.requirements, rule.match.object_selector.requirements
         self._selected = frozenset(
-            (name, "metadata", "labels", requirement.key)
-            for name, selector in (
-                ("object", rule.match.object_selector),
-                ("namespaceObject", rule.match.namespace_selector),
-            )
-            for requirement in selector.requirements
-            if requirement.operator in (ConditionKind.IN, ConditionKind.EXISTS)
-        ) | {("namespaceObject", "metadata", "labels")}
+            path
+            for parent, requirements in zip(labels, selectors, strict=True)
+            for requirement in requirements
+            for path in (parent, (*parent, requirement.key))
+        ) | {labels[0]}
 
     def message(self, source: SourceText | None) -> Program | None:
         """Compile a messageExpression. One that fails is a warning, since the message replaces it."""

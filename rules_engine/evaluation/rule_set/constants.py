@@ -15,7 +15,6 @@ from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
     Call,
-    Comprehension,
     Conditional,
     Expression,
     Has,

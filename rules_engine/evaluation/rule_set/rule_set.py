@@ -10,10 +10,9 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import Mode, Operation, Rule
 
-
 GENERATED = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
-"""Fields that a new pod lacks until the API server has called the mutating webhooks (apiserver, registry/rest, create.go):
-controllers give it a generateName only."""
+"""Fields that a new pod may lack at /mutate: the API server sets them, and generates names, after the mutating webhooks
+(k8s.io/apiserver, registry/generic/registry/store.go)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def test_a_member_without_a_test_is_reported(tmp_path: Path, text: str, members:
         "cel.bind(found, has(object.spec.priority), found && object.spec.priority > 0)",
         "object.spec.?affinity.optMap(a, has(a.nodeAffinity) && a.nodeAffinity == a.nodeAffinity).orValue(true)",
         "object.spec.containers.all(c, c.image != 'a' && c.imagePullPolicy != 'Never' && c.resources != {})",
-        "object.spec.restartPolicy != 'Always' && object.metadata.namespace != 'a' && object.spec.containers[0].name != 'a'",
+        "object.spec.restartPolicy != 'a' && object.metadata.namespace != 'a' && object.spec.containers[0].name != 'a'",
         "!has(object.spec.containers.first().value().stdin) || object.spec.containers.first().value().stdin",
         "'a' in namespaceObject.metadata.labels && namespaceObject.metadata.labels['a'] == 'b' && request.name != 'a'",
         "{'a': 1}['a'] == 1 && [{'a': 1}].all(m, m['a'] == 1) && params.key == 'a' && dyn(object).a.b == 1",

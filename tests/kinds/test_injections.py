@@ -377,7 +377,17 @@ class TestPodLevel:
         level = levelled({"cpu": 16}, {"cpu": 16})
         made = typed(self.MAIN, self.PLAIN, resources=level, overhead={"cpu": "1"})
         assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
-        assert self.lifted(mutated(made, injection({"cpu": 2}))) == level
+
+    @pytest.mark.parametrize("level", [levelled({"cpu": 17}), levelled({"cpu": 99}, {"cpu": 17})])
+    def test_more_than_the_amount_of_the_gpus_is_too_large_if_it_is_overwritten(self, level: dict[str, Json]) -> None:
+        made = typed(self.MAIN, resources=level)
+        decision = mutated(made, injection({"cpu": 8}))
+        assert message(decision).endswith(
+            "pod ml/job resource cpu too large: spec.resources requests 17 of 16 cpu for 2 GPUs"
+        )
+        for how in (OnConflict.KEEP, OnConflict.RAISE):
+            assert mutated(made, injection({"cpu": 8}, on_conflict=how)).allowed
+        assert mutated(typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 16})), injection({"cpu": 8})).allowed
 
     @pytest.mark.parametrize("level", [{}, {"limits": {}}, {"limits": {"memory": "1Gi"}}])
     def test_resources_that_it_does_not_name_are_not_written(self, level: dict[str, Json]) -> None:

@@ -87,7 +87,8 @@ def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str,
         each = amount(text)
         unit = UNITS.get(name)
         rest = each * devices - sum(request(container, name) for container in others)
-        if unit and devices and rest < 0:
+        own = level[name].get("requests", level[name].get("limits", Fraction(0)))
+        if unit and devices and (rest < 0 or (rule["onConflict"] == "Overwrite" and own > each * devices)):
             short.append(name)
         for container in receiving:
             n = count(container, gpu)

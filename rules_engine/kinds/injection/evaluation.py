@@ -3,7 +3,7 @@
 docs/injection.md compares it with the webhook that it replaces.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -208,12 +208,14 @@ class _Calculation:
             for name, coefficient in coefficients.items()
             if name in SHARED_UNITS and total
         }
-        short = sorted([name for name, remaining in left.items() if remaining.nanos < 0])
+        short = {
+            name: f"{owner} {amount} of {coefficients[name] * total} {name} for {total} GPUs"
+            for name in sorted(left)
+            for owner, amount in self._owners(name)
+            if amount > coefficients[name] * total
+        }
         if short:
-            why = "; ".join(
-                f"other containers request {self._beside(name)} of {coefficients[name] * total} {name} for {total} GPUs"
-                for name in short
-            )
+            why = "; ".join(short.values())
             message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
             return stepped(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
@@ -247,6 +249,13 @@ class _Calculation:
             fields=self._entry.fields,
         )
         return step, edits
+
+    def _owners(self, name: str) -> Iterator[tuple[str, Quantity]]:
+        """Yield what may not exceed the amount of the GPU containers, and how much each requests."""
+        pod = self._context.pod
+        if self._rule.on_conflict is OnConflict.OVERWRITE:
+            yield "spec.resources requests", pod.requests.get(name) or pod.limits.get(name) or _NONE
+        yield "other containers request", self._beside(name)
 
     def _wanted(self) -> Mapping[str, Quantity]:
         """Return the coefficients; with Keep, without the resources that spec.resources of the pod has."""

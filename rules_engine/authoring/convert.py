@@ -273,8 +273,10 @@ class _Reader:
             return
         if "value" in fields:
             message = "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit"
-            self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
-            return
+            if "coefficient" not in fields:  # a typo, as nothing would be injected
+                self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
+                return
+            self._findings.different(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
         amount = _Amount(name, fields.get("coefficient", item), fields.get("unit"), self._findings)
         number, unit = self._number(fields, "coefficient"), self._text(fields, "unit")
         written = amount.text(number, unit)

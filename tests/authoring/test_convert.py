@@ -225,13 +225,20 @@ def test_what_cannot_be_converted_is_an_error(configuration: str, code: str, mes
         ({"name": "cpu", "coefficient": 1e-300}, "gpuinjector-bad-quantity"),
         ({"name": "cpu", "coefficient": 1, "unit": "e99"}, "gpuinjector-bad-quantity"),
         ({"name": "cpu", "coefficient": 4, "values": 1}, "gpuinjector-unknown-field"),
-        ({"name": "cpu", "coefficient": 4, "value": "4"}, "gpuinjector-unknown-field"),
+        ({"name": "cpu", "value": "4"}, "gpuinjector-unknown-field"),
     ],
 )
 def test_an_item_that_means_nothing_is_an_error(item: dict[str, Any], code: str) -> None:
     conversion = one(**item)
     assert code in codes(conversion)
     assert (conversion.text, conversion.rules) == ("", ())
+
+
+def test_a_value_beside_a_coefficient_is_reported_and_the_rest_converted() -> None:
+    conversion = one(name="cpu", coefficient=4, value="8")
+    assert codes(conversion) == ["gpuinjector-unknown-field"]
+    assert "warning: 'value' is never read by gpuinjector" in messages(conversion)
+    assert 'cpu: "4"' in conversion.text
 
 
 def test_one_run_reports_every_error_in_file_order() -> None:

@@ -304,6 +304,12 @@ def test_the_namespace_is_the_options_the_manifests_or_default(folder: Path) -> 
     assert "Deployment/web has namespace ml, not other" in other.stderr
 
 
+def test_the_namespace_of_a_manifest_is_escaped(tmp_path: Path) -> None:
+    pod = "kind: Pod\nmetadata: {namespace: \"ml\\e[31m\"}\nspec: {containers: [{name: c}]}\n"
+    result = cli("explain", "-f", write(tmp_path, {"pod.yaml": pod}) / "pod.yaml")
+    assert "\x1b" not in result.output
+
+
 def test_labels_of_namespaces_come_from_the_cluster(folder: Path) -> None:
     selector = "{namespaceSelector: {matchLabels: {team: ml}}}"
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/gpu", match=selector)})

@@ -146,7 +146,7 @@ class Screen:
 
         `skipped`: each rule that was skipped is in the tree; else only their number, if there are several.
         """
-        title = Text.assemble((explanation.manifest.title, _BOLD), f" in namespace {explanation.namespace}")
+        title = Text.assemble((explanation.manifest.title, _BOLD), f" in namespace {visible(explanation.namespace)}")
         self._tree(_trace(explanation.admission, title, skipped=skipped))
         if explanation.admission.mutation.patch:
             self._line(Text())

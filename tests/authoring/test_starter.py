@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from fnmatch import fnmatch
-from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
@@ -99,8 +98,7 @@ def test_hooks_and_jobs_are_those_of_the_documents(tmp_path: Path) -> None:
         assert files(tmp_path / ci) == sorted([*RULES, *EDITOR, job])
         for name in (".pre-commit-config.yaml", job):
             text = (tmp_path / ci / name).read_text()
-            assert text == documented(name)
-            assert f"v{version('gpu-rules')}" in text
+            assert text.replace(" # a wheel or a Git URL of gpu-rules", "") == documented(name)
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -373,8 +372,10 @@ def test_the_documented_hooks_exist() -> None:
     defined = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
     (repository,) = documented(".pre-commit-config.yaml")[0]["repos"]
 
-    assert [hook["id"] for hook in repository["hooks"]] == [hook["id"] for hook in defined]
-    assert repository["rev"] == f"v{version('gpu-rules')}"
+    assert repository["hooks"] == [
+        {name: value for name, value in {**hook, "language": "system"}.items() if name != "description"}
+        for hook in defined
+    ]
 
 
 def github_commands() -> list[str]:
@@ -394,8 +395,7 @@ FAILED_CASE = "file=rules/ladder.test.yaml,line=21,col=13,endColumn=42,title=a10
 def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -> str:
     """Run the commands of a job like a runner, which ends it at the first command that fails; return the output."""
     install, *others = commands
-    assert install.startswith("pip install ")
-    assert install.endswith(f"@v{version('gpu-rules')}")
+    assert install.startswith('pip install "$')
     rules = "".join(f"```yaml {name}\n{text}```\n" for name, text in files.items())
     script = f'$ {" && ".join(others)}; echo "exit code $?"; {then}\n'
     return renewed(f"{rules}```console\n{script}```\n").partition(script)[2]

@@ -25,8 +25,8 @@ pod that lists the names of 5,000 nodes is under it."""
 MAX_TOLERATIONS = 1_000
 """Tolerations of one pod: ten times what the largest add-ons write."""
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""Integers that Gt and Lt compare: 64 bits, as the scheduler reads them, and a little more."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
+"""A decimal integer in the value of a label, which has 63 characters at most."""
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _SELECTOR: Path = ("spec", "nodeSelector")
@@ -77,6 +77,14 @@ class Placement(Struct, frozen=True, kw_only=True):
             terms=None if affinity is None else _terms(affinity, count),
             tolerations=tuple(_tolerations(spec.get("tolerations"))),
         )
+
+
+def compared_integer(value: str) -> int | None:
+    """Return the integer of 64 bits that Gt and Lt compare, or None (apimachinery/pkg/labels/selector.go)."""
+    if not _INTEGER.fullmatch(value):
+        return None
+    number = int(value)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 class PreferredTerm(Struct, frozen=True):

@@ -66,6 +66,17 @@ def test_operators(operator: str, values: list[str], fitting: set[str | None]) -
     assert {value for value, on in labels.items() if fits(spec, node("n", (), **on))} == fitting
 
 
+@pytest.mark.parametrize("most", [str(2**63 - 1), "0" * 40 + str(2**63 - 1)])
+def test_comparisons_are_of_64_bits(most: str) -> None:
+    numbers = ["-9223372036854775809", str(-(2**63)), "+7", "00000000000000000000000007", most, str(2**63), "9" * 63]
+    texts = ["1_0", " 7", "7 ", "٧", "７", "0x7", "7.0", "--7", "", "1" * 5000]
+    fitting = {text for text in (*numbers, *texts) if fits(requiring(expression("k", "Lt", most)), node(k=text))}
+    assert fitting == {str(-(2**63)), "+7", "00000000000000000000000007"}
+    assert fits(requiring(expression("k", "Gt", str(-(2**63)))), node(k=most))
+    for bound in (str(2**63), "-9223372036854775809", *texts):
+        assert not any(fits(requiring(expression("k", operator, bound)), node(k="7")) for operator in ("Gt", "Lt"))
+
+
 def test_terms_are_alternatives_and_their_expressions_hold_together() -> None:
     a, b = expression("a", "Exists"), expression("b", "Exists")
     together = {"matchExpressions": [*a["matchExpressions"], *b["matchExpressions"]]}

@@ -22,7 +22,7 @@ _TAINTS = (
     "spot=yes:PreferNoSchedule",
     "node.kubernetes.io/unschedulable:NoSchedule",
 )
-_NUMBER_TEXTS = ("0", "1", "2", "03", "10", "x")
+_NUMBER_TEXTS = ("0", "1", "2", "03", "1_0", "x", str(2**63 - 1), str(2**63), "0" * 30 + "7")
 
 
 class Generator:
@@ -181,7 +181,8 @@ class Generator:
     def _node_expression(self) -> Object:
         operator = self._random.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
         if operator in ("Gt", "Lt"):
-            return {"key": "number", "operator": operator, "values": [self._random.choice(("0", "1", "5"))]}
+            bound = self._random.choice(("0", "1", "5", str(2**63 - 2)))
+            return {"key": "number", "operator": operator, "values": [bound]}
         key = self._random.choice(("zone", "pool", "missing"))
         return {"key": key, "operator": operator, **self._values(operator, ("a", "b", "gpu"))}
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from tests.support.placing import parse_int
+
 Object = dict[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _SUFFIXES: dict[str, int | Fraction] = {
@@ -235,11 +237,8 @@ def _holds(expression: Object, labels: Object) -> bool:
         case "DoesNotExist":
             return value is None
         case operator:
-            try:
-                number = int(str(value))
-            except ValueError:
-                return False
-            return number > int(values[0]) if operator == "Gt" else number < int(values[0])
+            number = parse_int(value or "")
+            return number is not None and (number > int(values[0]) if operator == "Gt" else number < int(values[0]))
 
 
 def _matches(selector: Object | None, labels: Object) -> bool:

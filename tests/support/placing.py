@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from rules_engine.evaluation.nodes.groups import Groups
 from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
+from rules_engine.model.placement import NodeExpression, NodeTerm, Placement, Toleration
 
 
 def requiring(*terms: Any) -> dict[str, Any]:
@@ -55,10 +55,19 @@ def _holds(expression: NodeExpression, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
     texts = (value or "", *expression.values)
-    if len(texts) != 2 or not all(map(INTEGER.fullmatch, texts)):
+    left, *rights = map(parse_int, texts)
+    if len(rights) != 1 or left is None or rights[0] is None:
         return False
-    left, right = map(int, texts)
-    return left > right if expression.operator == "Gt" else left < right
+    return left > rights[0] if expression.operator == "Gt" else left < rights[0]
+
+
+def parse_int(text: str) -> int | None:
+    """Return what strconv.ParseInt(text, 10, 64) of Go returns, or None for an error."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits or set(digits) - set("0123456789"):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number <= 2**63 - 1 else None
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

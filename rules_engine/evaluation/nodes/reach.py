@@ -13,7 +13,7 @@ from rules_engine.evaluation.nodes.groups import NodeSet, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex
 from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
 from rules_engine.model.cluster import Taint
-from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
+from rules_engine.model.placement import NodeExpression, NodeTerm, Placement, Toleration, compared_integer
 
 NODE_NAME = "metadata.name"
 """The only field of a node that node affinity may match."""
@@ -95,14 +95,14 @@ class _Search:
                 return self._compared(expression, label)
 
     def _compared(self, expression: NodeExpression, label: Label) -> NodeSet:
-        if len(expression.values) != 1 or not INTEGER.fullmatch(expression.values[0]):
+        bound = compared_integer(expression.values[0]) if len(expression.values) == 1 else None
+        if bound is None:
             return 0
         numbers = self._numbers.get(id(label))
         if numbers is None:
             self._budget.spend(len(label.values))
             numbers = self._numbers[id(label)] = _Numbers(label)
         self._budget.spend(min(len(label.values), STRIDE))
-        bound = int(expression.values[0])
         return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
 
     def _repelled(self, tolerations: Sequence[Toleration]) -> NodeSet:
@@ -156,7 +156,8 @@ class _Numbers:
     """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
 
     def __init__(self, label: Label) -> None:
-        pairs = sorted((int(value), value) for value in label.values if INTEGER.fullmatch(value))
+        read = ((compared_integer(value), value) for value in label.values)
+        pairs = sorted((number, value) for number, value in read if number is not None)
         self._values = label.values
         self._keys = [value for _, value in pairs]
         self._numbers = [number for number, _ in pairs]

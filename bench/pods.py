@@ -17,10 +17,10 @@ from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
-from server.cluster.reading import PodKey
 from server.cluster.store import Store
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
 

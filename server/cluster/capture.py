@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rules_engine.evaluation.nodes.reservations import Usage, is_extended
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.patch import Json
@@ -10,7 +11,6 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import API_VERSION
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
-from server.cluster.reading import Usage, is_extended
 
 NAME = "captured"
 

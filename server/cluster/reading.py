@@ -3,10 +3,11 @@
 Missing and malformed members count as absent, so that one malformed object does not hide all others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
 
+from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage
 from rules_engine.model import node
 from rules_engine.model.cluster import Node
 from rules_engine.model.json.lenient import Object, mapping, strings, text
@@ -20,22 +21,6 @@ names to a node, even one that does not exist, and the usage of pods is kept in 
 
 class UnreadableError(ValueError):
     """An object that cannot be read."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PodKey:
-    """Identity of a pod: `name` is namespace/name, which may be reused; a uid never is."""
-
-    name: str
-    uid: str
-
-    @property
-    def namespace(self) -> str:
-        return self.name.partition("/")[0]
-
-
-Usage = tuple[tuple[str, int], ...]
-"""Requests of a pod: nanos by resource, in order of name. Identical pods share one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +66,10 @@ def read_pod(raw: Object) -> HeldPod:
     except PodError as error:
         # The value is the pod's and must not be logged.
         raise UnreadableError(f"{key.name}: {error.path} cannot be read") from None
-    held = usage(pod)
+    held = usage(pod.effective_requests().items())
     if len(held) > MAX_RESOURCES:
         raise UnreadableError(f"{key.name}: more than {MAX_RESOURCES} resources")
     return HeldPod(key, intern(bound_to), held)
-
-
-def usage(pod: Pod) -> Usage:
-    """Return a pod's requests as the scheduler counts them."""
-    return _usage(pod.effective_requests().items())
-
-
-def devices(pod: Pod) -> Usage:
-    """Return a pod's positive requests of extended resources as the scheduler counts them."""
-    requests = pod.effective_requests().items()
-    return _usage((resource, nanos) for resource, nanos in requests if nanos > 0 and is_extended(resource))
-
-
-def _usage(requests: Iterable[tuple[str, int]]) -> Usage:
-    return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
-
-
-def is_extended(resource: str) -> bool:
-    """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
-
-    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
-    offers.
-    """
-    return "/" in resource
 
 
 def _labels(metadata: Object) -> Mapping[str, str]:

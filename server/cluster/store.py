@@ -11,18 +11,20 @@ from typing import NamedTuple
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import placed_index_of
 from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.model.cluster import Change, Cluster, Node
-from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import Quantity
-from server.cluster.reading import (
-    HeldPod,
-    Namespace,
+from rules_engine.evaluation.nodes.reservations import (
+    LIFETIME_SECONDS,
     PodKey,
+    Reservation,
+    Reservations,
+    Room,
     Usage,
     devices,
 )
-from server.cluster.reservations import LIFETIME_SECONDS, Reservation, Reservations, Room
+from rules_engine.model.cluster import Change, Cluster, Node
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import Quantity
+from server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02
 
@@ -45,7 +47,7 @@ class Store:
         self._used: dict[str, Counter[str]] = {}
         self._pods: dict[str, _Held] = {}
         self._namespaces = self.cluster.namespaces
-        self._reservations = Reservations()
+        self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
         self._room = Room()
@@ -101,35 +103,31 @@ class Store:
         There is no reservation for a pod that requests no device, nor for one that fits on no node: it stays pending
         and holds nothing. The same holds for a pod whose placement is malformed or exceeds a bound.
         """
-        demand = devices(pod)
+        demand = devices(pod.effective_requests())
         if not demand:
             return
         self.publish()
         # Before the lock is taken: slightly older labels and taints suffice for a guess.
         try:
-            takes = nodes_for(pod, self.cluster)
-        except (PodError, EvaluationError):
+            takes = nodes_for(pod.placement, self.cluster)
+        except (PodError, TooLargeError, EvaluationError):
             return
         with self._lock:
             if key in self._reservations:
                 return
             self.expire(now)
             self.publish()
-            node = self._room.tightest(demand, lambda name: takes(name) and _is_open(self._nodes[name]))
+            node = self._room.tightest(demand, takes)
             if node is None:
                 return
-            reservation = Reservation(key=key, node=node, usage=demand, expires=now + LIFETIME_SECONDS)
-            dropped = self._reservations.add(reservation)
-            self._hold(node, demand, 1)
-            if dropped is not None:
-                self._hold(dropped.node, dropped.usage, -1)
+            expires = now + LIFETIME_SECONDS
+            self._reservations.add(Reservation(key=key, node=node, usage=demand, expires=expires))
             self.publish()
 
     def expire(self, now: float) -> None:
         """Remove expired reservations."""
         with self._lock:
-            for reservation in self._reservations.expire(now):
-                self._hold(reservation.node, reservation.usage, -1)
+            self._reservations.expire(now)
 
     def replace_nodes(self, found: Iterable[Node]) -> None:
         facts = {node.name: node for node in found}
@@ -197,9 +195,7 @@ class Store:
                     self._hold(new.node, new.usage, 1)
             # Bound, deleted or finished; while the pod is pending, its reservation stays.
             if new is not None or gone or pod.finished:
-                reservation = self._reservations.drop(pod.key)
-                if reservation is not None:
-                    self._hold(reservation.node, reservation.usage, -1)
+                self._reservations.drop(pod.key)
 
     def replace_namespaces(self, found: Iterable[Namespace]) -> None:
         namespaces = {namespace.name: namespace.labels for namespace in found}
@@ -258,8 +254,3 @@ def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> N
             del sums[resource]
     if not sums:
         del used[node]
-
-
-def _is_open(node: Node) -> bool:
-    """Return True if the scheduler may bind pods to a node."""
-    return node.ready and not node.unschedulable

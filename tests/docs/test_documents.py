@@ -15,6 +15,7 @@ from rules_engine.authoring.check import check
 from rules_engine.documents import DOCUMENT_KINDS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.loading import schema
@@ -27,7 +28,6 @@ from rules_engine.recording.views import MAX_VIEW_BYTES
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings
 from server.cli import main
-from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
 from server.http.limits import Limit
 from server.http.review import StatusReason

@@ -14,6 +14,7 @@ from rules_engine.evaluation.nodes import (
 )
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.strict import TooLargeError
+from rules_engine.model.placement import Placement
 from rules_engine.model.pod import Pod
 
 AMOUNTS_PER_UNIT = 4
@@ -73,8 +74,8 @@ class Offers:
         return capacity.covers(demand, among)
 
 
-def nodes_for(pod: Pod, cluster: Cluster) -> Callable[[str], bool]:
-    """Return a predicate on node names: the pod may run there. Raises PodError and EvaluationError as Reach does."""
-    found = Reach(pod, cluster).nodes(Budget())
+def nodes_for(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:
+    """Return a predicate on node names: a pod may run there. Raises CostExceeded."""
+    found = matching_nodes(placed_index_of(cluster), placement, Budget())
     names = placed_index_of(cluster).by_name.values
     return lambda name: bool(names[name] & found)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rules_engine.documents import load_cluster
+from rules_engine.evaluation.nodes.reservations import is_extended
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
 from server.cluster.capture import as_json, as_yaml, inventory
-from server.cluster.reading import is_extended
 from tests.support.apiserver import ApiServer, api_server, bound, namespace, node
 from tests.support.cluster import viewing
 

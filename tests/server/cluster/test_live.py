@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Freshness
@@ -13,7 +14,6 @@ from rules_engine.model.decision import Decision, Refusal
 from server.cluster.backoff import FORGET_SECONDS, Backoff
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
-from server.cluster.reservations import LIFETIME_SECONDS
 from server.cluster.source import ClusterSource, FixedCluster
 from tests.support.apiserver import COLLECTIONS, ApiServer, Reset, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, plain, settle, used, viewing

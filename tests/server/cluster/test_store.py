@@ -12,6 +12,17 @@ from hypothesis import strategies as st
 
 from rules_engine.documents import load_cluster
 from rules_engine.evaluation.nodes import index_of, placed_index_of
+from rules_engine.evaluation.nodes.reservations import (
+    LIFETIME_SECONDS,
+    MAX_PER_NAMESPACE,
+    MAX_RESERVATIONS,
+    PodKey,
+    Reservation,
+    Reservations,
+    Room,
+    Usage,
+    is_extended,
+)
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from server.cluster.live import namespace_sink, node_sink, pod_sink
@@ -19,20 +30,10 @@ from server.cluster.reading import (
     MAX_RESOURCES,
     HeldPod,
     Namespace,
-    PodKey,
     UnreadableError,
-    is_extended,
     read_namespace,
     read_node,
     read_pod,
-)
-from server.cluster.reservations import (
-    LIFETIME_SECONDS,
-    MAX_PER_NAMESPACE,
-    MAX_RESERVATIONS,
-    Reservation,
-    Reservations,
-    Room,
 )
 from server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
@@ -267,32 +268,52 @@ def test_a_reservation_ends_after_its_lifetime() -> None:
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
+class Holding(Reservations):
+    """Reservations with the sum of what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(self._count)
+        self.held = 0
+
+    def _count(self, node: str, usage: Usage, sign: int) -> None:
+        assert (node, usage) == ("a", ((GPU, 1),))
+        self.held += sign
+
+
 def test_the_oldest_reservation_over_the_maximum_is_dropped() -> None:
-    reservations = Reservations()
+    reservations = Holding()
     made = [reservation(f"p{n}", f"team-{n % 50}") for n in range(MAX_RESERVATIONS + 1)]
-    assert [reservations.add(one) for one in made] == [None] * MAX_RESERVATIONS + [made[0]]
-    assert len(reservations) == MAX_RESERVATIONS
+    for one in made:
+        reservations.add(one)
+    assert list(reservations) == made[1:]
+    assert reservations.held == MAX_RESERVATIONS
 
 
 def test_the_oldest_reservation_of_a_full_namespace_is_dropped() -> None:
-    reservations = Reservations()
+    reservations = Holding()
     other = reservation("first", "other")
     made = [reservation(f"p{n}") for n in range(MAX_PER_NAMESPACE + 2)]
-    assert [reservations.add(one) for one in (other, *made)] == [None] * (1 + MAX_PER_NAMESPACE) + made[:2]
+    for one in (other, *made):
+        reservations.add(one)
     assert list(reservations) == [other, *made[2:]]
-    for one in made[2:]:
-        assert reservations.drop(one.key) is one
-    assert reservations.drop(made[2].key) is None
-    assert [reservations.add(one) for one in made[:MAX_PER_NAMESPACE]] == [None] * MAX_PER_NAMESPACE
+    for one in made[1:]:
+        reservations.drop(one.key)
+    assert (list(reservations), reservations.held) == ([other], 1)
+    for one in made[:MAX_PER_NAMESPACE]:
+        reservations.add(one)
+    assert reservations.held == len(reservations) == 1 + MAX_PER_NAMESPACE
 
 
 def test_expired_reservations_do_not_count() -> None:
-    reservations = Reservations()
+    reservations = Holding()
     made = [reservation(f"p{n}") for n in range(MAX_PER_NAMESPACE)]
-    for one in made:
-        reservations.add(one)
-    assert reservations.expire(10.0) == tuple(made)
-    assert [reservations.add(one) for one in made] == [None] * MAX_PER_NAMESPACE
+    for _ in range(2):
+        for one in made:
+            reservations.add(one)
+        reservations.expire(9.0)
+        assert list(reservations) == made
+        reservations.expire(10.0)
+        assert (list(reservations), reservations.held) == ([], 0)
 
 
 def test_a_dropped_reservation_frees_its_devices() -> None:

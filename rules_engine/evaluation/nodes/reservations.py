@@ -1,10 +1,12 @@
 """Devices reserved for pods that were admitted and are not yet bound to a node."""
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
+from sys import intern
 
 from rules_engine.model.cluster import Node
-from server.cluster.reading import PodKey, Usage, is_extended
 
 LIFETIME_SECONDS = 10.0
 """Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that
@@ -20,6 +22,41 @@ MAX_RESERVATIONS = 10_000
 """Maximum reservations: more pods than any scheduler binds in LIFETIME_SECONDS. Beyond it, the oldest is dropped."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PodKey:
+    """Identity of a pod: `name` is namespace/name, which may be reused; a uid never is."""
+
+    name: str
+    uid: str
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
+
+Usage = tuple[tuple[str, int], ...]
+"""Requests of a pod: nanos by resource, in order of name. Identical pods share one value."""
+
+
+def usage(requests: Iterable[tuple[str, int]]) -> Usage:
+    """Return effective requests of a pod."""
+    return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
+
+
+def devices(requests: Mapping[str, int]) -> Usage:
+    """Return the positive amounts of extended resources among effective requests of a pod."""
+    return usage((resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended(resource))
+
+
+def is_extended(resource: str) -> bool:
+    """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
+    offers.
+    """
+    return "/" in resource
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """Devices reserved on a node for a pod; the node is a guess of what the scheduler will choose."""
@@ -33,7 +70,9 @@ class Reservation:
 class Reservations:
     """Current reservations, in order of expiry. Not safe for use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, hold: Callable[[str, Usage, int], None]) -> None:
+        """Take the function that adds to the usage of a node, or, with the sign -1, subtracts from it."""
+        self._hold = hold
         self._by_key: dict[PodKey, Reservation] = {}
         self._by_namespace: dict[str, dict[PodKey, None]] = {}
 
@@ -46,38 +85,33 @@ class Reservations:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._by_key
 
-    def add(self, reservation: Reservation) -> Reservation | None:
-        """Add a reservation; return the one dropped for it, if any."""
+    def add(self, reservation: Reservation) -> None:
+        """Add a reservation; if there are too many, the oldest one is dropped."""
         key = reservation.key
+        self._hold(reservation.node, reservation.usage, 1)
         self._by_key[key] = reservation
         others = self._by_namespace.setdefault(key.namespace, {})
         others[key] = None
         if len(others) > MAX_PER_NAMESPACE:
-            return self.drop(next(iter(others)))
-        if len(self._by_key) > MAX_RESERVATIONS:
-            return self.drop(next(iter(self._by_key)))
-        return None
+            self.drop(next(iter(others)))
+        elif len(self._by_key) > MAX_RESERVATIONS:
+            self.drop(next(iter(self._by_key)))
 
-    def drop(self, key: PodKey) -> Reservation | None:
-        """Remove and return the reservation of a pod, if there is one."""
+    def drop(self, key: PodKey) -> None:
+        """Remove the reservation of a pod, if there is one."""
         reservation = self._by_key.pop(key, None)
         if reservation is not None:
             others = self._by_namespace[key.namespace]
             del others[key]
             if not others:
                 del self._by_namespace[key.namespace]
-        return reservation
+            self._hold(reservation.node, reservation.usage, -1)
 
-    def expire(self, now: float) -> tuple[Reservation, ...]:
-        """Remove and return expired reservations."""
-        ended = []
-        for reservation in self._by_key.values():
-            if reservation.expires > now:
-                break
-            ended.append(reservation)
-        for reservation in ended:
-            self.drop(reservation.key)
-        return tuple(ended)
+    def expire(self, now: float) -> None:
+        """Remove expired reservations."""
+        ended = takewhile(lambda reservation: reservation.expires <= now, self._by_key.values())
+        for key in [reservation.key for reservation in ended]:
+            self.drop(key)
 
 
 Vector = tuple[tuple[str, int], ...]
@@ -85,11 +119,12 @@ Vector = tuple[tuple[str, int], ...]
 
 
 class Room:
-    """Index of nodes by free extended resources, to find a node for a pod without visiting all of them."""
+    """Index of nodes that take pods by free extended resources, to find one for a pod without visiting all of them."""
 
     def __init__(self) -> None:
         self._vectors: dict[str, Vector] = {}
-        self._nodes: dict[Vector, dict[str, None]] = {}
+        self._nodes: dict[Vector, list[str]] = {}
+        """The names of the nodes, in order, by what they have free."""
         self._free: dict[Vector, Mapping[str, int]] = {}
 
     def update(self, name: str, node: Node | None) -> None:
@@ -97,10 +132,10 @@ class Room:
         old = self._vectors.pop(name, None)
         if old is not None:
             names = self._nodes[old]
-            del names[name]
+            del names[bisect_left(names, name)]
             if not names:
                 del self._nodes[old], self._free[old]
-        if node is not None:
+        if node is not None and node.ready and not node.unschedulable:
             vector = tuple(
                 (resource, node.available(resource).nanos)
                 for resource in sorted(node.allocatable)
@@ -108,11 +143,11 @@ class Room:
             )
             self._vectors[name] = vector
             if vector not in self._nodes:
-                self._nodes[vector], self._free[vector] = {}, dict(vector)
-            self._nodes[vector][name] = None
+                self._nodes[vector], self._free[vector] = [], dict(vector)
+            insort(self._nodes[vector], name)
 
     def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
-        """Return the accepted node with the least left after `demand`, or None if it fits on none."""
+        """Return the accepted node with the least left after `demand`, of equal ones the first by name, or None."""
         fitting = [(left, vector) for vector, free in self._free.items() if (left := _left(free, demand)) is not None]
         candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
         return next(filter(accepts, candidates), None)

@@ -263,6 +263,7 @@ class _Play:
         else:
             wanted = f"{replaced.origin}-r{replaced.losses + 1}"
         name = self._names.take(run.template.namespace, wanted)
+        self._view.expire(self._now)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
         record = self._recorded(run, name, admitted)
         origin, losses = name, 0
@@ -275,6 +276,7 @@ class _Play:
         found = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
         if self._queue.is_waiting(found.pod) or not self._attempt(found):
             self._queue.add(found)
+            self._view.reserve(found.name, found.pod.requirements.placement, record.admitted.given, self._now)
 
     def _recorded(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
         """Return the record of a new pod."""
@@ -300,6 +302,7 @@ class _Play:
             return False
         for victim in found.victims:
             self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
+        self._view.end_reservation(name)
         self._view.hold(self._nodes[found.node].name, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))
         return True

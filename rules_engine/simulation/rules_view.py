@@ -4,14 +4,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from rules_engine.cel import CostExceeded
+from rules_engine.evaluation.nodes.offers import nodes_for
+from rules_engine.evaluation.nodes.reservations import (
+    LIFETIME_SECONDS,
+    PodKey,
+    Reservation,
+    Reservations,
+    Room,
+    devices,
+)
 from rules_engine.model.cluster import Change, Cluster, Node
+from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import Quantity
+from rules_engine.model.simulation import Milliseconds
 
 
 class RulesView:
     """A cluster whose nodes change. `reads_pods`: some rule reads what pods use, so that it is kept."""
 
-    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_used")
+    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_reservations", "_room", "_used")
 
     def __init__(self, cluster: Cluster, *, reads_pods: bool) -> None:
         self._cluster = cluster
@@ -24,6 +36,10 @@ class RulesView:
         }
         self._changed: dict[str, Node] = {}
         """Nodes that are not published yet, without their usage."""
+        self._reservations = Reservations(lambda node, usage, sign: self.hold(node, dict(usage), sign))
+        self._room = Room()
+        for node in cluster.nodes:
+            self._room.update(node.name, node)
 
     def change(self, name: str, change: Callable[[Node], Node]) -> None:
         """Change the state of a node; one that rules do not see stays unseen."""
@@ -39,6 +55,28 @@ class RulesView:
                 used[resource] += sign * nanos
             self._changed.setdefault(name, self._nodes[name])
 
+    def reserve(self, pod: str, placement: Placement, requests: Mapping[str, int], now: Milliseconds) -> None:
+        """Reserve the devices of an admitted pod that waits, by its effective requests, as the server does."""
+        demand = devices(requests)
+        if not self._reads_pods or not demand:
+            return
+        try:
+            takes = nodes_for(placement, self.cluster)
+        except CostExceeded:
+            return
+        node = self._room.tightest(demand, takes)
+        if node is not None:
+            expires = now + 1000 * LIFETIME_SECONDS
+            self._reservations.add(Reservation(key=PodKey(pod, ""), node=node, usage=demand, expires=expires))
+
+    def end_reservation(self, pod: str) -> None:
+        """Remove the reservation of a pod that was bound, if there is one."""
+        self._reservations.drop(PodKey(pod, ""))
+
+    def expire(self, now: Milliseconds) -> None:
+        """Remove expired reservations."""
+        self._reservations.expire(now)
+
     @property
     def cluster(self) -> Cluster:
         """The cluster after all changes so far."""
@@ -50,6 +88,7 @@ class RulesView:
                 if new != old:
                     changes.append((old, new))
                     self._nodes[name] = new
+                    self._room.update(name, new)
             self._changed = {}
             if changes:
                 self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)

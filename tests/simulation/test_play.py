@@ -8,6 +8,7 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.simulation import Distribution, NodeState
+from tests.support.evaluation import check, compiled, validation
 from tests.support.scheduling import GPU, node
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
@@ -57,6 +58,26 @@ def test_a_denied_pod_never_waits(default_rules: RuleSet) -> None:
     assert (found.state, found.bound, found.ended) == ("Denied", None, 0)
     assert found.admitted.denied_by == "Validation/well-formed-gpus"
     assert "nvidia.com/gpu" in found.admitted.message
+
+
+def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
+    both = compiled(validation(check("cluster.available('nvidia.com/gpu') > 1", "")))
+    node_ = node("n", allocatable={GPU: "2", "cpu": "4"})
+    runs = load("runs", pod=template(0, {"cpu": "4"}), run_for=3000)
+    waits = load("waits", pod=template(0, {"cpu": "5", GPU: "1"}), at=1000)
+    asks = load("asks", pod=template(0), at=2000, count=10, every=1000)
+    record = played([node_], runs, waits, asks, rule_set=both)
+    allowed = {found.arrived: found.state.value for found in record.pods if found.name.startswith("asks")}
+    assert allowed == {moment: "Denied" if moment < 11_000 else "Running" for moment in range(2000, 12_000, 1000)}
+
+
+def test_a_pod_that_runs_reserves_nothing() -> None:
+    one = compiled(validation(check("cluster.available('nvidia.com/gpu') > 0", "")))
+    node_ = node("n", allocatable={GPU: "2", "cpu": "4"})
+    runs = load("runs", pod=template(0, {"cpu": "4"}), run_for=3000)
+    waits = load("waits", pod=template(0, {"cpu": "4", GPU: "1"}), at=1000)
+    record = played([node_], runs, waits, load("last", pod=template(0), at=4000), rule_set=one)
+    assert (by_name(record)["waits"].bound, states(record)["last"]) == (3000, "Running")
 
 
 def test_a_malformed_pod_is_denied() -> None:

@@ -1,14 +1,25 @@
-"""The cluster as rules see it: what a pod used is given back exactly, and only what rules read is kept."""
+"""The cluster as rules see it: as on the server, and what a pod used is given back exactly."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import NodeQuery, Offered, capacity_of
+from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.pod import Pod
 from rules_engine.model.simulation import NodeState
 from rules_engine.simulation.node_states import in_state
 from rules_engine.simulation.rules_view import RulesView
+from server.cluster.reading import HeldPod
+from server.cluster.store import Store
 from tests.support.evaluation import GPU, cluster, node
 from tests.support.laws import law
+from tests.support.scheduling import pod
 
 QUERY = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
 NODES = cluster(node("a", {GPU: 8}, {GPU: 1}), node("b", {GPU: 4}))
@@ -44,3 +55,88 @@ def test_nodes_that_rules_do_not_see_are_passed_over() -> None:
     view.hold("c", {GPU: 1}, 1)
     view.change("c", lambda found: in_state(found, NodeState.CORDONED))
     assert view.cluster is NODES
+
+
+class Both:
+    """The view of a simulation and that of the server, after the same events."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.view = RulesView(Cluster(nodes=nodes), reads_pods=True)
+        self.store = Store()
+        self.store.replace_nodes(nodes)
+        self.now = 0
+
+    def advance(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        self.view.expire(self.now)
+        self.store.expire(self.now / 1000)
+
+    def reserve(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
+        made = Pod.parse(pod(name, namespace="ml", requests=requests, **spec))
+        self.view.reserve(f"ml/{name}", made.placement, made.effective_requests(), self.now)
+        self.store.reserve(PodKey(f"ml/{name}", ""), made, self.now / 1000)
+
+    def bind(self, name: str, node: str, requests: Mapping[str, str]) -> None:
+        amounts = Pod.parse(pod(requests=requests)).effective_requests()
+        self.view.end_reservation(f"ml/{name}")
+        self.view.hold(node, amounts, 1)
+        self.store.put_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage(amounts.items())))
+
+    def release(self, name: str, node: str, requests: Mapping[str, str]) -> None:
+        self.view.hold(node, Pod.parse(pod(requests=requests)).effective_requests(), -1)
+        self.store.remove_pod(HeldPod(PodKey(f"ml/{name}", ""), "", ()))
+
+    def change(self, name: str, state: NodeState) -> None:
+        self.view.change(name, lambda found: in_state(found, state))
+        [found] = [one for one in self.store.cluster.nodes if one.name == name]
+        self.store.put_node(in_state(replace(found, used={}), state))
+
+    def check(self) -> None:
+        self.store.publish()
+        nodes = {found.name: found for found in self.store.cluster.nodes}
+        assert {found.name: found for found in self.view.cluster.nodes} == nodes
+
+
+REQUESTS = ({GPU: "1"}, {GPU: "3", "cpu": "1"}, {"example.com/x": "1"}, {"cpu": "2"}, {GPU: "1", "example.com/x": "1"})
+SPECS: tuple[dict[str, Any], ...] = (
+    {},
+    {"nodeSelector": {"pool": "x"}},
+    {"tolerations": [{"operator": "Exists"}]},
+    {"nodeName": "b"},
+)
+
+
+@law
+@given(st.randoms(use_true_random=True))
+def test_devices_are_reserved_as_on_the_server(random: Random) -> None:
+    nodes = [
+        node(name, {GPU: random.choice((2, 4)), "example.com/x": random.choice((0, 2)), "cpu": 8}, labels=labels)
+        for name, labels in zip("dbca", ({}, {"pool": "x"}, {"pool": "x"}, {}), strict=True)
+    ]
+    both = Both(*nodes)
+    waiting: dict[str, Mapping[str, str]] = {}
+    bound: dict[str, tuple[str, Mapping[str, str]]] = {}
+    for number in range(40):
+        both.advance(random.choice((0, 500, 3000, 10_000)))
+        match random.choice(("reserve", "reserve", "bind", "release", "change")):
+            case "reserve":
+                waiting[f"p{number}"] = random.choice(REQUESTS)
+                both.reserve(f"p{number}", waiting[f"p{number}"], **random.choice(SPECS))
+            case "bind" if waiting:
+                name = random.choice([*waiting])
+                bound[name] = random.choice("abcd"), waiting.pop(name)
+                both.bind(name, *bound[name])
+            case "release" if bound:
+                name = random.choice([*bound])
+                both.release(name, *bound.pop(name))
+            case _:
+                both.change(random.choice("abcd"), random.choice([*NodeState]))
+        both.check()
+
+
+def test_a_namespace_reserves_no_more_than_on_the_server() -> None:
+    both = Both(node("a", {GPU: 1000}))
+    for number in range(MAX_PER_NAMESPACE + 2):
+        both.reserve(f"p{number}", {GPU: "1"})
+    both.check()
+    assert both.view.cluster.nodes[0].available(GPU).whole == 1000 - MAX_PER_NAMESPACE

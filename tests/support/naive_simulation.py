@@ -15,6 +15,7 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.model.simulation import Arrival, PodGroup, Simulation
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from tests.support.placing import takes
 
 Object = dict[str, Any]
 _NOT_READY = "node.kubernetes.io/not-ready"
@@ -34,6 +35,7 @@ class NaivePod:
     batch: "Batch"
     controlled: bool
     stays: bool
+    stateful: bool
     raw: Object
     arrived: int
     replaces: str
@@ -89,6 +91,8 @@ class NaiveSimulation:
         self.cycle = SchedulingCycle([*self.nodes.values()], spaces, simulation.scheduler, simulation.seed)
         self.not_ready_since = {name: 0 for name, node in self.nodes.items() if not node.ready}
         self.pods: list[NaivePod] = []
+        self.reserved: dict[int, tuple[str, dict[str, int]]] = {}
+        """The node and the devices that a pod reserves while it waits, for 10 seconds."""
         self.arriving: list[tuple[Batch, Arrival | None, NaivePod | None]] = []
         self.events = [event for event in simulation.events if self.in_time(event.at)]
         self.due = {number: arrival.at for number, arrival in enumerate(simulation.arrivals)}
@@ -112,6 +116,7 @@ class NaiveSimulation:
                 batch=Batch(group=None, base=""),
                 controlled=bool(owners),
                 stays=any(owner["kind"] == "DaemonSet" for owner in owners),
+                stateful=any(owner["kind"] == "StatefulSet" for owner in owners),
                 raw={"metadata": dict(raw["metadata"]), "spec": dict(raw["spec"])},
                 arrived=0,
                 replaces="",
@@ -218,26 +223,28 @@ class NaiveSimulation:
     def arrive(self, batch: Batch, arrival: Arrival | None, lost: NaivePod | None) -> None:
         group = batch.group
         namespace = arrival.namespace if arrival else lost.namespace if lost else ""
+        stateful = lost.stateful if lost else group is not None and group.controlled and "name" in group.pod["metadata"]
         if lost is not None:
-            name = f"{lost.origin}-r{lost.losses + 1}"
+            name = lost.name if stateful else f"{lost.origin}-r{lost.losses + 1}"
         elif group is not None and group.controlled:
             batch.numbers += 1
-            name = f"{batch.base}-{batch.numbers}"
+            name = f"{batch.base}-{batch.numbers - stateful}"
         else:
             name = batch.base
         number, wanted = 1, name
-        while any((pod.namespace, pod.name) == (namespace, name) for pod in self.pods):
+        while not (stateful and lost) and any((pod.namespace, pod.name) == (namespace, name) for pod in self.pods):
             number += 1
             name = f"{wanted}-{number}"
         if group is not None:
             raw: Object = dict(group.pod)
-            if not group.controlled:
+            if stateful or not group.controlled:
                 raw["metadata"] = {**raw.get("metadata", {}), "name": name}
         else:
             assert lost is not None
             owner = lost.raw["metadata"]["ownerReferences"][0]
             metadata = {key: value for key, value in lost.raw["metadata"].items() if key in ("labels", "annotations")}
-            raw = {"metadata": {**metadata, "generateName": f"{owner['name']}-"}, "spec": lost.raw["spec"]}
+            names = {"generateName": f"{owner['name']}-", **({"name": name} if stateful else {})}
+            raw = {"metadata": {**metadata, **names}, "spec": lost.raw["spec"]}
         admission = admit(self.rule_set, pod_request(raw, namespace=namespace), self.cluster())
         pod = NaivePod(
             number=len(self.pods),
@@ -249,6 +256,7 @@ class NaiveSimulation:
             batch=batch,
             controlled=lost is not None or (group is not None and group.controlled),
             stays=lost.stays if lost else False,
+            stateful=stateful,
             raw=dict(admission.result) if isinstance(admission.result, dict) else {},
             arrived=self.now,
             replaces=lost.name if lost else "",
@@ -258,20 +266,41 @@ class NaiveSimulation:
         self.pods.append(pod)
         if admission.allowed:
             self.read(pod)
-            self.attempt(pod)
+            if not self.attempt(pod):
+                self.reserve(pod)
         else:
             pod.state, pod.ended = "Denied", self.now
 
     def cluster(self) -> Cluster:
         nodes = []
+        held = [(pod.node, pod.given) for pod in self.running()]
+        for pod in self.waiting():
+            if pod.number in self.reserved and pod.arrived + 10_000 > self.now:
+                held.append(self.reserved[pod.number])
         for node in self.nodes.values():
             used: dict[str, int] = {}
-            for pod in self.running():
-                if pod.node == node.name:
-                    for resource, nanos in pod.given.items():
+            for name, amounts in held:
+                if name == node.name:
+                    for resource, nanos in amounts.items():
                         used[resource] = used.get(resource, 0) + nanos
             nodes.append(replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items() if nanos}))
         return Cluster(nodes=tuple(nodes), namespaces=self.simulation.cluster.namespaces)
+
+    def reserve(self, pod: NaivePod) -> None:
+        """Reserve the devices of a waiting pod on the node where the fewest are left."""
+        assert pod.schedulable is not None
+        devices = {resource: nanos for resource, nanos in pod.given.items() if "/" in resource and nanos > 0}
+        fitting = []
+        for node in self.cluster().nodes:
+            free = {
+                resource: node.available(resource).nanos for resource in sorted(node.allocatable) if "/" in resource
+            }
+            left = [free.get(resource, 0) - nanos for resource, nanos in devices.items()]
+            open_ = node.ready and not node.unschedulable and takes(node, pod.schedulable.requirements.placement)
+            if open_ and min(left, default=-1) >= 0:
+                fitting.append((sum(left), [*free.items()], node.name))
+        if fitting:
+            self.reserved[pod.number] = min(fitting)[2], devices
 
     def attempt(self, pod: NaivePod) -> bool:
         assert pod.schedulable is not None

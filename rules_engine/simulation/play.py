@@ -259,10 +259,12 @@ class _Play:
             self._beyond += 1
             return
         if replaced is None:
-            wanted = run.next_name()
+            name = self._names.take(run.template.namespace, run.next_name())
+        elif run.template.is_generated:
+            name = self._names.take(run.template.namespace, f"{replaced.origin}-r{replaced.losses + 1}")
         else:
-            wanted = f"{replaced.origin}-r{replaced.losses + 1}"
-        name = self._names.take(run.template.namespace, wanted)
+            # A StatefulSet gives it the name of the pod that was lost.
+            name = replaced.record.name
         self._view.expire(self._now)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
         record = self._recorded(run, name, admitted)

@@ -73,7 +73,8 @@ def test_a_pod_of_a_stateful_set_is_created_anew_with_a_name_and_default_request
     old["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
     events = (at(10, "a", NodeState.DRAINED),)
     record = played(NODES, pods=[old], events=events, rule_set=read_rules([tmp_path]).rule_set)
-    assert record.pods[1].admitted.message.endswith(": name web-0-r1, requests 1")
+    assert record.pods[1].admitted.message.endswith(": name web-0, requests 1")
+    assert record.pods[1].replaces == "web-0"
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])

@@ -146,6 +146,16 @@ def test_a_pod_on_a_node_that_is_not_ready_is_evicted_after_its_grace_and_create
     assert [change.becomes for change in record.changes] == ["NotReady", "Ready"]
 
 
+def test_a_pod_of_a_stateful_set_keeps_its_name() -> None:
+    states = (NodeState.DRAINED, NodeState.UNCORDONED, NodeState.DRAINED, NodeState.UNCORDONED)
+    events = [at(moment, "a", state) for moment, state in enumerate(states, 1)]
+    web = load("web", controlled=True, stateful=True, parallel=2)
+    record = played([node("a", allocatable={GPU: "2"})], web, events=events)
+    assert [found.name for found in record.pods] == ["web-0", "web-1"] * 3
+    assert [found.replaces for found in record.pods] == ["", "", *["web-0", "web-1"] * 2]
+    assert [found.state for found in record.pods] == ["Evicted"] * 4 + ["Running"] * 2
+
+
 @pytest.mark.parametrize("back", [2000, 301_000])
 def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> None:
     events = (at(1000, "a", NodeState.NOT_READY), at(back, "a", NodeState.READY))

@@ -21,7 +21,7 @@ from tests.support.scheduling import GPU
 from tests.support.simulation import NO_RULES, at, load, simulation
 
 Object = dict[str, Any]
-_OWNERS = ("ReplicaSet", "Job", "DaemonSet")
+_OWNERS = ("ReplicaSet", "Job", "DaemonSet", "StatefulSet")
 _TOLERATION = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
 
 RULE_SETS: tuple[RuleSet, ...] = (
@@ -93,6 +93,7 @@ class SimulationGenerator:
             pod=pod,
             namespace=namespace,
             controlled=controlled,
+            stateful=controlled and self._chance(0.3),
             parallel=parallel if controlled else 1,
             total=draw.randint(parallel, 4) if controlled else 1,
             at=draw.randint(0, 20) * 1000,

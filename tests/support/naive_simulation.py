@@ -223,7 +223,8 @@ class NaiveSimulation:
     def arrive(self, batch: Batch, arrival: Arrival | None, lost: NaivePod | None) -> None:
         group = batch.group
         namespace = arrival.namespace if arrival else lost.namespace if lost else ""
-        stateful = lost.stateful if lost else group is not None and group.controlled and "name" in group.pod["metadata"]
+        submitted: Any = group.pod.get("metadata") if group else None
+        stateful = lost.stateful if lost else bool(group and group.controlled and submitted.get("name"))
         if lost is not None:
             name = lost.name if stateful else f"{lost.origin}-r{lost.losses + 1}"
         elif group is not None and group.controlled:

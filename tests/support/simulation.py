@@ -46,17 +46,20 @@ def load(
     gpus: int | str = 1,
     namespace: str = "default",
     controlled: bool = False,
+    stateful: bool = False,
     parallel: int = 1,
     total: int | None = None,
     every: Milliseconds | Distribution = 0,
     run_for: Milliseconds | Distribution | None = None,
     **members: Any,
 ) -> Arrival:
-    """Build an arrival of one group: of bare pods with GPUs, or `controlled` ones."""
+    """Build an arrival of one group: of bare pods with GPUs, or `controlled` ones, also those of a `stateful` set."""
     made = pod if pod is not None else template(gpus)
     metadata = {**made.get("metadata", {}), **({"generateName": f"{name}-"} if controlled else {"name": name})}
     if controlled:
         metadata.pop("name", None)
+    if stateful:
+        metadata["name"] = f"{name}-0"
     group = PodGroup(
         name=name,
         pod={**made, "metadata": metadata},

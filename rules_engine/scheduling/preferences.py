@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.model.json.lenient import Object, integer, mapping, objects
 from rules_engine.model.json.strict import TooLargeError
@@ -44,12 +45,14 @@ class Preferences(Struct, frozen=True, kw_only=True):
     """A pod's preferences among the nodes that its requirements leave.
 
     `non_zero`: requests of cpu and memory with amounts for containers that request none, in the scheduler's units.
+    `scored`: the requests that NodeResourcesFit scores before the pod is bound, those of its containers alone.
     `spread`: constraints with ScheduleAnyway; `by_default`: those of the system, for a pod of a controller that has
     none of its own. `pod_affinity`: preferred terms.
     """
 
     requirements: Requirements
     non_zero: tuple[int, int]
+    scored: Mapping[str, int]
     node_affinity: tuple[PreferredTerm, ...] | None = None
     spread: tuple[SpreadConstraint, ...] = ()
     by_default: bool = False
@@ -61,7 +64,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
-        spec = mapping(raw.get("spec"))
+        spec, pod = mapping(raw.get("spec")), Pod.parse(dict(raw))
         by_default = not spec.get("topologySpreadConstraints")
         spread = tuple(
             _system_defaults(selector)
@@ -75,7 +78,9 @@ class Preferences(Struct, frozen=True, kw_only=True):
             raise TooLargeError(("spec",), count, what, MAX_TERMS)
         return cls(
             requirements=requirements,
-            non_zero=_non_zero(Pod.parse(dict(raw))),
+            non_zero=_non_zero(pod),
+            # Its scorer is made without PodLevelResources (plugins/noderesources/fit.go, NewFit).
+            scored=counted(replace(pod, requests={}, limits={}).effective_requests(_MISSING)),
             node_affinity=preferred_terms(spec),
             spread=spread,
             by_default=by_default,

@@ -64,9 +64,10 @@ WEIGHTS: Mapping[Plugin, int] = {
 class _Kind:
     """A pod's preferences, compiled: equal pods share them."""
 
-    def __init__(self, pod: Preferences, amounts: Amounts) -> None:
+    def __init__(self, pod: Preferences, allocation: AllocationScores) -> None:
         self.pod = pod  # kept alive, since its identity is the key of this
-        self.amounts = amounts
+        self.amounts = allocation.requested(pod)
+        self.scored = allocation.scored(pod)
         self.terms = tuple(terms_of(pod))
         self.taints: Partition | None = None
         self.node_affinity: Partition | None = None
@@ -114,7 +115,7 @@ class Scores:
         if not feasible & (feasible - 1):
             return feasible
         kind = self._kind(pod)
-        ranking = self._ranking(kind.amounts)
+        ranking = self._ranking(kind.scored)
         if self._is_indifferent(kind):
             return ranking.top(feasible)
         others: Partition | None = None
@@ -126,7 +127,7 @@ class Scores:
     def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
         """Return the score of each feasible node, times its weight, by plugin; those that are skipped are left out."""
         kind = self._kind(pod)
-        fit, balanced = by_node(self._states, kind.amounts, feasible)
+        fit, balanced = by_node(self._states, kind.scored, feasible)
         found = {Plugin.NODE_RESOURCES_FIT: fit}
         if balanced is not None:
             found[Plugin.BALANCED_ALLOCATION] = balanced
@@ -195,7 +196,7 @@ class Scores:
         return found
 
     def _compiled(self, pod: Preferences) -> _Kind:
-        kind = _Kind(pod, self._allocation.requested(pod))
+        kind = _Kind(pod, self._allocation)
         if pod.node_affinity is not None:
             kind.node_affinity = affinity_weights(pod.node_affinity, self._scheduler.index)
         return kind

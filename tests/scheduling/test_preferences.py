@@ -70,7 +70,9 @@ def test_overhead_is_added() -> None:
 )
 def test_resources_at_pod_level_replace_missing_requests(level: Object, expected: tuple[int, int]) -> None:
     containers = [container({"memory": "1Gi"}), container()]
-    assert preferences({"containers": containers, "resources": level}).non_zero == expected
+    found = preferences({"containers": containers, "resources": level})
+    assert found.non_zero == expected
+    assert found.scored == {"cpu": 200, "memory": 1224 * MIB}
 
 
 def test_pods_of_controllers_spread_by_the_defaults_of_the_system() -> None:

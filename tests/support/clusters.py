@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from tests.support.naive_scheduler import _requests
 from tests.support.scheduling import GPU, node, pod
 
 Object = dict[str, Any]
@@ -122,6 +123,9 @@ class Generator:
                 extra["restartPolicy"] = "Always"
                 extra["ports"] = [self._port() | {"hostPort": 9000, "containerPort": 9000}]
             spec["initContainers"] = [extra]
+        if self._chance(0.2):
+            needed = {"cpu": f"{_requests(made).get('cpu', 0) + 500}m", "memory": "6Gi"}
+            spec["resources"] = {"requests": {name: needed[name] for name in needed if self._chance(0.5)}}
         return made
 
     def _requests(self) -> dict[str, str]:

@@ -279,7 +279,8 @@ def _requests(pod: Object) -> dict[str, int]:
                 peak = max(peak, sidecars + amount)
         total = max(sum((of(one, resource) for one in regular), sidecars), peak)
         found[resource] = _units(resource, total)
-    return found
+    level = pod["spec"].get("resources", {}).get("requests", {})
+    return found | {resource: _units(resource, _amount(amount)) for resource, amount in level.items()}
 
 
 def _units(resource: str, amount: Fraction) -> int:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.naive_scheduler import _amount, _holds, _matches, _units
+from tests.support.naive_scheduler import _amount, _holds, _matches, _requests, _units
 
 Object = dict[str, Any]
 Scores = dict[str, dict[str, int]]
@@ -123,7 +123,7 @@ class _World:
             for name, weight in resources:
                 missing = {"cpu": 100, "memory": 209_715_200}.get(name, 0)
                 capacity = _units(name, _amount(node["status"]["allocatable"].get(name, "0")))
-                asked = _request(self.pod, name, missing)
+                asked = _request({"spec": {**self.pod["spec"], "resources": {}}}, name, missing)
                 if capacity == 0 or (asked == 0 and name not in ("cpu", "memory", "ephemeral-storage")):
                     continue
                 used = asked + sum(_request(other, name, missing) for other in self.pods(node))
@@ -290,6 +290,11 @@ def _selects(term: Object, node: Object) -> bool:
 
 def _request(pod: Object, resource: str, missing: int) -> int:
     """A pod's request in the scheduler's units; `missing`: that of a container without one."""
+    level = pod["spec"].get("resources", {}).get("requests", {})
+    if resource in level:
+        return _units(resource, _amount(level[resource]))
+    if level and resource in _requests(pod):
+        missing = 0
 
     def of(container: Mapping[str, Any]) -> int:
         text = container["resources"]["requests"].get(resource)

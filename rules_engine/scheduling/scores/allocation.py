@@ -5,7 +5,7 @@ They depend on amounts only, so that nodes in equal states have equal scores.
 Source: plugins/noderesources (resource_allocation.go, least_allocated.go, most_allocated.go, balanced_allocation.go).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
@@ -44,10 +44,17 @@ class AllocationScores:
         self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources.items()]
 
     def requested(self, pod: Preferences) -> Amounts:
-        """Return a pod's amounts."""
+        """Return a bound pod's amounts."""
+        return self._amounts(pod, *pod.non_zero, pod.requirements.requests)
+
+    def scored(self, pod: Preferences) -> Amounts:
+        """Return the amounts by which nodes are scored for a pod."""
+        return self._amounts(pod, pod.scored.get("cpu", 0), pod.scored.get("memory", 0), pod.scored)
+
+    def _amounts(self, pod: Preferences, cpu: int, memory: int, others: Mapping[str, int]) -> Amounts:
         requests = pod.requirements.requests
-        others = [requests.get(name, 0) for name in self.others]
-        return (requests.get("cpu", 0), requests.get("memory", 0), *pod.non_zero, *others)
+        listed = [others.get(name, 0) for name in self.others]
+        return (requests.get("cpu", 0), requests.get("memory", 0), cpu, memory, *listed)
 
     def allocatable(self, node: Node) -> Amounts:
         """Return a node's amounts."""

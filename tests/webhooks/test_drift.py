@@ -193,4 +193,6 @@ def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:
     )
     assert "--name x --namespace gpu-system |" in fix_command("x", mutating)
     mutating["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
-    assert fix_command("x", mutating).endswith("> rules-values.yaml, then helm upgrade with that file")
+    assert fix_command("x", mutating).endswith(
+        "> rules-values.yaml, then helm upgrade with that file, under helm 4 with --force-conflicts"
+    )

@@ -72,14 +72,14 @@ capabilities: {drop: [ALL]}
 {{- $_ := set (get $derived.webhook $endpoint) "denies" list -}}
 {{- end -}}
 {{- range $key := list "operations" "matchConditions" "digest" "denies" -}}
-{{- if not (kindIs "invalid" (get $values $key)) -}}
-{{- $_ := set (get $derived.webhook $endpoint) $key (get $values $key) -}}
+{{- if not (kindIs "invalid" (index $values $key)) -}}
+{{- $_ := set (get $derived.webhook $endpoint) $key (index $values $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $key := list "nodes" "pods" "namespaces" -}}
-{{- if not (kindIs "invalid" (get $.Values.rbac $key)) -}}
-{{- $_ := set $derived.rbac $key (get $.Values.rbac $key) -}}
+{{- if not (kindIs "invalid" (index $.Values.rbac $key)) -}}
+{{- $_ := set $derived.rbac $key (index $.Values.rbac $key) -}}
 {{- else if $.Values.rules -}}
 {{- fail (printf "rules is set but rbac.%s is not: also pass the output of gpu-rules webhook-config --rules FOLDER --output helm-values to helm" $key) -}}
 {{- end -}}

@@ -436,6 +436,8 @@ class _Fault:
             hint = _resource_hint(text, remedy) or hint
         elif self._title.startswith(_DURATION) and text.startswith("-"):
             hint = ": it cannot be negative"
+        elif self._of_key and self._title == "namespace name" and "*" in text:
+            hint = ": globs are for match.namespaces"
         elif "{{" in text:
             hint = f": templates are not expanded{', use messageExpression' if self._title == 'message' else ''}"
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.clause(remedy) or hint

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
+from rules_engine.authoring.check import check
 from rules_engine.authoring.problem_reference import reference
 from rules_engine.model.problem_codes import Code, ProblemCode
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
@@ -29,6 +30,27 @@ spec:
       pod: {spec: {containers: [{name: main}]}}
       expect: {allowed: true}
 """
+
+
+def test_an_error_hides_no_other_of_its_document(tmp_path: Path) -> None:
+    head = "apiVersion: gpurules.io/v1\nkind: {}\nmetadata: {{name: {}}}\nspec:\n  "
+    node = "forEach: Node\n  reason: R\n  "
+    whens = "when: objct.a\n  "
+    documents = [
+        head.format("Diagnostic", "a") + node + whens + "severity: warning\n  messageExpression: objet.b\n",
+        head.format("Diagnostic", "b") + node + whens + "severity: Error\n",
+        head.format("Diagnostic", "c") + node + "severity: Error\n  messageExpression: objet.b\n",
+        head.format("Validation", "v") + "validations: [{expression: 'true', message: m}]\n",
+        head.format("Validation", "v") + "validations: [{expression: objct.a, message: m}]\n",
+        head.format("ResourceInjection", "i") + "namespaces: {ml-*: {coefficients: {cpu: 1}}}\n",
+    ]
+    (tmp_path / "a.yaml").write_text("---\n".join(documents))
+    problems = check([tmp_path]).problems
+    assert [problem.code.value for problem in problems] == [
+        "cel-undeclared", "wrong-value", "cel-undeclared", "missing-field", "cel-undeclared", "missing-field",
+        "cel-undeclared", "every-pod", "duplicate-document", "cel-undeclared", "wrong-form",
+    ]  # fmt: skip
+    assert problems[-1].message == "'ml-*' is not a namespace name: globs are for match.namespaces"
 
 
 def test_a_clean_set_gives_no_warning_and_exit_code_0(tmp_path: Path) -> None:

@@ -151,6 +151,11 @@ YAML: Sequence[Row] = (
         ladder().replace("metadata: {name: example}\nspec:", "metadata:\n  name: example\n spec:"),
         "5:2: wrong indentation: begin in column 1, like line 3",
     ),
+    (
+        "escape in a flow map",
+        ladder('params: {pattern: "a\\d"}\n' + RUNGS),
+        "5:11: in double quotes a backslash begins an escape: write {pattern: 'a\\d'}",
+    ),
     ("colon in a text", ladder("description: a: b\n" + RUNGS), "5:16: the whole value needs quotes: write 'a: b'"),
     (
         "open quote",

@@ -7,18 +7,20 @@ from rules_engine.loading.fields import flag, items, section, sections, settings
 from rules_engine.loading.rule_fields import declared_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.finding import FindingSeverity
+from rules_engine.model.source import SourceText
 
 
 def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
     """Read a Diagnostic; it is valid only if neither the schema nor `diagnostics` has an error.
 
-    None: a required field is absent or invalid, so that its expressions cannot be checked either.
+    None: without `forEach`, expressions have no object to be checked for. Other required fields that are absent or
+    invalid get a value, since an invalid Diagnostic is only checked further.
     """
     spec = section(root, "spec")
     declared = declared_fields(root, diagnostics)
     when, shown = source(spec, "when"), source(spec, "messageExpression")
     for_each, severity = text(spec, "forEach"), text(spec, "severity")
-    if when is None or shown is None or not (for_each and severity):
+    if not for_each:
         return None
     remedies = sections(spec, "remedies")
     if flag(spec, "onHost") and all(line.get("command") is None for line in remedies):
@@ -28,10 +30,10 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
     return Diagnostic(
         **declared | settings(spec, Diagnostic),
         for_each=ForEach(for_each),
-        when=when,
-        severity=FindingSeverity(severity),
+        when=when or SourceText.inline("true"),
+        severity=FindingSeverity(severity) if severity else FindingSeverity.ERROR,
         reason=text(spec, "reason"),
-        message_expression=shown,
+        message_expression=shown or SourceText.inline("''"),
         caused_by=texts(spec, "causedBy"),
         evidence=tuple(line.source for line in items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_remedy, remedies)),

@@ -217,6 +217,10 @@ def _values(line: int, text: str) -> Iterator[_Change]:
     else:
         if _CURLY.fullmatch(value):
             yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
+        if close and "\\" in value:
+            single = re.sub(r'"([^"]*\\[^"]*)"', r"'\1'", value)
+            reason = "in double quotes a backslash begins an escape"
+            yield from _written(line, len(before), value, single, before, reason)
         yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
 
 

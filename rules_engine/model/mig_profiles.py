@@ -82,6 +82,12 @@ def card_share(resource: str) -> Fraction:
     return Fraction(int(found[1] or found[3]), _slices(found[2]))
 
 
+def compute_slices(resource: str) -> int | None:
+    """Return the compute slices of a MIG device; None for other resources and profiles of no known card."""
+    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
+    return found and int(found[1] or found[3])
+
+
 def _slices(profile: str) -> int:
     cards = cards_of(profile) - {SIMULATED}
     return max((max(map(_compute, CARDS[card])) for card in cards), default=CARD_SLICES)

@@ -90,6 +90,52 @@ def test_a_domain_without_its_end_is_reported(tmp_path: Path) -> None:
     ]
 
 
+SLIPS = {
+    "nvidia.com/gpus": GPU, "nvidia.com/GPU": GPU, "nvida.com/gpu": GPU, "nvidia.com/gup": GPU,
+    "amd.com/gpus": "amd.com/gpu",
+    "nvidia.com/mig3g.40gb": f"{MIG}3g.40gb", "nvidia.com/mgi-3g.40gb": f"{MIG}3g.40gb",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "meant"), SLIPS.items())
+def test_a_misspelt_resource_is_reported_wherever_it_is_written(tmp_path: Path, written: str, meant: str) -> None:
+    message = f"no device plugin offers {written} (did you mean '{meant}'?)"
+    assumed = ladder("l", f"{MIG}1g.10gb", f"{{resource: {written}, assume: true}}")
+    injected = injection("i", coefficients=f"{{{written}: 1}}")
+    checked = validation("v", "object.spec.enableServiceLinks", match=f"{{resources: [{written}]}}")
+    found = findings(tmp_path, assumed, injected, injection("j", gpuResource=written), checked)
+    assert [item for item in found if item[2] == message] == [
+        ("unlikely-resource", marked, message) for marked in (written, written, "gpuResource", "resources")
+    ]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "nvidia.com/gpu.shared", "nvidia.com/pgpu", "nvidia.com/vgpu", "nvidia.com/gpu-h100", "nvidia.com/shm",
+        f"{MIG}1g.10gb.shared", f"{MIG}1g.10gb.me", f"{MIG}4g.40gb", "amd.com/gpu", "gpu.intel.com/i915",
+        "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu", "x.com/gpu", "rdma/hca",
+    ],
+)  # fmt: skip
+def test_a_resource_in_use_is_not_reported(tmp_path: Path, resource: str) -> None:
+    assert findings(tmp_path, ladder("l", resource, "example.com/gpu")) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "marked"), [("1g.10gb 7g.80gb 3g.40gb", "3g.40gb"), ("7g.80gb 1g.10gb 1g.20gb 3g.40gb", "3g.40gb")]
+)
+def test_rungs_that_are_not_in_the_order_of_their_size_are_reported(tmp_path: Path, sizes: str, marked: str) -> None:
+    found = findings(tmp_path, ladder("l", *(f"{MIG}{size}" for size in sizes.split()), GPU))
+    assert [(code, text) for code, text, _ in found] == [("rung-order", f"{MIG}{marked}")]
+
+
+@pytest.mark.parametrize(
+    "sizes", ["7g.80gb 3g.40gb 1g.20gb 1g.10gb", "1g.10gb 1g.20gb 3g.40gb 4g.40gb", "3g.40gb 4g.40gb"]
+)
+def test_rungs_of_one_order_are_not_reported(tmp_path: Path, sizes: str) -> None:
+    assert findings(tmp_path, ladder("l", GPU, *(f"{MIG}{size}" for size in sizes.split()))) == []
+
+
 @pytest.mark.parametrize("name", sorted(frozenset[str]().union(*CARDS.values())))
 def test_every_known_profile_is_accepted(name: str) -> None:
     for suffix in ("", ".me", ".me.all", "-me", ".gfx", ".shared", ".me.shared"):
@@ -250,7 +296,7 @@ NO_NODE = "no node counts for FallbackLadder/l, so that none offers"
 
 
 def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -> None:
-    rungs = [f"{MIG}4g.40gb", f"{MIG}2g.20gb", f"{MIG}1g.10gb", "{resource: nvidia.com/gpus, assume: true}"]
+    rungs = [f"{MIG}4g.40gb", f"{MIG}2g.20gb", f"{MIG}1g.10gb", "{resource: nvidia.com/gpu.shared, assume: true}"]
     assert findings(tmp_path, ladder("l", *rungs), cluster=NODES) == [
         ("rung-not-offered", f"{MIG}4g.40gb", f"no node offers {MIG}4g.40gb: each request for it must move"),
         ("rung-not-offered", f"{MIG}1g.10gb", f"no node offers {MIG}1g.10gb: nothing moves to this rung"),
@@ -337,17 +383,17 @@ def test_without_a_cluster_nothing_depends_on_one(tmp_path: Path) -> None:
 
 
 def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
-    write(tmp_path, {"l.yaml": ladder("l", f"{MIG}2g.20gb", "nvidia.com/gpus"), "cluster.yaml": NODES})
+    write(tmp_path, {"l.yaml": ladder("l", f"{MIG}2g.20gb", "nvidia.com/gpu.shared"), "cluster.yaml": NODES})
     result = cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "cluster.yaml")
     assert result.exit_code == 0
     assert (
-        "l.yaml:7:18: warning: no node offers nvidia.com/gpus: nothing moves to this rung [rung-not-offered]"
+        "l.yaml:7:18: warning: no node offers nvidia.com/gpu.shared: nothing moves to this rung [rung-not-offered]"
         in result.stdout
     )
     assert result.stdout.endswith("1 file checked, 1 warning\n")
     (tmp_path / "list.json").write_text(
         '{"kind": "NodeList", "items": [{"metadata": {"name": "a"}, "status": {"allocatable": '
-        '{"nvidia.com/gpus": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
+        '{"nvidia.com/gpu.shared": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
     )
     assert (
         cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "1 file checked, no problems\n"

@@ -23,6 +23,9 @@ def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
         yield from _unused_default(injection)
         place = injection.origin.get(("spec", "gpuResource"), injection.location)
         yield from name_warnings(injection.gpu_resource, (), place, "gpuResource")
+        for entry in (injection.default, *injection.namespaces.values()):
+            for name in entry.coefficients.keys() - entry.inherited.keys():
+                yield from name_warnings(name, (), entry.origin["coefficients", name], name)
     by_resource: dict[str, list[ResourceInjection]] = {}
     for injection in injections:
         by_resource.setdefault(injection.gpu_resource, []).append(injection)

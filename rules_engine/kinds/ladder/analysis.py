@@ -1,13 +1,14 @@
 """Problems of ladders that are valid each on their own."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
 from rules_engine.kinds.overlap import Earlier, always_first, precedence
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, known_profiles
+from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, compute_slices, known_profiles
 from rules_engine.model.problems import Problem, warning
 
 
@@ -17,6 +18,7 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
         yield from _idle_rungs(ladder)
         yield from _unlikely_names(ladder)
         yield from _mixed_cards(ladder)
+        yield from _unsorted_rungs(ladder)
     before = Earlier[FallbackLadder]()
     for later in ladders:
         for earlier in before.matching(later.match.namespaces[0]):
@@ -64,6 +66,19 @@ def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
                 yield warning(LadderCode.MIXED_CARDS, message, rung.location, rung.resource)
                 return
             above.append(profile)
+
+
+def _unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
+    """Warn of the first MIG device that is larger than the one above it and smaller than another, or the reverse."""
+    devices = [(size, rung) for rung in ladder.rungs if (size := compute_slices(rung.resource)) is not None]
+    orders = set[bool]()
+    for (above, _), (size, rung) in pairwise(devices):
+        if size != above:
+            orders.add(size > above)
+        if len(orders) > 1:
+            message = f"{rung.resource} is not in the order of the rungs above it: sort MIG devices by their size"
+            yield warning(LadderCode.RUNG_ORDER, message, rung.location, rung.resource)
+            return
 
 
 def _names(cards: frozenset[str]) -> str:

@@ -14,4 +14,5 @@ class LadderCode(ProblemCode):
     UNUSED_WHEN = "unused-when"
     UNREACHABLE_RUNG = "unreachable-rung"
     MIXED_CARDS = "mixed-cards"
+    RUNG_ORDER = "rung-order"
     RUNG_NOT_OFFERED = "rung-not-offered"

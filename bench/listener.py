@@ -1,18 +1,21 @@
 """The listener with idle, excessive and misbehaving clients (python -m bench.listener [SCENARIO …]).
 
 Each scenario has its own server process. Clients connect over TLS on loopback from several addresses of 127.0.0.0/8,
-since one address can open only a part of all connections. Memory is that of the server (VmRSS, and VmHWM for the peak).
+since room for a new one is made in the address with the most. Memory is that of the server (VmRSS, and VmHWM for the
+peak).
 
-idle: the maximum number of idle connections. flood: almost as many connections that send headers just under the limit
-and most of a body at once. large: ten pods of about 3 MiB at once, with small pods meanwhile. certificates: the
-certificate changes under load. sigterm: the server is stopped under load. hostile: stalled handshakes, slow clients,
-half-closes, resets. files: more connections than file descriptors.
+idle: the maximum number of idle connections. flood: as many connections that send headers just under the limit and most
+of a body at once. large: ten pods of about 3 MiB at once, with small pods meanwhile. burst: 1,000 reviews at once, each
+on a new connection of one address, beside the same server that allows every review without a decision. certificates:
+the certificate changes under load. sigterm: the server is stopped under load. hostile: stalled handshakes, slow
+clients, half-closes, resets. files: more connections than file descriptors.
 
 A request is lost if it was sent and not answered, or its connection was reset; a refused connection is not a loss. The
 exit code is 1 if a promise is not kept.
 """
 
 import argparse
+import asyncio
 import http.client
 import multiprocessing
 import resource
@@ -33,10 +36,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
+from urllib.parse import urlsplit
 
-from bench.process import memory_mib
+import uvloop
+
+from bench.process import memory_mib, running
 from bench.promise import Promise, exit_code
-from bench.reviews import review, training_pod
+from bench.reviews import MIG, different_pods, review, training_pod
 from server.http.limits import CONNECTIONS, HEADER_BYTES
 from tests.support.operating import Load, Mounted, saying
 from tests.support.server import Running, certificate_files, started
@@ -46,8 +52,7 @@ IDLE_KIB = 64.0
 CALLER_SECONDS = 1.0
 """Time for a new caller, including the handshake."""
 
-FLOOD_CONNECTIONS = 2040
-"""Fewer than the limit, so that new callers can connect."""
+FLOOD_CONNECTIONS = CONNECTIONS
 FLOOD_BODY_BYTES = 65_000
 FLOOD_PEAK_MIB = 300.0
 FLOOD_SECONDS = 12.0
@@ -59,6 +64,15 @@ LARGE_PODS, TOLERATIONS = 10, 98_000
 LARGE_SECONDS = 5.0
 LARGE_PEAK_MIB = 350.0
 SMALL_SECONDS = 0.5
+
+BURST = 1000
+BURST_KIB = range(6, 31)
+"""Sizes of its reviews."""
+BURST_SECONDS = 10.0
+"""The API server's default timeoutSeconds, connection and handshake included."""
+BURST_ROUNDS = 3
+BURST_RATIO = 2.0
+"""Slowest response, to the server that allows every review; of the fastest rounds."""
 
 CHANGES = 20
 CHANGE_PAUSE_SECONDS = 0.5
@@ -274,6 +288,53 @@ def large(folder: Path) -> list[Promise]:
         Promise("large: slowest small pod meanwhile", max(latencies), SMALL_SECONDS, unit=" s"),
         Promise("large: small pods not answered 200", failed, 0),
     ]
+
+
+def burst(folder: Path) -> list[Promise]:
+    requests = []
+    for number, pod in enumerate(different_pods(MIG, BURST)):
+        missing = BURST_KIB[number % len(BURST_KIB)] * 1024 - len(SMALL)
+        pod["spec"]["containers"][0]["env"] += [
+            {"name": f"MORE_{n:04}", "value": "x" * 21} for n in range(missing // 50)
+        ]
+        body = review(pod)
+        requests.append(head(len(body), "/mutate?timeout=10s") + body)
+    outcomes: dict[str | None, Counter[str]] = {"allow": Counter(), None: Counter()}
+    seconds: dict[str | None, list[float]] = {"allow": [], None: []}
+    for _ in range(BURST_ROUNDS):
+        for fixed, counts in outcomes.items():
+            with running(folder, ("--rules", str(RULES)), fixed=fixed) as server:
+                port = urlsplit(server.url).port
+                found = uvloop.run(call_at_once(port, requests))
+            counts.update(outcome for outcome, _ in found)
+            seconds[fixed].append(max(taken for _, taken in found))
+    for fixed, counts in outcomes.items():
+        slowest = ", ".join(f"{taken:.2f}" for taken in seconds[fixed])
+        print(f"  burst: {fixed or 'this server'}: slowest {slowest} s: {dict(counts)}")
+    return [
+        Promise(f"burst: answered 200 in {BURST_SECONDS:g} s", outcomes[None]["200"], BURST_ROUNDS * BURST, least=True),
+        Promise("burst: slowest, to a server that allows all", min(seconds[None]) / min(seconds["allow"]), BURST_RATIO),
+    ]
+
+
+async def call_at_once(port: int | None, requests: Sequence[bytes]) -> list[tuple[str, float]]:
+    """Send each request on a new connection; return the status or the error, and the seconds, of each."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def call(request: bytes) -> tuple[str, float]:
+        begin = monotonic()
+        try:
+            async with asyncio.timeout(BURST_SECONDS):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+                writer.write(request)
+                outcome = (await reader.readuntil(b"}"))[9:12].decode()
+                writer.close()
+        except (OSError, EOFError, TimeoutError) as error:
+            outcome = type(error).__name__
+        return outcome, monotonic() - begin
+
+    return await asyncio.gather(*map(call, requests))
 
 
 RULES = Path(__file__).parents[1] / "rules" / "default"
@@ -527,7 +588,7 @@ def close(connections: Sequence[socket.socket]) -> None:
 
 
 SCENARIOS: dict[str, Callable[[Path], list[Promise]]] = {
-    scenario.__name__: scenario for scenario in (idle, flood, large, certificates, sigterm, hostile, files)
+    scenario.__name__: scenario for scenario in (idle, flood, large, burst, certificates, sigterm, hostile, files)
 }
 
 

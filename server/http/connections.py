@@ -7,8 +7,8 @@ ones are refused after STALE_SECONDS, but only if others need their room.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from enum import Enum
 from heapq import nsmallest
 from math import inf
@@ -23,7 +23,6 @@ from server.http.limits import (
     HELD_BYTES,
     LOG_SECONDS,
     PARSED_PER_BYTE,
-    PEER_SHARE,
     READ_BYTES,
     SPARE_BYTES,
     STALE_SECONDS,
@@ -37,15 +36,21 @@ class Connection(Protocol):
     """Interface of a connection to `Connections`. Times are those of the event loop."""
 
     peer: str
-    answered_at: float
-    """Time of its last response; 0 before the first."""
+    since: float
+    """Time of its last response or of the first byte of the request being received, else when it was accepted."""
+    answered: bool
+    """True after its first response."""
     deadline: float
     held_bytes: int
     """Bytes of headers and bodies being received or waiting for a decision."""
 
     @property
     def under_way(self) -> bool:
-        """True while a request is being answered."""
+        """True from the end of a request to its response."""
+
+    @property
+    def idle(self) -> bool:
+        """True if no request is being received or answered; also during the handshake."""
 
     def overdue(self) -> None:
         """Handle an expired deadline."""
@@ -118,7 +123,6 @@ class Connections:
         """Estimate of the memory freed since the listener last returned memory to the system."""
         self._clock = clock
         self._all: dict[Connection, None] = {}
-        self._peers: Counter[str] = Counter()
         self._holding: dict[Connection, float] = {}
         """Time since when each holds bytes, oldest first."""
         self._paused: dict[Connection, None] = {}
@@ -130,41 +134,40 @@ class Connections:
         return iter(tuple(self._all))
 
     def make_room(self, peer: str) -> bool:
-        """Close connections if another one of `peer` would exceed a limit. Return False if none can be closed."""
-        if self._peers[peer] >= max(self.limit // PEER_SHARE, 1):
-            self.exceeded.count(Limit.CONNECTIONS_PER_PEER, peer)
-            return self._close_one(one for one in self._all if one.peer == peer)
+        """Close connections if one of `peer` would exceed the limit. Return False if none can be closed."""
         if len(self._all) >= self.limit:
             self.exceeded.count(Limit.CONNECTIONS, peer)
-            return self.close_one()
+            return self.close_some()
         return True
 
-    def close_one(self) -> bool:
-        """Close the least recently used connections. Return False if none can be closed."""
-        return self._close_one(self._all)
+    def close_some(self) -> bool:
+        """Close connections of the address with the most that can be closed. Return False if there are none.
 
-    def _close_one(self, candidates: Iterable[Connection]) -> bool:
-        # Stable: of those that were never answered, the oldest is closed first.
-        idle = (one for one in candidates if not one.under_way)
-        victims = nsmallest(max(self.limit // CLOSED_SHARE, 1), idle, key=attrgetter("answered_at"))
-        for victim in victims:
+        A request that was received completely is answered. Of the others, idle connections are closed before
+        unfinished requests, each the longest first. No address is bounded otherwise: an API server opens a connection
+        for each of its concurrent calls.
+        """
+        closable: defaultdict[str, list[Connection]] = defaultdict(list)
+        for one in self._all:
+            if not one.under_way:
+                closable[one.peer].append(one)
+        # Of addresses with equally many, one gives way that has not sent a request yet.
+        candidates = max(closable.values(), key=lambda some: (len(some), not some[0].answered), default=[])
+        count = max(self.limit // CLOSED_SHARE, 1)
+        for victim in nsmallest(count, candidates, key=lambda one: (not one.idle, one.since)):
             self.remove(victim)
             victim.abort()
-        return bool(victims)
+        return bool(candidates)
 
     def add(self, connection: Connection) -> None:
         """Add an accepted connection."""
         self._all[connection] = None
-        self._peers[connection.peer] += 1
         self.freed_bytes += CONNECTION_BYTES  # of its handshake
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection; no effect if it was removed before."""
         if self._all.pop(connection, ...) is None:
             self.freed_bytes += CONNECTION_BYTES
-            self._peers[connection.peer] -= 1
-            if not self._peers[connection.peer]:
-                del self._peers[connection.peer]
         self._holding.pop(connection, None)
         self._paused.pop(connection, None)
 

@@ -13,11 +13,8 @@ CONNECTIONS = 2048
 PLAIN_CONNECTIONS = 64
 """Open connections of the plain HTTP listener: a kubelet, some Prometheus servers, and operators."""
 
-PEER_SHARE = 4
-"""One address may hold 1/4 of all connections, so idle clients cannot lock out the API server."""
-
 CLOSED_SHARE = 128
-"""1/128 of the allowed connections are closed at a time to make room: finding the least recently used takes 0.7 ms."""
+"""Up to 1/128 of the allowed connections are closed at a time to make room: finding them takes 0.7 ms."""
 
 RESERVED_FILES = 64
 """File descriptors reserved for watches, logs and reloaded files; a server with a live cluster uses about 30."""
@@ -25,8 +22,9 @@ RESERVED_FILES = 64
 LEAST_CONNECTIONS = 8
 """Minimum number of connections, even if few file descriptors are available."""
 
-BACKLOG = 1024
-"""Listen backlog, large enough for a burst of pods during start-up."""
+BACKLOG = 4096
+"""Listen backlog, at most net.core.somaxconn, whose default is the same: a client whose connection does not fit
+tries again after a second."""
 
 ACCEPTED_AT_ONCE = 16
 """Connections accepted per event loop iteration: a TLS handshake takes about a millisecond."""
@@ -164,7 +162,6 @@ class Limit(Enum):
     """Name of a limit in metrics and logs."""
 
     CONNECTIONS = "connections"
-    CONNECTIONS_PER_PEER = "connections-per-peer"
     FILES = "files"
     HANDSHAKE_TIME = "handshake-time"
     IDLE_TIME = "idle-time"

@@ -224,7 +224,7 @@ class Listener:
     def _without_files(self) -> None:
         """Close a connection and pause accepting: no file descriptor is available."""
         self.connections.exceeded.count(Limit.FILES)
-        self.connections.close_one()
+        self.connections.close_some()
         self._accept_no_more()
         self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
 

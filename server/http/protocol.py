@@ -130,7 +130,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._head_bytes = 0
         self._reset()
         self.peer = peer
-        self.answered_at = 0.0
+        self.since = service.now()
+        self.answered = False
         self.deadline = inf
 
     def _reset(self) -> None:
@@ -145,7 +146,12 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     @property
     def under_way(self) -> bool:
-        return self._future is not None or self._turn_scheduled
+        # A client that does not read its responses would hold its connection otherwise.
+        return self._future is not None or (bool(self._queue) and not self._blocked)
+
+    @property
+    def idle(self) -> bool:
+        return not (self._receiving or self._blocked)
 
     # Called by asyncio.
 
@@ -233,7 +239,12 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._in_body:
             return  # trailers are not read
         self._headers.append((name, value))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to receive a request."""
         if len(self._headers) > HEADERS:
+        self.since = self._service.now()
             self._refuse_large_headers()
             raise _RefusedError
 
@@ -437,7 +448,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
                 _CLOSE if closing else b"", content,
             )
         )  # fmt: skip
-        self.answered_at = service.now()
+        self.since = service.now()
+        self.answered = True
         if closing:
             self._queue.clear()
             if self._discarded is None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from asyncio import Future
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import count
@@ -25,7 +26,6 @@ from server.http.limits import (
     HELD_BYTES,
     LOG_SECONDS,
     MIB,
-    PEER_SHARE,
     READ_BYTES,
     RETRY_AFTER_SECONDS,
     SPARE_BYTES,
@@ -45,7 +45,7 @@ def exceeded_by(exceeded: Exceeded) -> dict[Limit, int]:
 
 
 ORDER = count(1.0)
-"""When connections are answered, one after the other."""
+"""When connections are accepted and answered, and their requests begin, one after the other."""
 
 
 class Clock:
@@ -63,7 +63,8 @@ class Fake:
 
     def __init__(self, connections: Connections, peer: str = "10.0.0.1") -> None:
         self.peer = peer
-        self.answered_at = 0.0
+        self.since = next(ORDER)
+        self.answered = False
         self.deadline = inf
         self.under_way = False
         self.receiving = False
@@ -76,8 +77,12 @@ class Fake:
         self._connections = connections
         connections.add(self)
 
+    @property
+    def idle(self) -> bool:
+        return not self.receiving
+
     def receive(self, size: int) -> None:
-        self.receiving = True
+        self.receiving, self.since = True, next(ORDER)
         self.held_bytes += size
         self._connections.hold(self, size)
 
@@ -87,7 +92,7 @@ class Fake:
 
     def answer(self) -> None:
         self.receiving, self.under_way = False, False
-        self.answered_at = next(ORDER)
+        self.since, self.answered = next(ORDER), True
         self.release()
 
     def lost(self) -> None:
@@ -135,7 +140,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def connections(clock: Clock) -> Connections:
-    """Room for forty, of which one peer may have ten."""
+    """Room for forty."""
     return Connections("test", 40, clock)
 
 
@@ -165,31 +170,44 @@ def test_there_is_room_up_to_the_limit(connections: Connections) -> None:
     assert not exceeded_by(connections.exceeded)
 
 
-def test_at_the_limit_the_oldest_unused_one_is_closed_first(connections: Connections) -> None:
-    first = used(connections, "10.0.0.1")
-    second, third = Fake(connections, "10.0.0.2"), Fake(connections, "10.0.0.3")
-    others = [used(connections, f"10.0.1.{index}") for index in range(connections.limit - 3)]
-    assert connections.make_room("10.0.0.9")
-    assert aborted(first, second, third) == [False, True, False]
-    Fake(connections, "10.0.0.9")
-    assert connections.make_room("10.0.0.10")
-    assert aborted(first, second, third) == [False, True, True]
-    assert not any(aborted(*others))
-    assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS: 2}
+def test_idle_connections_are_closed_before_unfinished_requests_each_the_longest_first(
+    connections: Connections,
+) -> None:
+    slow, new, other_slow, again = (Fake(connections) for _ in range(4))
+    slow.receive(1)
+    again.answer()
+    other_slow.receive(1)
+    again.answer()
+    for closed in (new, again, slow, other_slow):
+        assert not closed.aborted
+        assert connections.close_some()
+        assert closed.aborted
+    assert not connections.close_some()
 
 
-def test_of_used_connections_the_longest_idle_is_closed_first(connections: Connections) -> None:
-    all_of_them = [used(connections, peer) for peer in peers(8)]
-    all_of_them[0].answer()
-    all_of_them[2].answer()
-    for index in (1, 3, 4, 5, 6, 7, 0, 2):
-        assert not all_of_them[index].aborted
-        assert connections.close_one()
-        assert all_of_them[index].aborted
-    assert not connections.close_one()
+def test_room_is_made_in_the_address_with_the_most_that_can_be_closed(connections: Connections) -> None:
+    calling = [Fake(connections, "10.0.0.1") for _ in range(20)]
+    for one in calling:
+        one.begin()
+    idle = [used(connections, "10.0.0.2") for _ in range(9)]
+    others = [used(connections, f"10.0.1.{index}") for index in range(11)]
+    for closed in idle:
+        assert len(connections) == connections.limit
+        assert connections.make_room("10.0.0.1")
+        assert closed.aborted
+        Fake(connections, "10.0.0.1").begin()
+    assert not any(aborted(*calling, *others))
+    assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS: 9}
 
 
-def test_a_connection_whose_request_is_under_way_is_never_closed(connections: Connections) -> None:
+def test_of_equal_addresses_one_without_a_request_gives_way(connections: Connections) -> None:
+    all_of_them = [used(connections, "10.0.0.1"), Fake(connections, "10.0.0.2"), Fake(connections, "10.0.0.3")]
+    for closed in (all_of_them[1], all_of_them[2], all_of_them[0]):
+        assert connections.close_some()
+        assert closed.aborted
+
+
+def test_a_request_that_was_received_completely_is_never_closed(connections: Connections) -> None:
     all_of_them = [Fake(connections, peer) for peer in peers(connections.limit)]
     for one in all_of_them:
         one.begin()
@@ -199,42 +217,9 @@ def test_a_connection_whose_request_is_under_way_is_never_closed(connections: Co
     assert [one for one in all_of_them if one.aborted] == [all_of_them[5]]
 
 
-def test_one_peer_has_at_most_its_share(connections: Connections) -> None:
-    own = []
-    for _ in range(connections.limit // PEER_SHARE):
-        assert connections.make_room("10.0.0.1")
-        own.append(Fake(connections, "10.0.0.1"))
-    other = Fake(connections, "10.0.0.2")
-    assert not any(aborted(*own))
-    assert connections.make_room("10.0.0.1")
-    assert aborted(*own, other) == [True, *[False] * len(own)]
-    assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS_PER_PEER: 1}
-
-
-def test_a_peer_at_its_share_closes_its_own_connection(
-    connections: Connections,
-) -> None:
-    share = connections.limit // PEER_SHARE
-    idle = [Fake(connections, peer) for peer in peers(connections.limit - share)]
-    own = [used(connections, "10.1.0.1") for _ in range(share)]
-    assert len(connections) == connections.limit
-    assert connections.make_room("10.1.0.1")
-    assert not any(aborted(*idle))
-    assert aborted(*own) == [True, *[False] * (share - 1)]
-
-
-def test_a_peer_whose_requests_are_all_under_way_gets_no_more(connections: Connections) -> None:
-    for _ in range(connections.limit // PEER_SHARE):
-        Fake(connections, "10.0.0.1").begin()
-    idle = Fake(connections, "10.0.0.2")
-    assert not connections.make_room("10.0.0.1")
-    assert not idle.aborted
-    assert connections.make_room("10.0.0.3")
-
-
 def test_a_connection_that_was_closed_is_no_longer_counted(connections: Connections) -> None:
     one, other = Fake(connections), Fake(connections)
-    assert connections.close_one()
+    assert connections.close_some()
     assert (one.aborted, list(connections)) == (True, [other])
     one.lost()
     assert list(connections) == [other]
@@ -417,14 +402,16 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(peer=st.integers(1, 5), hung_up=st.booleans())
     def accept(self, peer: int, hung_up: bool) -> None:
-        under_way = {one for one in self.open if one.under_way and not one.aborted}
+        known = [one for one in self.open if not one.aborted]
+        peers = Counter(one.peer for one in known if not one.under_way)
         if self.connections.make_room(f"10.0.0.{peer}"):
             self.open.append(Fake(self.connections, f"10.0.0.{peer}"))
             self.open[-1].hung_up = hung_up
         else:
-            candidates = [one for one in self.open if one.peer == f"10.0.0.{peer}" and not one.aborted]
-            assert all(one.under_way for one in candidates)
-        assert not any(one.aborted for one in under_way)
+            assert not peers
+        for closed in (one for one in known if one.aborted):
+            assert not closed.under_way
+            assert peers[closed.peer] == max(peers.values())
 
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20), size=st.sampled_from([1, FREE_BYTES, 2 * FREE_BYTES, 5 * MIB, 20 * MIB]))
@@ -462,16 +449,13 @@ class Accounts(RuleBasedStateMachine):
     @rule()
     def make_room_for_files(self) -> None:
         idle = [one for one in self.open if not one.under_way and not one.aborted]
-        assert self.connections.close_one() == bool(idle)
+        assert self.connections.close_some() == bool(idle)
 
     @invariant()
     def bounds_are_kept(self) -> None:
         known: list[Connection] = list(self.connections)
         assert len(self.connections) == len(known) <= self.connections.limit
         assert {id(one) for one in known} <= {id(one) for one in self.open}
-        share = max(self.connections.limit // PEER_SHARE, 1)
-        for peer in {one.peer for one in known}:
-            assert sum(one.peer == peer for one in known) <= share
 
     @invariant()
     def what_is_held_is_counted(self) -> None:
@@ -645,7 +629,7 @@ TestEvents.settings = settings(max_examples=80, stateful_step_count=30)
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachable]:
-    """Room for forty connections, of which one peer may have ten. What is held is little and is noticed soon."""
+    """Room for forty connections. What is held is little and is noticed soon."""
     monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(module, "HELD_BYTES", 256 * 1024)
     with reachable(tmp_path, Recorder(), secure=False, connections=40) as found:
@@ -662,16 +646,21 @@ def ended(connection: Any) -> bool:
         return True
 
 
-def test_idle_clients_of_one_address_do_not_lock_out_another(server: Reachable) -> None:
+def test_new_connections_are_not_closed_for_idle_clients_of_other_addresses(server: Reachable) -> None:
+    """Five addresses hold answered connections, then an API server connects, then ten clients only connect."""
     with ExitStack() as stack:
-        idle = [stack.enter_context(closing(server.open(source="127.0.0.2"))) for _ in range(20)]
-        with closing(server.open(GET, source="127.0.0.3")) as other:
-            assert reply(other).status == 200
-            assert all(ended(one) for one in idle[:-10])
-            assert len(server.listener.connections) == 11
-            other.sendall(GET)
-            assert reply(other).status == 200
-        assert exceeded_by(server.listener.connections.exceeded) == {Limit.CONNECTIONS_PER_PEER: 10}
+
+        def opened(count: int, source: str, sent: bytes = b"") -> list[socket]:
+            return [stack.enter_context(closing(server.open(sent, source=source))) for _ in range(count)]
+
+        for index in range(5):
+            assert {reply(one).status for one in opened(7, f"127.0.0.{index + 2}", GET)} == {200}
+        new = opened(3, "127.0.0.1")
+        opened(10, "127.0.0.9")
+        until(lambda: server.listener.connections.exceeded.counts[Limit.CONNECTIONS] == 8, "all are accepted")
+        for one in new:
+            one.sendall(GET)
+            assert reply(one).status == 200
 
 
 def test_idle_clients_of_many_addresses_make_room_for_another(server: Reachable) -> None:
@@ -683,7 +672,7 @@ def test_idle_clients_of_many_addresses_make_room_for_another(server: Reachable)
         for at in range(3):
             new = stack.enter_context(closing(server.open(GET, source=f"127.0.2.{at + 1}")))
             assert reply(new).status == 200
-            assert ended(idle[at])
+            assert ended(idle[10 * at]), "each in another of the addresses with the most"
         busy.sendall(GET)
         assert reply(busy).status == 200
         assert exceeded_by(server.listener.connections.exceeded) == {Limit.CONNECTIONS: 3}

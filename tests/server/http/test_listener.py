@@ -367,13 +367,13 @@ def test_a_client_that_trusts_another_ca_is_no_error_of_ours(
 
 def test_a_connection_in_its_handshake_makes_room_for_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (
-        reachable(tmp_path, Recorder(), connections=4) as server,
+        reachable(tmp_path, Recorder(), connections=1) as server,
         closing(connect(server)) as first,
         closing(connect(server)) as second,
     ):
         assert ended(first)
         assert asked(server, second) == 200
-        assert count(server, Limit.CONNECTIONS_PER_PEER) == 1
+        assert count(server, Limit.CONNECTIONS) == 1
         assert not count(server, Limit.HANDSHAKE_TIME)
         until(lambda: not server.listener._opening, "the end of its handshake")
     assert not unexpected(caplog)

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, Reque
 from server.http import probes
 from server.http.admission import ENDPOINTS, Admission
 from server.http.limits import BODY_BYTES
-from server.http.messages import BODY_TOO_LARGE, Refusal, Request, Response
+from server.http.messages import BODY_TOO_LARGE, CONTENT_ENCODED, Refusal, Request, Response
 from server.http.review import respond_status
 from server.state import State
 
@@ -36,6 +36,8 @@ def create_app(state: State, admission: Admission) -> Flask:
         request = flask.request
         received = Request("POST", request.path, request.query_string.decode("latin-1"))
         received.content_type = request.content_type or ""
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _flask(admission.refuse(request.path, CONTENT_ENCODED))
         try:
             body = request.get_data(cache=False)
         except HTTPException as error:

@@ -75,6 +75,8 @@ class Refusal:
 
 BODY_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES // MIB} MiB")
 
+CONTENT_ENCODED = Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the only content coding is identity")
+
 
 class Response:
     """A response. `headers` are without Content-Length; `length` is that of the body that HEAD omits."""

@@ -14,6 +14,7 @@ takes about a tenth less CPU than alternating (caches, branch predictors), and n
 
 import asyncio
 import logging
+import re
 import select
 import socket
 from asyncio import Future
@@ -53,7 +54,7 @@ from server.http.limits import (
     WRITE_BUFFER_BYTES,
     Limit,
 )
-from server.http.messages import BODY_TOO_LARGE, INTERNAL_ERROR, Headers, Refusal, Request, Response
+from server.http.messages import BODY_TOO_LARGE, CONTENT_ENCODED, INTERNAL_ERROR, Headers, Refusal, Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,9 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """True if the client presented a verified certificate."""
         self.held_bytes = 0
         self._head_bytes = 0
+        self._last_bytes = b""
+        """Last bytes received: the end of a request line may arrive in parts."""
+        self._is_rtsp = False
         self._reset()
         self.peer = peer
         self.since = service.now()
@@ -204,6 +208,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._framed_bytes += nbytes
         else:
             self._head_bytes += nbytes
+        self._detect_rtsp(nbytes)
         try:
             self._parser.feed_data(self._service.buffer[:nbytes])
         except HttpParserCallbackError as error:
@@ -214,14 +219,19 @@ class HttpProtocol(asyncio.BufferedProtocol):
             if self._receiving or not self._last:
                 self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
         else:
-            if self._receiving and not self._in_body and self._head_bytes > HEADER_BYTES:
-                self._refuse_large_headers()
-            elif self._framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(self._body):
-                message = "the chunk extensions or trailers are too large"
-                self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_BYTES)
+            self._check_sizes()
+        if not (self._receiving or self._queue or self._last) and self._future is None:
+            self._begin()  # of a request after blank lines, which the parser skips
         if self._receiving or self._queue or self._future is not None:
             self._hold(nbytes)
         self._control_reading()
+
+    def _check_sizes(self) -> None:
+        if self._receiving and not self._in_body and self._head_bytes > HEADER_BYTES:
+            self._refuse_large_headers()
+        elif self._framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(self._body):
+            message = "the chunk extensions or trailers are too large"
+            self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_BYTES)
 
     # Called by httptools.
 
@@ -229,7 +239,12 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._last or self._closing:
             self._discarded = 0
             raise _RefusedError
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to receive a request."""
         self._receiving = True
+        self.since = self._service.now()
         self._set_deadline(HEADER_SECONDS)
 
     def on_url(self, url: bytes) -> None:
@@ -239,12 +254,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._in_body:
             return  # trailers are not read
         self._headers.append((name, value))
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin to receive a request."""
         if len(self._headers) > HEADERS:
-        self.since = self._service.now()
             self._refuse_large_headers()
             raise _RefusedError
 
@@ -290,6 +300,13 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._discarded = 0
             raise _RefusedError
 
+    def _detect_rtsp(self, nbytes: int) -> None:
+        received = self._last_bytes + bytes(self._service.buffer[:nbytes])
+        self._last_bytes = received[-_LINE_END_BYTES:]
+        end = received.rfind(b"\r") + 2  # before JSON, which has no CR
+        if received.find(b" RTSP/1.", 0, end) >= 0 and _RTSP.search(received):
+            self._is_rtsp = True
+
     def _split_target(self) -> tuple[str, str]:
         """Return path and query of the request target."""
         path, _, query = self._target.partition(b"?")
@@ -306,7 +323,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         hosts, length, size, version = 0, 0, len(self._target), request.version
         for name, value in self._headers:
             size += len(name) + len(value) + _BETWEEN
-            match name.lower():
+            field = name.lower()
+            match field:
                 case b"host":
                     hosts += 1
                 case b"content-type":
@@ -314,17 +332,15 @@ class HttpProtocol(asyncio.BufferedProtocol):
                     request.content_type += f",{text}" if request.content_type else text
                 case b"content-length":
                     length = int(value)  # llhttp accepts only 64-bit numbers
-                case b"transfer-encoding":
-                    if value.strip().lower() != b"chunked" or version != "1.1":
-                        self._stop(HTTPStatus.NOT_IMPLEMENTED, "the only transfer coding is chunked, in HTTP/1.1")
-                case b"expect":
-                    if value.strip().lower() != b"100-continue":
-                        self._stop(HTTPStatus.EXPECTATION_FAILED, "the only expectation that is met is 100-continue")
-                    self._expects = version == "1.1"
+                case b"transfer-encoding" | b"content-encoding" | b"expect":
+                    only, refusal = _ONLY_VALUES[field]
+                    if value.strip().lower() != only or (field == b"transfer-encoding" and version != "1.1"):
+                        self._stop(refusal.status, refusal.message)
+                    self._expects |= field == b"expect" and version == "1.1"
         if size > HEADER_BYTES:
             self._refuse_large_headers()
             raise _RefusedError
-        if version not in _VERSIONS:
+        if version not in _VERSIONS or self._is_rtsp:
             self._stop(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1")
         if hosts > 1 or (not hosts and version == "1.1"):
             self._stop(HTTPStatus.BAD_REQUEST, "a request must have one Host header")
@@ -554,6 +570,24 @@ _NO_ROOM = (
 )
 
 _VERSIONS = ("1.1", "1.0")
+
+_ONLY_VALUES = {
+    b"transfer-encoding": (
+        b"chunked",
+        Refusal(HTTPStatus.NOT_IMPLEMENTED, "the only transfer coding is chunked, in HTTP/1.1"),
+    ),
+    b"content-encoding": (b"identity", CONTENT_ENCODED),
+    b"expect": (
+        b"100-continue",
+        Refusal(HTTPStatus.EXPECTATION_FAILED, "the only expectation that is met is 100-continue"),
+    ),
+}
+"""The value that a header may have, and the refusal of others."""
+
+_RTSP = re.compile(rb" RTSP/1\.[01]\r\n")
+"""End of a request line that llhttp takes for HTTP, and httptools does not report."""
+
+_LINE_END_BYTES = len(b" RTSP/1.1\r")
 
 FRAMED_PER_BYTE = 16
 """Maximum bytes received for each byte of a body: a chunk of one byte takes six."""

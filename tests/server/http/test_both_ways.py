@@ -87,6 +87,7 @@ class Asked:
     target: str = "/mutate"
     body: bytes | Sequence[bytes] = b""
     content_type: str | None = "application/json"
+    content_encoding: str = "identity"
 
 
 Way = Callable[[Asked], Same]
@@ -100,6 +101,7 @@ def over(connection: http.client.HTTPConnection) -> Way:
             connection.putrequest(asked.method, asked.target, skip_accept_encoding=True)
             if asked.content_type is not None:
                 connection.putheader("Content-Type", asked.content_type)
+            connection.putheader("Content-Encoding", asked.content_encoding)
             if in_chunks:
                 connection.putheader("Transfer-Encoding", "chunked")
             else:
@@ -116,6 +118,7 @@ def by_test_client(app: Flask) -> Way:
     def ask(asked: Asked) -> Same:
         path, _, query = asked.target.partition("?")
         overrides: dict[str, Any] = {"PATH_INFO": unquote(path, "latin-1"), "QUERY_STRING": query}
+        overrides["HTTP_CONTENT_ENCODING"] = asked.content_encoding
         if isinstance(asked.body, bytes):
             body = asked.body
         else:
@@ -298,6 +301,7 @@ FAILED = {
     "malformed content type": (Asked(body=PATCHED, content_type=";"), 415),
     "content type that is no ASCII": (Asked(body=PATCHED, content_type="ü/ü"), 415),
     "no content type": (Asked(body=PATCHED, content_type=None), 415),
+    "content coding": (Asked(body=PATCHED, content_encoding="gzip"), 415),
     "body too large": (Asked(body=b"x" * (BODY_BYTES + 1)), 413),
     "body too large to validate": (Asked(target="/validate?timeout=5s", body=padded(BODY_BYTES + 1)), 413),
     "body too large in chunks": (Asked(body=in_parts(b"x" * (BODY_BYTES + 1), 100_000)), 413),

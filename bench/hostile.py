@@ -2,7 +2,7 @@
 
 Each of PODS is sent for some seconds over TLS on loopback to a server with rules of all kinds, a decision log and an
 inventory of many nodes, while another process sends small pods. Memory is that of the server (VmRSS, and VmHWM for the
-peak). A pod that is not answered in time is not sent again.
+peak). A pod that is not answered in time is not sent again. Each of CROWDS is sent by 60 callers at once.
 
 The exit code is 1 if a promise is not kept.
 """
@@ -11,14 +11,17 @@ import argparse
 import http.client
 import json
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
-from bench.listener import KEPT_MIB, LARGE_PEAK_MIB, Client, head, serving, small_pods
+from bench.listener import KEPT_MIB, LARGE_PEAK_MIB, Client, head, send, serving, small_pods
 from bench.process import memory_mib
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, review, training_pod
@@ -33,6 +36,11 @@ LEAST = 3
 """Minimum number of times it is sent."""
 KEPT_SECONDS = 10.0
 """Time for memory to be released."""
+
+CROWD = 60
+"""Callers of a crowd, each of which sends its next pod once it is answered."""
+CROWD_BESIDE_SECONDS = 0.1
+"""p99 of small pods beside a crowd."""
 
 BESIDE_BYTES = 256 * 1024
 """Size up to which a pod delays small pods by at most BESIDE_SECONDS."""
@@ -145,6 +153,22 @@ PODS: Mapping[str, Callable[[], Sequence[Pod]]] = {
 }
 
 
+def resource_names(count: int) -> Pod:
+    return small({"name": "main", "resources": {"limits": {f"x{n:04}": "1" for n in range(count)}}})
+
+
+def named_containers(count: int) -> Pod:
+    return small(*({"name": f"c{n}"} for n in range(count)))
+
+
+CROWDS: Mapping[str, tuple[str, Callable[[], Pod]]] = {
+    "5,200 resource names": ("/mutate", lambda: resource_names(5_200)),
+    "nested macros over 100 containers": ("/validate", lambda: named_containers(100)),
+    "nested macros over 3,500 containers": ("/validate", lambda: named_containers(3_500)),
+}
+"""Endpoint and pod. Each pod differs from the others in the name of its first container, and so is not cached."""
+
+
 def _rule(kind: str, name: str, spec: Pod) -> Pod:
     return {"apiVersion": "gpurules.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -186,6 +210,17 @@ RULES = (
 )
 
 
+NESTED = _rule(
+    "Validation",
+    "nested",
+    {
+        "validations": [
+            {"expression": "object.spec.containers.all(a, object.spec.containers.all(b, a.name + b.name != ''))"}
+        ]
+    },
+)
+
+
 def _node(number: int) -> Pod:
     offered = [{GPU: 8}, {MIG: 8, MIG2: 16}, {MIG2: 24}, {MIG1: 56}, {"cpu": 8}][number % 5]
     labels = {HOSTNAME: f"node-{number:05}", "pool": f"pool-{number % 12}", "stamp": str(1_700_000_000 + number)}
@@ -193,10 +228,10 @@ def _node(number: int) -> Pod:
     return {"name": f"node-{number:05}", "labels": labels, "taints": taints, "allocatable": offered}
 
 
-def written(folder: Path, nodes: int) -> tuple[str | Path, ...]:
+def written(folder: Path, nodes: int, *more_rules: Pod) -> tuple[str | Path, ...]:
     """Write rules and an inventory, and return arguments of a server that reads them and writes a decision log."""
     rules, inventory = folder / "rules.yaml", folder / "inventory.yaml"
-    rules.write_text("\n---\n".join(map(json.dumps, RULES)))
+    rules.write_text("\n---\n".join(map(json.dumps, (*RULES, *more_rules))))
     members = {"metadata": {"name": "many"}, "spec": {"nodes": [_node(number) for number in range(nodes)]}}
     inventory.write_text(json.dumps({"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", **members}))
     return "--rules", rules, "--cluster", inventory, "--decision-log", folder / "decisions"
@@ -249,6 +284,36 @@ def measured(
     ]
 
 
+def crowd(name: str, server: Running, client: Client) -> list[Promise]:
+    """Send a pod by many callers at once, for some seconds."""
+    path, make = CROWDS[name]
+    pod = make()
+    pod["spec"]["containers"][0]["name"] = "@number"
+    body = review(pod)
+    statuses: Counter[int] = Counter()
+    over = threading.Event()
+
+    def caller(number: int) -> None:
+        with client.secure(number) as connection:
+            for sent in count(number, CROWD):
+                if over.is_set():
+                    return
+                statuses[send(connection, head(len(body), path) + body.replace(b"@number", b"%07d" % sent))] += 1
+
+    with small_pods(server) as beside, ThreadPoolExecutor(CROWD) as threads:
+        callers = [threads.submit(caller, number) for number in range(CROWD)]
+        sleep(2 * SECONDS)
+        latencies, failed = beside()
+        over.set()
+        for each in callers:
+            each.result()
+    print(f"  {CROWD} callers, {name} at {path}: {len(body) / 1024:.0f} KiB, answers {dict(statuses)}", flush=True)
+    return [
+        Promise(f"crowd, {name}: p99 of small pods", p99(latencies), CROWD_BESIDE_SECONDS, unit=" s"),
+        Promise(f"crowd, {name}: small pods not answered 200", failed, 0),
+    ]
+
+
 def p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.99)]
 
@@ -273,6 +338,11 @@ def main() -> int:
                     promises += measured(kind, make(), path, server, client, first, usual)
             with (folder / "decisions").open("rb") as log:
                 longest = max(longest, *map(len, log))
+    for kind in (kind for kind in CROWDS if arguments.only in kind):
+        with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
+            folder = Path(name)
+            with serving(folder, *written(folder, arguments.nodes, NESTED)) as (server, client):
+                promises += crowd(kind, server, client)
     promises.append(Promise("longest line of the decision log", longest / 1024, MAX_LINE_BYTES / 1024, unit=" KiB"))
     return exit_code(promises)
 

@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.5
 """Time at shutdown for pending handshakes and their first requests."""
 
-SWITCH_SECONDS = 0.001
-"""Interpreter switch interval: a computing thread, such as one that reads changed rules, gives way to the event loop
-after this. Python's default of 5 ms is several times what a response takes."""
+SWITCH_SECONDS = 0.0002
+"""Interpreter switch interval: a computing thread, such as one that decides a large pod, gives way to the event loop
+after this. A response gives way to the thread several times, whenever it reads or writes: with Python's default of 5 ms
+it would take as much each time."""
 
 _log = logging.getLogger(__name__)
 

@@ -206,7 +206,7 @@ class Settings:
         type=click.IntRange(1, MAX_CONCURRENT),
         metavar="NUMBER",
         chart="maxConcurrent",
-        help="Maximum number of concurrent decisions; further requests get 503.",
+        help="Maximum number of decisions about larger pods that wait or are in progress; further ones get 503.",
     )
     request_seconds: float = _setting(
         "--request-timeout",

@@ -147,6 +147,7 @@ class Admission:
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
+        deadline.check_size(admission.object)
         record.uid, record.request = admission.uid, admission
         cluster = self._state.cluster
         if served is None or cluster is None:

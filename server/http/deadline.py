@@ -5,6 +5,9 @@ from math import inf
 from time import perf_counter
 
 from rules_engine.cel import Budget, CostExceeded
+from rules_engine.model.json.lenient import mapping, objects
+from rules_engine.model.json.patch import Json
+from server.http.limits import SMALL_CONTAINERS
 
 SHARE = 0.8
 """Share of the caller's timeout, so that the response arrives in time."""
@@ -42,6 +45,13 @@ class Deadline:
         self._seconds = seconds
         self._end = arrived + seconds
         self._patient_until = patient_until
+
+    def check_size(self, pod: Json) -> None:
+        """Raise TakesLonger if the pod has too many containers for the event loop."""
+        if self._patient_until < inf:
+            spec = mapping(mapping(pod).get("spec"))
+            if sum(len(objects(spec.get(name))) for name in ("containers", "initContainers")) > SMALL_CONTAINERS:
+                raise TakesLonger
 
     def is_over(self) -> bool:
         """Return True if the deadline has passed."""

@@ -59,7 +59,7 @@ CLUSTER_UNKNOWN = counter(
     "cluster_unknown", "Steps without a decision, since the state of the cluster was unknown.", "rule", "mode"
 )
 
-IN_FLIGHT = gauge("requests_in_flight", "Decisions in progress.")
+IN_FLIGHT = gauge("requests_in_flight", "Decisions in the thread for larger pods, or waiting for it.")
 CONNECTIONS = gauge("http_connections", "Open connections, handshakes included.", "listener")
 HELD_BYTES = gauge(
     "http_held_bytes", "Bytes of request headers and bodies being received or waiting for a decision.", "listener"

@@ -288,10 +288,9 @@ def test_every_limit_is_in_the_table_of_bounds() -> None:
             f"{limits.PARSED_BYTES // MIB} MiB, estimated from its text before it is parsed",
         ),
         (
-            f"bodies over {limits.LARGE_BODY_BYTES // KIB} KiB that wait for a decision",
-            f"{limits.LARGE_QUEUE}, of which one is decided at a time",
+            "decisions in the thread for larger pods, or waiting for it",
+            f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS:,}",
         ),
-        ("decisions under way", f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS}"),
         ("a request's time", f"`--request-timeout`, {limits.REQUEST_SECONDS:g} s"),
     ],
 )
@@ -305,7 +304,12 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("operations.md", f"`Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
         ("operations.md", f"reads and discards for up to {limits.LINGER_SECONDS:g} s"),
         ("operations.md", f"accepting pauses for {limits.ACCEPT_PAUSE_SECONDS:g} s"),
-        ("operations.md", f"than {limits.PATIENCE_SECONDS * 1000:g} ms, which no shipped rule does"),
+        (
+            "operations.md",
+            f"over {limits.SMALL_BYTES // KIB} KiB and pods of more than {limits.SMALL_CONTAINERS} containers",
+        ),
+        ("operations.md", f"of {limits.LARGE_BODY_BYTES // KIB} KiB or more waits up to {limits.REQUEST_SECONDS:g} s"),
+        ("operations.md", f"more than {limits.PATIENCE_SECONDS * 1000:g} ms, which no shipped rule does"),
         ("operations.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
         ("operations.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
         ("operations.md", f"For `--drain-seconds` ({settings.DRAIN_SECONDS:g})"),

@@ -30,7 +30,7 @@ from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.app import create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
-from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS
+from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from server.http.listener import Listener
 from server.state import State
 from tests.support.evaluation import limited
@@ -400,14 +400,17 @@ def test_an_error_of_an_observer_changes_no_answer(
     assert caplog.text.count("RuntimeError: our bug") == 6
 
 
-@pytest.mark.parametrize("body", [PATCHED, padded(LARGE_BODY_BYTES), padded(LARGE_BODY_BYTES + 1), b"no review"])
+@pytest.mark.parametrize(
+    "body",
+    [padded(size) for size in (SMALL_BYTES + 1, LARGE_BODY_BYTES, LARGE_BODY_BYTES + 1)] + [b"x" * LARGE_BODY_BYTES],
+)
 def test_over_the_limit_on_decisions_a_caller_is_told_to_retry(rule_set: RuleSet, tmp_path: Path, body: bytes) -> None:
     with ways(tmp_path, State(rule_set, Cluster()), max_concurrent=1) as found:
         assert found.admission.slots.take()
         answer = found.ask(Asked(body=body))
         assert (answer.status, answer.code) == (503, 503)
         assert answer.headers["retry-after"] == str(RETRY_AFTER_SECONDS)
-        assert (UID in answer.body.decode()) == (body != b"no review")
+        assert (UID in answer.body.decode()) == (body[0] == ord("{"))
         found.admission.slots.release()
         assert found.ask(Asked(body=PATCHED)).status == 200
 

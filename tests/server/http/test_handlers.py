@@ -1,5 +1,7 @@
 """Which admissions are decided in the event loop and which in threads, and what is refused before it is decided."""
 
+import asyncio
+import http.client
 import json
 import re
 import threading
@@ -8,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from time import sleep
+from time import perf_counter, sleep
 from typing import Any
 
 import pytest
@@ -26,11 +29,12 @@ from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import (
     CONCURRENT_DECISIONS,
     LARGE_BODY_BYTES,
-    LARGE_QUEUE,
     MIB,
     PARSED_BYTES,
     PARSED_BYTES_PER_TOKEN,
     REQUEST_SECONDS,
+    SMALL_BYTES,
+    SMALL_CONTAINERS,
     Limit,
 )
 from server.http.listener import Listener
@@ -143,13 +147,19 @@ class Held:
 @contextmanager
 def asking() -> Iterator[ThreadPoolExecutor]:
     """Callers that wait for their responses."""
-    with ThreadPoolExecutor(2 * LARGE_QUEUE) as callers:
+    with ThreadPoolExecutor(8) as callers:
         yield callers
 
 
 def large(size: int = LARGE_BODY_BYTES + 1, document: Any = None) -> bytes:
     body = encoded(review(MIG_POD) if document is None else document)
     return body + b" " * (size - len(body))
+
+
+def small(containers: int) -> bytes:
+    """A short review of a pod with so many containers and init containers."""
+    spec = MIG_POD["spec"] | {"initContainers": [{"name": f"c{index}"} for index in range(containers - 1)]}
+    return encoded(review(MIG_POD | {"spec": spec}))
 
 
 def is_large(body: bytes) -> bool:
@@ -180,9 +190,9 @@ def patched(reply: Reply) -> bool:
 def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     held.proceed.set()
-    assert patched(server.ask(review(MIG_POD)))
-    assert patched(server.ask(large(LARGE_BODY_BYTES)))
-    assert held.threads == ["test-listener"] * 2
+    for body in (review(MIG_POD), large(SMALL_BYTES), small(SMALL_CONTAINERS)):
+        assert patched(server.ask(body))
+    assert held.threads == ["test-listener"] * 3
     assert server.admission.slots.taken == 0
 
 
@@ -210,12 +220,11 @@ def test_without_a_content_type_an_admission_is_415(server: Served) -> None:
 def test_over_the_limit_on_decisions_an_admission_is_503(tmp_path: Path) -> None:
     with served(tmp_path, max_concurrent=1) as server:
         assert server.admission.slots.take()
-        unavailable(server.ask(review()), UID)
+        unavailable(server.ask(large(LARGE_BODY_BYTES)), UID)
         unavailable(server.ask(large()), UID)
         assert server.count(Limit.DECISIONS) == 2
         assert server.outcomes == ["ServiceUnavailable"] * 2
         server.admission.slots.release()
-        assert patched(server.ask(review(MIG_POD)))
         assert patched(server.ask(large()))
 
 
@@ -327,10 +336,13 @@ def test_a_decision_in_a_thread_has_only_the_time_that_is_left(tmp_path: Path, m
 # Large bodies.
 
 
-def test_large_bodies_are_decided_in_a_thread_one_at_a_time(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(monkeypatch, is_large)
+@pytest.mark.parametrize("body", [small(SMALL_CONTAINERS + 1), large(SMALL_BYTES + 1), large()])
+def test_larger_bodies_are_decided_in_a_thread_one_at_a_time(
+    server: Served, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    held = Held(monkeypatch, lambda sent: sent == body and threading.current_thread().name != "test-listener")
     with asking() as callers:
-        waiting = [callers.submit(server.ask, large()) for _ in range(4)]
+        waiting = [callers.submit(server.ask, body) for _ in range(4)]
         until(lambda: server.admission.slots.taken == 4, "all of them")
         for _ in range(5):
             assert patched(server.ask(review(MIG_POD)))
@@ -339,24 +351,43 @@ def test_large_bodies_are_decided_in_a_thread_one_at_a_time(server: Served, monk
         held.proceed.set()
         assert all(patched(future.result(PATIENCE_SECONDS)) for future in waiting)
     assert held.most_at_once == 1
-    assert all(name.startswith("large-admission") for name in held.threads)
+    assert all(name.startswith("slow-admission") for name in held.threads)
     assert server.admission.slots.taken == 0
 
 
-def test_more_large_bodies_than_may_wait_are_503_and_counted(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(monkeypatch, is_large)
-    with asking() as callers:
-        waiting = [callers.submit(server.ask, large()) for _ in range(LARGE_QUEUE)]
-        until(lambda: server.admission.slots.taken == LARGE_QUEUE, "all of them")
-        for _ in range(3):
-            unavailable(server.ask(large()), UID)
-        assert server.count(Limit.LARGE_QUEUE) == 3
-        assert patched(server.ask(review(MIG_POD)))
-        held.proceed.set()
-        assert all(patched(future.result(PATIENCE_SECONDS)) for future in waiting)
-    assert len(held.threads) == LARGE_QUEUE
-    for _ in range(LARGE_QUEUE + 1):
-        assert patched(server.ask(large()))
+def test_of_waiting_requests_the_smallest_is_decided_first_but_none_waits_forever(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    futures = []
+    for size, seconds in ((5, 0.0), (60, 0.0), (30, 0.1), (500, 0.1), (20, 0.2), (10, 2 * REQUEST_SECONDS)):
+        asked = request("/mutate", large(size * 1024))
+        asked.arrived = perf_counter() + seconds
+        asked.query = "timeout=30s"
+        futures.append(server.handler._enqueue(asked))
+        until(lambda: held.threads, "the first is being decided")
+    order: list[int] = []
+    for index, future in enumerate(futures):
+        assert isinstance(future, asyncio.Future)
+        future.add_done_callback(partial(lambda index, _: order.append(index), index))
+    held.proceed.set()
+    until(lambda: len(order) == len(futures), "all are decided")
+    assert order == [0, 4, 2, 1, 3, 5]
+
+
+def test_waiting_requests_do_not_take_the_place_of_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tmp_path, max_concurrent=4) as server:
+        held = Held(monkeypatch, is_large)
+        with asking() as callers:
+            waiting = [callers.submit(server.ask, large()) for _ in range(4)]
+            until(lambda: server.admission.slots.taken == 4, "all of them")
+            for _ in range(3):
+                unavailable(server.ask(large()), UID)
+            assert server.count(Limit.DECISIONS) == 3
+            assert patched(server.ask(review(MIG_POD)))
+            held.proceed.set()
+            assert all(patched(future.result(PATIENCE_SECONDS)) for future in waiting)
+        assert len(held.threads) == 4
 
 
 def test_a_large_body_whose_client_left_releases_its_slot(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,6 +402,19 @@ def test_a_large_body_whose_client_left_releases_its_slot(server: Served, monkey
         held.proceed.set()
         assert patched(waiting.result(PATIENCE_SECONDS))
     assert len(held.threads) == 1
+
+
+def test_an_unexpected_error_in_the_thread_ends_the_connection(
+    server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> Response:
+        raise RuntimeError("our bug")
+
+    monkeypatch.setattr(AdmissionHandler, "_answer", fails)
+    with pytest.raises(http.client.RemoteDisconnected):
+        server.ask(large())
+    assert "our bug" in caplog.text
+    assert server.admission.slots.taken == 0
 
 
 TOKENS = (b"{", b"[", b",", b":")

@@ -7,12 +7,15 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test lint types imports pytest rules fuzz bench manifests clean
+.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
 
+# What a change needs most, in minutes. `make test-all` is a superset, with coverage; CI runs it.
 test: lint types imports rules pytest
+
+test-all: lint types imports rules pytest-all
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -29,9 +32,14 @@ rules: $(STAMP)
 	$(BIN)/gpu-rules test rules examples/rules --quiet --coverage-min 100
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.
-# tests/conftest.py orders the files and has the number of processes.
+# tests/conftest.py orders the files and has the number of processes. ORDER is a seed that shuffles the files.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -p tests.support.cpu_report
+
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	$(PYTEST) --ignore tests/slow
+
+pytest-all: $(STAMP)
+	$(PYTEST) --hypothesis-profile full --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
 # Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.

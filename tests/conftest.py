@@ -5,13 +5,19 @@ import signal
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import settings
 
-# The time of an example depends on the load of the machine, not on the product.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# `make test` checks few examples of a law, `make test-all` all of them (tests.support.laws.examples). None has a
+# deadline: its time depends on the load of the machine, not on the product.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+settings.load_profile("quick")
+
+SEED = os.environ.get("ORDER", "")
+"""Seed that shuffles the files; "" runs those first that take longest."""
 
 # Background jobs of a shell, such as CI, ignore SIGINT, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,13 +49,20 @@ LONGEST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files: first those of `LONGEST`, then by their number of tests."""
+    """Order files: first those of `LONGEST`, then by their number of tests; with a seed at random."""
+    if SEED:
+        items.sort(key=lambda item: Random(f"{SEED} {item.path}").random())
+        return
     folder = Path(__file__).parent
     ranks = {folder / name: rank for rank, name in enumerate(LONGEST)}
     if missing := [path for path in ranks if not path.exists()]:
         raise pytest.UsageError(f"files of LONGEST in tests/conftest.py not found: {missing}")
     counts = Counter(item.path for item in items)
     items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -counts[item.path]))
+
+
+def pytest_report_header() -> str:
+    return f"files shuffled by ORDER={SEED}" if SEED else "files in order: longest first"
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies of the laws. All runs check the same few examples."""
+"""Settings and Hypothesis strategies of the laws. All runs check the same few examples."""
 
 from typing import Any
 
@@ -15,11 +15,17 @@ from rules_engine.model.rules import ConditionKind as Kind
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Mode
 from tests.support.evaluation import HERE, container, injection, ladder, pod
 
+
+def examples(count: int) -> int:
+    """Return how many examples of a law are checked: `count` in `make test-all`, a tenth of them in `make test`."""
+    return count if settings.get_current_profile_name() == "full" else count // 10
+
+
 law = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 

@@ -18,6 +18,7 @@ from rules_engine.authoring.git_files import LEAVES, SUBMODULE, Objects, revisio
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, read_file
 from tests.support.git import commit, git, repository
+from tests.support.laws import examples
 
 NOT_STORED = "is not stored here: fetch it first if this is a partial clone"
 
@@ -63,7 +64,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 INSIDE = st.lists(st.sampled_from(["a", "b", "c.yaml", "."]), min_size=1, max_size=3).map("/".join)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(files=st.sets(PATHS, min_size=1, max_size=8), links=st.dictionaries(PATHS, INSIDE, max_size=6), data=st.data())
 def test_any_tree_has_the_files_that_its_checkout_has(
     files: set[str], links: dict[str, str], data: st.DataObject

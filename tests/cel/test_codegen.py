@@ -20,6 +20,7 @@ from rules_engine.model.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure
 from tests.cel.expressions import ENVIRONMENT, activations, expressions
+from tests.support.laws import examples
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -35,7 +36,7 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
 
 
 @pytest.mark.no_cover
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), st.lists(activations(), min_size=1, max_size=3), st.booleans())
 def test_generated_code_and_the_interpreter_agree(expression: str, values: list[Any], checked: bool) -> None:
     try:
@@ -50,7 +51,7 @@ def test_generated_code_and_the_interpreter_agree(expression: str, values: list[
             assert same(value, compiled.interpret(activation, Budget())), expression
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(expressions(depth=3), activations())
 def test_evaluation_is_the_same_twice(expression: str, activation: Any) -> None:
     compiled = program(expression, ENVIRONMENT, checked=False)
@@ -78,7 +79,7 @@ def test_generated_code_agrees_on_the_specification() -> None:
                 assert same(value, compiled.interpret(bindings, Budget())), case["expr"]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
 def test_a_checked_type_is_the_type_of_the_value(expression: str, activation: Any) -> None:
     try:
@@ -111,7 +112,7 @@ def _made_levels(value: Any, given: set[int]) -> int:
     return 1 + max((_made_levels(member, given) for member in members), default=0)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
 def test_a_value_has_at_most_the_computed_levels(expression: str, activation: Any) -> None:
     try:
@@ -189,7 +190,7 @@ def test_generated_source_has_no_macro_variable() -> None:
     assert compiled.evaluate({}, Budget()) is True
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(expressions())
 def test_any_expression_generates_only_known_tokens(expression: str) -> None:
     try:

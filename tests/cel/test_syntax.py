@@ -15,6 +15,7 @@ from rules_engine.cel.syntax.tree import Logic, Select
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import evaluate, problems
 from tests.support import cel_tables
+from tests.support.laws import examples
 
 EVERYTHING = Environment({"a": types.DYN, "b": types.DYN, "object": types.DYN})
 
@@ -340,7 +341,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_size=12).map("".join)))
 def test_any_text_compiles_or_has_problems_in_its_range(text: str) -> None:
     source = SourceText.inline(text)

@@ -12,6 +12,7 @@ from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.finding import Certainty
 from rules_engine.scheduling import scheduler_of
+from tests.support.laws import examples
 from tests.support.recorded_clusters import GPU, MIG1, MIG3, Object, claim, cluster, node, pod
 
 LIFECYCLE = "node.kubernetes.io/"
@@ -229,7 +230,7 @@ def ports(of: Object) -> set[int]:
 
 
 @pytest.mark.no_cover
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:
     offering, bound, waiting = made

@@ -35,7 +35,7 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
 from tests.support.conditions import SELECTORS, SOUND_CONDITIONS
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
-from tests.support.laws import GPUS, clusters, injections, ladders, law, pods
+from tests.support.laws import GPUS, clusters, examples, injections, ladders, law, pods
 from tests.support.patching import apply_strictly, same
 
 MIG, GPU = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu"
@@ -199,7 +199,7 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
 
 
 @pytest.mark.no_cover
-@settings(law, max_examples=150)
+@settings(law, max_examples=examples(150))
 @given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshalled, orjson.dumps]))
 def test_every_decision_equals_one_without_the_cache(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
@@ -331,7 +331,7 @@ def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression:
 
 
 @pytest.mark.no_cover
-@settings(law, max_examples=100)
+@settings(law, max_examples=examples(100))
 @given(rule_sets(), requests(), clusters())
 def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict[str, Any], on: Cluster) -> None:
     """Otherwise the law above would also hold for a cache without entries."""

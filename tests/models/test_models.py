@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given, settings
 
 from tests.models.generated import injections, ladders, quantities
-from tests.support.laws import law
+from tests.support.laws import examples, law
 
 
 @pytest.mark.no_cover
-@settings(law, max_examples=800)
+@settings(law, max_examples=examples(800))
 @given(ladders.cases())
 def test_ladders_agree_with_their_model(case: Any) -> None:
     ladders.check(case)
 
 
 @pytest.mark.no_cover
-@settings(law, max_examples=600)
+@settings(law, max_examples=examples(600))
 @given(injections.cases())
 def test_injections_agree_with_their_model(case: Any) -> None:
     injections.check(case)
 
 
 @pytest.mark.no_cover
-@settings(law, max_examples=1500)
+@settings(law, max_examples=examples(1500))
 @given(quantities.cases())
 def test_quantities_agree_with_their_model(case: Any) -> None:
     quantities.check(case)

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS, RESERVED_FILES
+from tests.support.laws import examples
 from tests.support.listener import reply
 from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, rules_report, saying, until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
@@ -438,7 +439,7 @@ def test_10000_malformed_bodies_cause_no_error_and_no_leak(running: Running, mem
     good = encoded(review(MIG_POD))
     before = memory_kib(running)
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(seed=st.integers(0, 2**64))
     def send(seed: int) -> None:
         chance = random.Random(seed)

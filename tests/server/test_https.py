@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from server.http.limits import BODY_BYTES
 from tests.support.evaluation import limited
+from tests.support.laws import examples
 from tests.support.patching import apply_json
 from tests.support.server import MIG_POD, UID, Answer, Running, encoded, review
 
@@ -172,7 +173,7 @@ JSON = st.recursive(
 def test_malformed_bodies_cause_no_server_error_and_no_admission(server: Running) -> None:
     connection = server.connect()
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
     @given(body=st.binary(max_size=300) | JSON.map(encoded) | JSON.map(lambda value: encoded(review(value, uid=value))))
     def send(body: bytes) -> None:
         connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})

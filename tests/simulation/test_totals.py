@@ -13,6 +13,7 @@ from rules_engine.model.quantity import NANOS
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.totals import GpuHours, WaitingTimes, totals, waited
 from rules_engine.simulation.usage import MAX_KINDS, PARTS, curve, run_time
+from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
     HOUR,
@@ -250,7 +251,7 @@ def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
         assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(found=records())
 def test_gpu_hours_and_fragmentation_equal_those_of_each_millisecond(found: Record) -> None:
     measured = totals(found)

@@ -35,6 +35,7 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Request, Response
 from server.http.protocol import HttpProtocol
+from tests.support.laws import examples
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
 
@@ -473,7 +474,7 @@ class Accounts(RuleBasedStateMachine):
 
 
 TestAccounts = Accounts.TestCase
-TestAccounts.settings = settings(max_examples=60, stateful_step_count=40)
+TestAccounts.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 # Real connections: without sockets first.
@@ -621,7 +622,7 @@ class Events(RuleBasedStateMachine):
 
 
 TestEvents = Events.TestCase
-TestEvents.settings = settings(max_examples=80, stateful_step_count=30)
+TestEvents.settings = settings(max_examples=examples(80), stateful_step_count=30)
 
 
 # Real connections, on loopback.

@@ -33,6 +33,7 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Request, Response
 from server.http.protocol import HttpProtocol
+from tests.support.laws import examples
 from tests.support.listener import Reachable, Recorder, Reply, pages, reachable
 from tests.support.operating import until
 
@@ -1151,7 +1152,9 @@ def seen(recorder: Recorder) -> list[tuple[Any, ...]]:
 
 
 CUTS = st.lists(st.integers(0, 4000), max_size=12)
-OFTEN = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+OFTEN = settings(
+    max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def test_a_connection_is_not_idle_before_its_turn(recorder: Recorder) -> None:
@@ -1274,7 +1277,7 @@ def outcome(sent: bytes, cuts: Iterable[int]) -> tuple[list[tuple[Any, ...]], li
 
 
 @given(sent=mutated(), cuts=CUTS)
-@settings(OFTEN, max_examples=300)
+@settings(OFTEN, max_examples=examples(300))
 def test_any_bytes_are_answered_once_and_alike_in_any_pieces(
     sent: bytes, cuts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1288,7 +1291,7 @@ def test_any_bytes_are_answered_once_and_alike_in_any_pieces(
 
 def test_a_listener_survives_whatever_is_sent(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
     @given(sent=mutated())
-    @settings(OFTEN, max_examples=40)
+    @settings(OFTEN, max_examples=examples(40))
     def survives(sent: bytes) -> None:
         with client(server, sent) as one, suppress(ConnectionResetError):
             one.connection.shutdown(socket.SHUT_WR)

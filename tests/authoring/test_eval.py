@@ -283,7 +283,7 @@ UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 READY = "\x1b[?2004h"
 """Sequence by which a prompt enables bracketed paste."""
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 """Time without output after which a prompt is taken to hang."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -15,7 +15,7 @@ from tests.support.documents import REPOSITORY, blocks
 
 SHELLS = ("bash", "zsh", "fish")
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 """Time without output after which a shell is taken to hang."""
 
 COMPLETED = [

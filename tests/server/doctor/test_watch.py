@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ class Watched:
         return str(self.ready[1].get("diagnosed"))
 
 
+PREPARE = cache(prepare)
+"""Compiles the packaged Diagnostics once for all tests; rules that change are prepared by the test."""
+
+
 def watched(
     api: ApiServer,
     rules: tuple[Path, ...] = (),
@@ -94,7 +99,7 @@ def watched(
     )
     clock = Clock()
     connection = Connection(plain(api))
-    return Watched(RepeatedDiagnosis(settings, prepared or prepare(rules), connection, events, clock=clock), clock)
+    return Watched(RepeatedDiagnosis(settings, prepared or PREPARE(rules), connection, events, clock=clock), clock)
 
 
 def test_findings_are_those_of_the_last_diagnosis(api: ApiServer) -> None:

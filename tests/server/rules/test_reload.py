@@ -21,7 +21,7 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files
 from rules_engine.model.cluster import Cluster
 from server.cluster.source import FixedCluster
-from server.rules.folder_watch import Watcher, signature
+from server.rules.folder_watch import MAX_ROUNDS, Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
 from server.rules.sources import Rules, UnusableError, prepare_rules
 from server.serve import _adopted, _adopting
@@ -558,18 +558,25 @@ def test_a_check_does_not_shorten_the_wait_for_partial_files(tmp_path: Path) -> 
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen: list[str] = []
+    pieces = [*("half " * length for length in range(1, MAX_ROUNDS - 1)), "whole"]
 
     def changed() -> bool:
         seen.append(path.read_text())
         return True
 
+    class Writing(Event):
+        """Event that writes the next piece, and checks, whenever the watcher waits for quiet."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if pieces:
+                path.write_text(pieces.pop(0))
+                watcher.check()
+            return self.is_set()
+
     watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher._stopping = Writing()
     watcher.start()
-    for length in range(1, 40):
-        path.write_text("half " * length)
-        watcher.check()
-        Event().wait(0.01)
-    path.write_text("whole")
+    path.write_text("begun")
     until(lambda: seen, "the change")
     watcher.stop()
     assert seen == ["whole"]

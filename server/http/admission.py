@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from operator import attrgetter
@@ -147,12 +148,11 @@ class Admission:
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
-        deadline.check_size(admission.object)
         record.uid, record.request = admission.uid, admission
         cluster = self._state.cluster
         if served is None or cluster is None:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", admission.uid)
-        decision = ENDPOINTS[request.path](served)(admission, cluster, budget=deadline)
+        decision = ENDPOINTS[request.path](served)(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond(admission.uid, decision)
 

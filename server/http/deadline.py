@@ -5,9 +5,9 @@ from math import inf
 from time import perf_counter
 
 from rules_engine.cel import Budget, CostExceeded
-from rules_engine.model.json.lenient import mapping, objects
+from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.json.patch import Json
-from server.http.limits import SMALL_CONTAINERS
+from server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS
 
 SHARE = 0.8
 """Share of the caller's timeout, so that the response arrives in time."""
@@ -46,18 +46,14 @@ class Deadline:
         self._end = arrived + seconds
         self._patient_until = patient_until
 
-    def check_size(self, pod: Json) -> None:
-        """Raise TakesLonger if the pod has too many containers for the event loop."""
-        if self._patient_until < inf:
-            spec = mapping(mapping(pod).get("spec"))
-            if sum(len(objects(spec.get(name))) for name in ("containers", "initContainers")) > SMALL_CONTAINERS:
-                raise TakesLonger
-
     def is_over(self) -> bool:
         """Return True if the deadline has passed."""
         return perf_counter() > self._end
 
-    def __call__(self) -> Budget:
+    def __call__(self, pod: Json = None) -> Budget:
+        """Return a budget for a decision about a pod. Raises TakesLonger if the pod is too large for the event loop."""
+        if self._patient_until < inf and _is_large(pod):
+            raise TakesLonger
         return _Timed(self._end, self._seconds, self._patient_until)
 
 
@@ -84,6 +80,15 @@ class _Timed(Budget):
             raise TakesLonger
         self.left = min(granted, SLICE)
         self.withheld = granted - self.left
+
+
+def _is_large(pod: Json) -> bool:
+    spec = mapping(mapping(pod).get("spec"))
+    containers = (*items(spec.get("containers")), *items(spec.get("initContainers")))
+    if len(containers) > SMALL_CONTAINERS:
+        return True
+    resources = [spec.get("resources"), *(mapping(container).get("resources") for container in containers)]
+    return sum(len(mapping(amounts)) for part in resources for amounts in mapping(part).values()) > SMALL_AMOUNTS
 
 
 @lru_cache(maxsize=64)

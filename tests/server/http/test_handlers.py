@@ -33,6 +33,7 @@ from server.http.limits import (
     PARSED_BYTES,
     PARSED_BYTES_PER_TOKEN,
     REQUEST_SECONDS,
+    SMALL_AMOUNTS,
     SMALL_BYTES,
     SMALL_CONTAINERS,
     Limit,
@@ -156,10 +157,11 @@ def large(size: int = LARGE_BODY_BYTES + 1, document: Any = None) -> bytes:
     return body + b" " * (size - len(body))
 
 
-def small(containers: int) -> bytes:
-    """A short review of a pod with so many containers and init containers."""
-    spec = MIG_POD["spec"] | {"initContainers": [{"name": f"c{index}"} for index in range(containers - 1)]}
-    return encoded(review(MIG_POD | {"spec": spec}))
+def small(containers: int, amounts: int = 1) -> bytes:
+    """A short review of a pod with so many containers and init containers, and amounts of resources."""
+    pod = limited({"nvidia.com/mig-2g.20gb": "1", **{f"example.com/{index}": "1" for index in range(amounts - 1)}})
+    pod["spec"]["initContainers"] = [{"name": f"c{index}"} for index in range(containers - 1)]
+    return encoded(review(pod))
 
 
 def is_large(body: bytes) -> bool:
@@ -190,9 +192,9 @@ def patched(reply: Reply) -> bool:
 def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     held.proceed.set()
-    for body in (review(MIG_POD), large(SMALL_BYTES), small(SMALL_CONTAINERS)):
+    for body in (review(MIG_POD), large(SMALL_BYTES), small(SMALL_CONTAINERS), small(1, SMALL_AMOUNTS)):
         assert patched(server.ask(body))
-    assert held.threads == ["test-listener"] * 3
+    assert held.threads == ["test-listener"] * 4
     assert server.admission.slots.taken == 0
 
 
@@ -336,7 +338,9 @@ def test_a_decision_in_a_thread_has_only_the_time_that_is_left(tmp_path: Path, m
 # Large bodies.
 
 
-@pytest.mark.parametrize("body", [small(SMALL_CONTAINERS + 1), large(SMALL_BYTES + 1), large()])
+@pytest.mark.parametrize(
+    "body", [small(SMALL_CONTAINERS + 1), small(1, SMALL_AMOUNTS + 1), large(SMALL_BYTES + 1), large()]
+)
 def test_larger_bodies_are_decided_in_a_thread_one_at_a_time(
     server: Served, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.scheduling.amounts import PODS, FreeAmounts
 from rules_engine.scheduling.choice import Choice
@@ -191,20 +193,20 @@ class Preemption:
         waiting = deque(self._nodes[number].lower(pod.priority))
         victims: list[BoundPod] = []
         for other in waiting:
-            scheduler.release(number, other.pod.requirements)
+            scheduler.release(number, _subtracted(other))
         try:
             if not scheduler.feasible(requirements) >> number & 1:
                 return ()
             while waiting:
                 other = waiting.popleft()
-                scheduler.bind(number, other.pod.requirements)
+                scheduler.bind(number, _subtracted(other))
                 if not scheduler.feasible(requirements) >> number & 1:
-                    scheduler.release(number, other.pod.requirements)
+                    scheduler.release(number, _subtracted(other))
                     victims.append(other)
             return tuple(victims)
         finally:
             for other in (*victims, *waiting):
-                scheduler.bind(number, other.pod.requirements)
+                scheduler.bind(number, _subtracted(other))
 
     def _changed(self, pod: BoundPod, sign: int) -> None:
         for _, cached in self._cached.values():
@@ -248,6 +250,14 @@ class _NodeUse:
     def lower(self, priority: int) -> Sequence[BoundPod]:
         """Return the pods below a priority, the most important ones first."""
         return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance)
+
+
+def _subtracted(victim: BoundPod) -> Requirements:
+    """Return what a dry run subtracts: topology spread also subtracts pods that it does not count, as they are deleted.
+
+    Source: plugins/podtopologyspread/filtering.go (updateWithPod).
+    """
+    return replace(victim.pod.requirements, terminating=False)
 
 
 def _importance(pod: BoundPod) -> tuple[int, int, str]:

@@ -55,7 +55,11 @@ class BoundPod(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """The node that a pod was bound to, and the pods that were released for it, the most important one first."""
+    """The node that a pod was bound to, and the pods that were released for it, the most important one first.
+
+    `waits`: the pod was not bound, since the node does not suit it even without the victims.
+    """
 
     node: int
     victims: tuple[BoundPod, ...] = ()
+    waits: bool = False

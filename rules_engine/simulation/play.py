@@ -304,6 +304,8 @@ class _Play:
             return False
         for victim in found.victims:
             self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
+        if found.waits:
+            return False
         self._view.end_reservation(name)
         self._view.hold(self._nodes[found.node].name, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))

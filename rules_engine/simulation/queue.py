@@ -135,10 +135,10 @@ class Queue:
             failed: set[int] = set()
             opened = [*self._opened(sorted(freed)), _Active(group for group in active.values() if group.pods)]
             while (group := _first_of(opened, failed)) is not None:
-                if not attempt(group.pods[0]):
+                if attempt(group.pods[0]):
+                    self._take_first(group)
+                else:
                     failed.add(id(group.pod))
-                    continue
-                self._take_first(group)
                 if self.has_candidates:
                     # Groups that failed before, and come first, may be able to run now.
                     self._freed |= freed

@@ -11,7 +11,7 @@ from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
-from tests.support.clusters import Generator
+from tests.support.clusters import HOSTNAME, Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
 from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
@@ -46,7 +46,14 @@ def _check(subject: SchedulingCycle, cluster: Cluster, made: Object, now: int) -
         return None
     assert [victim.name for victim in found.victims] == candidates[names[found.node]]
     assert all(victim.pod.priority < schedulable.priority for victim in found.victims)
+    assert found.waits is not _suits(cluster, made, names[found.node], {victim.name for victim in found.victims})
     return found
+
+
+def _suits(cluster: Cluster, made: Object, node: str, ended: set[str]) -> bool:
+    """Return True if a pod can run on a node once others have ended."""
+    left = [one for one in cluster.running if one.name not in ended]
+    return not Cluster(cluster.nodes, left, cluster.namespaces).reasons(made)[node]
 
 
 @given(st.randoms(use_true_random=True))
@@ -202,6 +209,29 @@ def test_victims_may_be_pods_with_the_host_port() -> None:
     low = BoundPod("default/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
     subject.bind(low)
     assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
+
+
+def test_topology_spread_gains_nothing_from_victims_that_are_being_deleted() -> None:
+    subject = cycle([node("a"), node("b", taints=["x=y:NoSchedule"])])
+    labels = {"stays": {"app": "x"}, "ends": {"app": "x"}, "deleted": {"app": "x", "tier": "y"}}
+    raw = {name: pod(name, labels[name], priority=0 if name == "deleted" else 5) for name in labels}
+    raw["deleted"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    bound = {name: BoundPod(f"default/{name}", SchedulablePod.of(made), 0, 0) for name, made in raw.items()}
+    for one in bound.values():
+        subject.bind(one)
+    ours, theirs = (
+        {"topologyKey": HOSTNAME, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        for selector in ({"matchLabels": {"app": "x"}}, {"matchExpressions": [{"key": "app", "operator": "Exists"}]})
+    )
+    first = SchedulablePod.of(pod("p", {"app": "x"}, priority=5, topologySpreadConstraints=[ours]))
+    assert subject.schedule("default/p", first, 9) is None
+    subject.release(bound["ends"])
+    # Another selector, so that the pods are counted again after the dry run.
+    spread = SchedulablePod.of(pod("p", {"app": "x"}, priority=5, topologySpreadConstraints=[theirs]))
+    assert subject.schedule("default/p", spread, 9) == Bound(0, (bound["deleted"],), waits=True)
+    assert subject.schedule("default/p", spread, 9) is None
+    subject.release(bound["stays"])
+    assert subject.schedule("default/p", spread, 9) == Bound(0)
 
 
 def test_more_priorities_than_are_cached_change_no_answer() -> None:

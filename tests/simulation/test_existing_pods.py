@@ -77,6 +77,25 @@ def test_a_pod_of_a_stateful_set_is_created_anew_with_a_name_and_default_request
     assert record.pods[1].replaces == "web-0"
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_pod_waits_if_its_victim_is_being_deleted_and_topology_spread_does_not_count_it(arrives: bool) -> None:
+    selector = {"labelSelector": {"matchLabels": {"app": "x"}}, "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}
+    spread = [{"topologyKey": "kubernetes.io/hostname", **selector}]
+    deleted = pod("deleted", {"app": "x"}, on="a")
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    new = pod("new", {"app": "x"}, priority=5, topologySpreadConstraints=spread)
+    arrivals, pods = ([load("new", pod=new)], []) if arrives else ([], [new])
+    record = played(
+        [node("a"), node("b", taints=["x=y:NoSchedule"])],
+        *arrivals,
+        pods=[pod("stays", {"app": "x"}, on="a", priority=5), deleted, *pods],
+        running_for=always(5000),
+    )
+    found = by_name(record)
+    assert (found["deleted"].state, found["deleted"].ended) == ("Preempted", 0)
+    assert (found["stays"].state, found["new"].bound) == ("Succeeded", 5000)
+
+
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
 def test_pods_of_daemon_sets_and_static_pods_stay_on_a_drained_node(kind: str) -> None:
     record = played(NODES, pods=[owned(gpus("old", on="a"), kind)], events=(at(10, "a", NodeState.DRAINED),))

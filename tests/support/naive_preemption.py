@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
 
     def reasons(self, pod: Object, without: Sequence[Running] = ()) -> dict[str, list[str]]:
         bound = [found.pod for found in self.running if found not in without]
-        return node_reasons(pod, self.nodes, bound, self.namespaces)
+        return node_reasons(pod, self.nodes, bound, self.namespaces, [found.pod for found in without])
 
 
 def best_candidates(pod: Object, cluster: Cluster) -> dict[str, list[str]]:

@@ -28,10 +28,18 @@ def reasons(
 
 
 def node_reasons(
-    pod: Object, nodes: Sequence[Object], bound: Sequence[Object], namespaces: Sequence[Object]
+    pod: Object,
+    nodes: Sequence[Object],
+    bound: Sequence[Object],
+    namespaces: Sequence[Object],
+    removed: Sequence[Object] = (),
 ) -> dict[str, list[str]]:
-    """Return the reasons of the first filter that fails on each node, by the names of all nodes."""
+    """Return the reasons of the first filter that fails on each node, by the names of all nodes.
+
+    `removed`: pods that are not bound any more in a trial of preemption.
+    """
     world = _World(pod, nodes, bound, namespaces)
+    world.removed = removed
     return {node["metadata"]["name"]: world.reasons(node) for node in nodes}
 
 
@@ -40,6 +48,7 @@ class _World:
         self, pod: Object, nodes: Sequence[Object], bound: Sequence[Object], namespaces: Sequence[Object]
     ) -> None:
         self.pod, self.nodes, self.spec = pod, nodes, pod["spec"]
+        self.removed: Sequence[Object] = ()
         self.on: dict[str, list[Object]] = {node["metadata"]["name"]: [] for node in nodes}
         for other in bound:
             self.on[other["spec"]["nodeName"]].append(other)
@@ -161,6 +170,12 @@ class _World:
                 continue
             value = labels[constraint["topologyKey"]]
             found.setdefault(value, 0)
+            for other in self.removed:
+                # PreFilterExtensions.RemovePod subtracts each that matches, counted before or not.
+                never = "deletionTimestamp" in other["metadata"] or not constraint.get("labelSelector")
+                same = other["metadata"]["namespace"] == self.pod["metadata"]["namespace"]
+                if never and same and other["spec"]["nodeName"] == node["metadata"]["name"]:
+                    found[value] -= self.counts_for(constraint, other)
             for other in self.on[node["metadata"]["name"]]:
                 same = other["metadata"]["namespace"] == self.pod["metadata"]["namespace"]
                 gone = "deletionTimestamp" in other["metadata"]

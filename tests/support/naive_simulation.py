@@ -267,7 +267,8 @@ class NaiveSimulation:
         self.pods.append(pod)
         if admission.allowed:
             self.read(pod)
-            if not self.attempt(pod):
+            self.attempt(pod)
+            if pod.state == "Pending":
                 self.reserve(pod)
         else:
             pod.state, pod.ended = "Denied", self.now
@@ -312,7 +313,8 @@ class NaiveSimulation:
         lost = {other.full_name: other for other in self.running() if other.full_name in victims}
         for victim in found.victims:
             self.leave(lost[victim.name], "Preempted", pod.full_name, released=True)
-        pod.state, pod.node, pod.bound = "Running", self.names[found.node], self.now
+        if not found.waits:
+            pod.state, pod.node, pod.bound = "Running", self.names[found.node], self.now
         return True
 
     def leave(self, pod: NaivePod, state: str, by: str, *, released: bool = False) -> None:
@@ -340,7 +342,7 @@ class NaiveSimulation:
         elif after.ready:
             self.not_ready_since.pop(name, None)
         if state == "Drained":
-            for pod in sorted(self.running(), key=lambda pod: (pod.bound or 0, pod.number)):
+            for pod in self.running():
                 if pod.node == name and not pod.stays:
                     self.leave(pod, "Evicted", "Drained")
 

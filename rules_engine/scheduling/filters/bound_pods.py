@@ -125,7 +125,7 @@ class BoundPods:
         key = frozenset(pod.labels.items())
         group = namespace.groups[key]
         group.change(number, -1, live=not pod.terminating)
-        if not group.nodes:
+        if not group.nodes and not group.live:
             namespace.remove(key, group)
             if not namespace.groups:
                 del self._by_namespace[pod.namespace]

@@ -9,7 +9,10 @@ from rules_engine.simulation.record import State
 from rules_engine.simulation.totals import Totals
 
 Value = Fraction | int | None
-"""The value of a metric; None: it has none, such as a waiting time if no pod was bound."""
+"""The value of a metric; None: it has none, such as a waiting time that is that of a pod that never ran."""
+
+PENDING = "pending"
+"""The metric that also depends on how many pods were denied."""
 
 
 class Unit(StrEnum):
@@ -64,59 +67,34 @@ def _utilisation(totals: Totals) -> Value:
     return hours.given / hours.capacity if hours.capacity else None
 
 
+def _in_state(name: str, title: str, better: Better, state: State) -> Metric:
+    """Return the metric that counts the pods in a state."""
+    return Metric(name=name, title=title, unit=Unit.PODS, better=better, of=lambda totals: totals.states[state])
+
+
 METRICS: Sequence[Metric] = (
     Metric(
         name="bound", title="pods that got a node", unit=Unit.PODS, better=Better.HIGHER, of=lambda totals: totals.bound
     ),
-    Metric(
-        name="succeeded",
-        title="pods that ended",
-        unit=Unit.PODS,
-        better=Better.HIGHER,
-        of=lambda totals: totals.states[State.SUCCEEDED],
-    ),
-    Metric(
-        name="pending",
-        title="pods that wait at the end",
-        unit=Unit.PODS,
-        better=Better.LOWER,
-        of=lambda totals: totals.states[State.PENDING],
-    ),
+    _in_state("succeeded", "pods that ended", Better.HIGHER, State.SUCCEEDED),
+    _in_state(PENDING, "pods that wait at the end", Better.LOWER, State.PENDING),
     Metric(
         name="waitingP50",
         title="waiting time, p50",
         unit=Unit.MILLISECONDS,
         better=Better.LOWER,
-        of=lambda totals: totals.waiting.p50,
+        of=lambda totals: totals.waiting.p50_of_all,
     ),
     Metric(
         name="waitingP95",
         title="waiting time, p95",
         unit=Unit.MILLISECONDS,
         better=Better.LOWER,
-        of=lambda totals: totals.waiting.p95,
+        of=lambda totals: totals.waiting.p95_of_all,
     ),
-    Metric(
-        name="denied",
-        title="pods denied",
-        unit=Unit.PODS,
-        better=Better.NEITHER,
-        of=lambda totals: totals.states[State.DENIED],
-    ),
-    Metric(
-        name="preempted",
-        title="pods preempted",
-        unit=Unit.PODS,
-        better=Better.LOWER,
-        of=lambda totals: totals.states[State.PREEMPTED],
-    ),
-    Metric(
-        name="evicted",
-        title="pods evicted",
-        unit=Unit.PODS,
-        better=Better.LOWER,
-        of=lambda totals: totals.states[State.EVICTED],
-    ),
+    _in_state("denied", "pods denied", Better.NEITHER, State.DENIED),
+    _in_state("preempted", "pods preempted", Better.LOWER, State.PREEMPTED),
+    _in_state("evicted", "pods evicted", Better.LOWER, State.EVICTED),
     Metric(
         name="fell",
         title="pods given another resource",
@@ -162,16 +140,23 @@ def compare(all_totals: Sequence[Totals]) -> Sequence[Compared]:
     found = []
     for metric in METRICS:
         values = [metric.of(totals) for totals in all_totals]
-        verdicts = [_verdict(metric.better, values[0], value) for value in values[1:]]
+        verdicts = [_verdict(metric, all_totals[0], totals) for totals in all_totals[1:]]
         found.append(Compared(metric=metric, values=values, verdicts=verdicts))
     return found
 
 
-def _verdict(better: Better, first: Value, other: Value) -> Verdict:
+def _verdict(metric: Metric, first_totals: Totals, other_totals: Totals) -> Verdict:
+    first, other = metric.of(first_totals), metric.of(other_totals)
     if first == other:
         return Verdict.EQUAL
     if first is None or other is None:
-        return Verdict.UNKNOWN
-    if better is Better.NEITHER:
+        # Of the waiting times, the pods that lack one never ran.
+        never = Verdict.WORSE if other is None else Verdict.BETTER
+        return never if metric.unit is Unit.MILLISECONDS else Verdict.UNKNOWN
+    if metric.better is Better.NEITHER:
         return Verdict.DIFFERENT
-    return Verdict.BETTER if (other > first) is (better is Better.HIGHER) else Verdict.WORSE
+    never_ran = other_totals.pods - other_totals.bound - (first_totals.pods - first_totals.bound)
+    if metric.name == PENDING and never_ran * (other - first) <= 0:
+        # Fewer pods wait since more were denied, or the other way round.
+        return Verdict.DIFFERENT
+    return Verdict.BETTER if (other > first) is (metric.better is Better.HIGHER) else Verdict.WORSE

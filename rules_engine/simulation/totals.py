@@ -71,10 +71,15 @@ class GpuHours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTimes:
-    """Waiting times of the pods that were bound, by nearest rank; None: no pod was. `longest`: of those that wait."""
+    """Waiting times of the pods that were bound, by nearest rank; None: no pod was. `longest`: of those that wait.
+
+    `p50_of_all` and `p95_of_all`: also of pods that never ran, which count as longer; None: it is that of one of these.
+    """
 
     p50: Milliseconds | None
     p95: Milliseconds | None
+    p50_of_all: Milliseconds | None
+    p95_of_all: Milliseconds | None
     waiting: int
     longest: Milliseconds
 
@@ -296,14 +301,21 @@ def waited(pod: PodRecord) -> Milliseconds | None:
 def _waiting(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
     times = sorted(time for pod in bound if (time := waited(pod)) is not None)
     waiting = [record.ended - pod.arrived for pod in record.pods if pod.state is State.PENDING]
+    never = len(record.pods) - len(bound)
     return WaitingTimes(
-        p50=_percentile(times, 50), p95=_percentile(times, 95), waiting=len(waiting), longest=max(waiting, default=0)
+        p50=_percentile(times, 50),
+        p95=_percentile(times, 95),
+        p50_of_all=_percentile(times, 50, never),
+        p95_of_all=_percentile(times, 95, never),
+        waiting=len(waiting),
+        longest=max(waiting, default=0),
     )
 
 
-def _percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
-    """Return the least value that a percentage of all is not above (nearest rank)."""
-    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
+def _percentile(ordered: Sequence[Milliseconds], percent: int, never: int = 0) -> Milliseconds | None:
+    """Return the least value that a percentage of all is not above (nearest rank); `never`: further, larger ones."""
+    rank = -(-(len(ordered) + never) * percent // 100)
+    return ordered[rank - 1] if 0 < rank <= len(ordered) else None
 
 
 def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:

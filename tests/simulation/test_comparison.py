@@ -73,8 +73,31 @@ def test_metrics_without_a_direction_are_different(metric: str) -> None:
 
 
 def test_a_value_that_one_rule_set_lacks_is_not_compared() -> None:
-    assert verdict("waitingP50", RAN, WAITS) is Verdict.UNKNOWN
-    assert verdict("waitingP50", WAITS, WAITS) is Verdict.EQUAL
+    full = of(*[recorded_pod(f"p{number}", WHOLE, node="a") for number in range(4)])
+    assert verdict("fragmentation", RAN, of()) is Verdict.UNKNOWN
+    assert verdict("fragmentation", full, full) is Verdict.EQUAL
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.DENIED])
+def test_pods_that_never_run_make_no_shorter_waiting_times(state: State) -> None:
+    first = of(*[recorded_pod(f"p{n}", WHOLE, node="a", bound=MINUTE) for n in range(86)])
+    ran = [recorded_pod(f"p{n}", WHOLE, node="a") for n in range(6)]
+    other = of(*ran, *[recorded_pod(f"p{n}", WHOLE, state=state) for n in range(6, 86)])
+    for metric in ("waitingP50", "waitingP95"):
+        assert verdict(metric, first, other) is Verdict.WORSE
+        assert verdict(metric, other, first) is Verdict.BETTER
+        assert verdict(metric, other, other) is Verdict.EQUAL
+
+
+def test_fewer_pods_that_wait_are_no_better_if_more_were_denied() -> None:
+    def states(waiting: int, denied: int) -> Record:
+        found = [recorded_pod(f"p{n}", WHOLE) for n in range(waiting)]
+        found += [recorded_pod(f"d{n}", WHOLE, state=State.DENIED) for n in range(denied)]
+        return of(*found, *[recorded_pod(f"r{n}", WHOLE, node="a") for n in range(10 - waiting - denied)])
+
+    verdicts = [verdict("pending", states(5, 0), states(*other)) for other in ((0, 10), (0, 5), (0, 4), (6, 4))]
+    assert verdicts == [Verdict.DIFFERENT, Verdict.DIFFERENT, Verdict.BETTER, Verdict.WORSE]
+    assert verdict("pending", states(0, 10), states(5, 0)) is Verdict.DIFFERENT
 
 
 def test_all_are_compared_with_the_first() -> None:

@@ -111,12 +111,12 @@ def test_a_comparison_has_all_values() -> None:
         "values": [5, 0, 5],
         "verdicts": ["worse", "equal"],
     }
-    assert found["waitingP95"] == {
-        "metric": "waitingP95",
+    assert found["waitingP50"] == {
+        "metric": "waitingP50",
         "unit": "seconds",
         "better": "lower",
         "values": [60, None, 60],
-        "verdicts": ["unknown", "equal"],
+        "verdicts": ["worse", "equal"],
     }
     assert found["denied"]["better"] is None
 

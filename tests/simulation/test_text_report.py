@@ -96,8 +96,8 @@ Comparison  with rules
   pods that got a node             5      4  worse      higher is better
   pods that ended                  1      1  equal      higher is better
   pods that wait at the end        2      0  better     lower is better
-  waiting time, p50               0s     0s  equal      lower is better
-  waiting time, p95               1m     1m  equal      lower is better
+  waiting time, p50               1m     0s  better     lower is better
+  waiting time, p95                -     1m  better     lower is better
   pods denied                      1      0  different
   pods preempted                   1      1  equal      lower is better
   pods evicted                     1      1  equal      lower is better

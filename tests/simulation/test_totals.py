@@ -54,7 +54,9 @@ def test_totals_of_a_record_with_each_state() -> None:
         State.PREEMPTED: 1,
         State.EVICTED: 1,
     }
-    assert found.waiting == WaitingTimes(p50=0, p95=MINUTE, waiting=2, longest=2 * HOUR - 2 * MINUTE)
+    assert found.waiting == WaitingTimes(
+        p50=0, p95=MINUTE, p50_of_all=MINUTE, p95_of_all=None, waiting=2, longest=2 * HOUR - 2 * MINUTE
+    )
     assert list(found.resources) == [GPU, "cpu", "memory"]
     assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in found.falls] == [(SMALL, GPU, 2, 2)]
     assert [(group.text, group.rule, len(group.pods)) for group in found.denials] == [
@@ -119,6 +121,15 @@ def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p9
     found = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
 
     assert (found.p50, found.p95) == (p50, p95)
+
+
+@pytest.mark.parametrize(("ran", "p50", "p95"), [(0, None, None), (9, None, None), (10, 10, None), (19, 10, 19)])
+def test_pods_that_never_ran_are_the_last_of_all(ran: int, p50: int | None, p95: int | None) -> None:
+    states = [State.PENDING, State.DENIED]
+    pods = [recorded_pod(f"p-{n}", ONE, node="a", bound=n) for n in range(1, ran + 1)]
+    pods += [recorded_pod(f"p-{n}", ONE, state=states[n % 2]) for n in range(20 - ran)]
+    found = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    assert (found.p50_of_all, found.p95_of_all) == (p50, p95)
 
 
 def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:

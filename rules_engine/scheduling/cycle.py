@@ -66,11 +66,7 @@ class SchedulingCycle:
             self._preemption.forget()
 
     def schedule(self, name: str, pod: SchedulablePod, now: Milliseconds) -> Bound | None:
-        """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none.
-
-        The pod may have to wait even without its victims: topology spread does not count those that are being deleted,
-        but the choice of victims does.
-        """
+        """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none."""
         nodes = self.top(pod)
         if nodes:
             found = Bound(self._choice.lowest(name, nodes))
@@ -81,6 +77,7 @@ class SchedulingCycle:
             found = preempted
             for victim in found.victims:
                 self.release(victim)
+            # Topology spread never counted these, but the choice of victims did.
             terminating = any(victim.pod.requirements.terminating for victim in found.victims)
             if terminating and not self.feasible(pod) >> found.node & 1:
                 return Bound(found.node, found.victims, waits=True)

@@ -253,10 +253,7 @@ class _NodeUse:
 
 
 def _subtracted(victim: BoundPod) -> Requirements:
-    """Return what a dry run subtracts: topology spread also subtracts pods that it does not count, as they are deleted.
-
-    Source: plugins/podtopologyspread/filtering.go (updateWithPod).
-    """
+    """Return what a dry run subtracts, also if topology spread did not count it (podtopologyspread, updateWithPod)."""
     return replace(victim.pod.requirements, terminating=False)
 
 

@@ -44,14 +44,14 @@ class WeightedTerm(Struct, frozen=True):
 class Preferences(Struct, frozen=True, kw_only=True):
     """A pod's preferences among the nodes that its requirements leave.
 
-    `non_zero`: requests of cpu and memory with amounts for containers that request none, in the scheduler's units.
-    `scored`: the requests that NodeResourcesFit scores before the pod is bound, those of its containers alone.
+    `non_zero`: requests with amounts for containers that request no cpu or memory, in the scheduler's units; `scored`:
+    without those at pod level, as NodeResourcesFit scores nodes for the pod.
     `spread`: constraints with ScheduleAnyway; `by_default`: those of the system, for a pod of a controller that has
     none of its own. `pod_affinity`: preferred terms.
     """
 
     requirements: Requirements
-    non_zero: tuple[int, int]
+    non_zero: Mapping[str, int]
     scored: Mapping[str, int]
     node_affinity: tuple[PreferredTerm, ...] | None = None
     spread: tuple[SpreadConstraint, ...] = ()
@@ -79,7 +79,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
         return cls(
             requirements=requirements,
             non_zero=_non_zero(pod),
-            # Its scorer is made without PodLevelResources (plugins/noderesources/fit.go, NewFit).
+            # Its scorer has no enablePodLevelResources (plugins/noderesources/fit.go, NewFit).
             scored=counted(replace(pod, requests={}, limits={}).effective_requests(_MISSING)),
             node_affinity=preferred_terms(spec),
             spread=spread,
@@ -109,8 +109,8 @@ def _weighted(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterat
             yield WeightedTerm(sign * integer(raw, "weight"), term)
 
 
-def _non_zero(pod: Pod) -> tuple[int, int]:
-    """Return the requests of cpu and memory with amounts for containers that request none.
+def _non_zero(pod: Pod) -> Mapping[str, int]:
+    """Return the requests with amounts for containers that request no cpu or memory.
 
     Resources that a pod with resources at pod level names nowhere have them too (pkg/scheduler/framework/types.go,
     getNonMissingContainerRequests).
@@ -118,8 +118,7 @@ def _non_zero(pod: Pod) -> tuple[int, int]:
     named = pod.effective_requests()
     at_pod_level = any(map(_is_pod_level, (*pod.requests, *pod.limits)))
     missing = {name: amount for name, amount in _MISSING.items() if not (at_pod_level and name in named)}
-    found = counted(pod.effective_requests(missing))
-    return found.get("cpu", 0), found.get("memory", 0)
+    return counted(pod.effective_requests(missing))
 
 
 def _is_pod_level(resource: str) -> bool:

@@ -55,10 +55,7 @@ class BoundPod(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """The node that a pod was bound to, and the pods that were released for it, the most important one first.
-
-    `waits`: the pod was not bound, since the node does not suit it even without the victims.
-    """
+    """The node for a pod, and the pods released for it, the most important first; `waits`: it was not bound even so."""
 
     node: int
     victims: tuple[BoundPod, ...] = ()

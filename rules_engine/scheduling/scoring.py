@@ -66,8 +66,8 @@ class _Kind:
 
     def __init__(self, pod: Preferences, allocation: AllocationScores) -> None:
         self.pod = pod  # kept alive, since its identity is the key of this
-        self.amounts = allocation.requested(pod)
-        self.scored = allocation.scored(pod)
+        self.amounts = allocation.amounts(pod.requirements.requests, pod.non_zero)
+        self.scored = allocation.amounts(pod.requirements.requests, pod.scored)
         self.terms = tuple(terms_of(pod))
         self.taints: Partition | None = None
         self.node_affinity: Partition | None = None

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import PodObject
@@ -265,7 +266,7 @@ class _Play:
         else:
             # A StatefulSet gives it the name of the pod that was lost.
             name = replaced.record.name
-        self._view.expire(self._now)
+        self._view.reservations.expire(self._now)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
         record = self._recorded(run, name, admitted)
         origin, losses = name, 0
@@ -306,7 +307,7 @@ class _Play:
             self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
         if found.waits:
             return False
-        self._view.end_reservation(name)
+        self._view.reservations.drop(PodKey(name, ""))
         self._view.hold(self._nodes[found.node].name, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))
         return True

@@ -6,14 +6,7 @@ from dataclasses import replace
 
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.evaluation.nodes.reservations import (
-    LIFETIME_SECONDS,
-    PodKey,
-    Reservation,
-    Reservations,
-    Room,
-    devices,
-)
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, devices
 from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import Quantity
@@ -23,7 +16,7 @@ from rules_engine.model.simulation import Milliseconds
 class RulesView:
     """A cluster whose nodes change. `reads_pods`: some rule reads what pods use, so that it is kept."""
 
-    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_reservations", "_room", "_used")
+    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_used", "reservations")
 
     def __init__(self, cluster: Cluster, *, reads_pods: bool) -> None:
         self._cluster = cluster
@@ -36,10 +29,10 @@ class RulesView:
         }
         self._changed: dict[str, Node] = {}
         """Nodes that are not published yet, without their usage."""
-        self._reservations = Reservations(lambda node, usage, sign: self.hold(node, dict(usage), sign))
-        self._room = Room()
+        self.reservations = Reservations(lambda node, usage, sign: self.hold(node, dict(usage), sign))
+        """Those of pods that wait, with times in milliseconds."""
         for node in cluster.nodes:
-            self._room.update(node.name, node)
+            self.reservations.room.update(node.name, node)
 
     def change(self, name: str, change: Callable[[Node], Node]) -> None:
         """Change the state of a node; one that rules do not see stays unseen."""
@@ -58,24 +51,13 @@ class RulesView:
     def reserve(self, pod: str, placement: Placement, requests: Mapping[str, int], now: Milliseconds) -> None:
         """Reserve the devices of an admitted pod that waits, by its effective requests, as the server does."""
         demand = devices(requests)
-        if not self._reads_pods or not demand:
+        if not (self._reads_pods and demand):
             return
         try:
             takes = nodes_for(placement, self.cluster)
         except CostExceeded:
             return
-        node = self._room.tightest(demand, takes)
-        if node is not None:
-            expires = now + 1000 * LIFETIME_SECONDS
-            self._reservations.add(Reservation(key=PodKey(pod, ""), node=node, usage=demand, expires=expires))
-
-    def end_reservation(self, pod: str) -> None:
-        """Remove the reservation of a pod that was bound, if there is one."""
-        self._reservations.drop(PodKey(pod, ""))
-
-    def expire(self, now: Milliseconds) -> None:
-        """Remove expired reservations."""
-        self._reservations.expire(now)
+        self.reservations.reserve(PodKey(pod, ""), demand, takes, now + 1000 * LIFETIME_SECONDS)
 
     @property
     def cluster(self) -> Cluster:
@@ -88,7 +70,7 @@ class RulesView:
                 if new != old:
                     changes.append((old, new))
                     self._nodes[name] = new
-                    self._room.update(name, new)
+                    self.reservations.room.update(name, new)
             self._changed = {}
             if changes:
                 self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)

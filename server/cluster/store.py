@@ -11,15 +11,7 @@ from typing import NamedTuple
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import placed_index_of
 from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.evaluation.nodes.reservations import (
-    LIFETIME_SECONDS,
-    PodKey,
-    Reservation,
-    Reservations,
-    Room,
-    Usage,
-    devices,
-)
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, devices
 from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import Pod
@@ -50,7 +42,6 @@ class Store:
         self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
-        self._room = Room()
 
     @property
     def reservations(self) -> int:
@@ -67,7 +58,7 @@ class Store:
                 if new == old:
                     continue
                 changes.append((old, new))
-                self._room.update(name, new)
+                self._reservations.room.update(name, new)
                 if new is None:
                     del self._nodes[name]
                 else:
@@ -117,11 +108,7 @@ class Store:
                 return
             self.expire(now)
             self.publish()
-            node = self._room.tightest(demand, takes)
-            if node is None:
-                return
-            expires = now + LIFETIME_SECONDS
-            self._reservations.add(Reservation(key=key, node=node, usage=demand, expires=expires))
+            self._reservations.reserve(key, demand, takes, now + LIFETIME_SECONDS)
             self.publish()
 
     def expire(self, now: float) -> None:

@@ -31,20 +31,20 @@ def container(requests: Object | None = None, **members: Any) -> Object:
 
 def test_containers_without_requests_count_as_small_ones() -> None:
     two = [container({"cpu": "1"}), container({"memory": "1Gi"})]
-    assert preferences({"containers": two}).non_zero == (1100, 1224 * MIB)
+    assert preferences({"containers": two}).non_zero == {"cpu": 1100, "memory": 1224 * MIB}
 
 
 def test_containers_without_resources_count_too() -> None:
-    assert preferences({"containers": [{"name": "a"}, {"name": "b"}]}).non_zero == (200, 400 * MIB)
+    assert preferences({"containers": [{"name": "a"}, {"name": "b"}]}).non_zero == {"cpu": 200, "memory": 400 * MIB}
 
 
 def test_requests_of_zero_stay_zero() -> None:
-    assert preferences({"containers": [container({"cpu": "0", "memory": "0"})]}).non_zero == (0, 0)
+    assert preferences({"containers": [container({"cpu": "0", "memory": "0"})]}).non_zero == {"cpu": 0, "memory": 0}
 
 
 def test_limits_stand_for_absent_requests() -> None:
     limited = {"name": "main", "resources": {"limits": {"cpu": "2"}}}
-    assert preferences({"containers": [limited]}).non_zero == (2000, 200 * MIB)
+    assert preferences({"containers": [limited]}).non_zero == {"cpu": 2000, "memory": 200 * MIB}
 
 
 def test_init_containers_and_sidecars_count_as_in_requests() -> None:
@@ -52,11 +52,14 @@ def test_init_containers_and_sidecars_count_as_in_requests() -> None:
         "containers": [container({"cpu": "10m"})],
         "initContainers": [{"name": "side", "restartPolicy": "Always"}, container({"cpu": "1"}), {"name": "last"}],
     }
-    assert preferences(spec).non_zero == (1100, 400 * MIB)
+    assert preferences(spec).non_zero == {"cpu": 1100, "memory": 400 * MIB}
 
 
 def test_overhead_is_added() -> None:
-    assert preferences({"containers": [container()], "overhead": {"cpu": "5m"}}).non_zero == (105, 200 * MIB)
+    assert preferences({"containers": [container()], "overhead": {"cpu": "5m"}}).non_zero == {
+        "cpu": 105,
+        "memory": 200 * MIB,
+    }
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,7 @@ def test_overhead_is_added() -> None:
 def test_resources_at_pod_level_replace_missing_requests(level: Object, expected: tuple[int, int]) -> None:
     containers = [container({"memory": "1Gi"}), container()]
     found = preferences({"containers": containers, "resources": level})
-    assert found.non_zero == expected
+    assert (found.non_zero["cpu"], found.non_zero["memory"]) == expected
     assert found.scored == {"cpu": 200, "memory": 1224 * MIB}
 
 

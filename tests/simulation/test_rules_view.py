@@ -68,7 +68,7 @@ class Both:
 
     def advance(self, milliseconds: int) -> None:
         self.now += milliseconds
-        self.view.expire(self.now)
+        self.view.reservations.expire(self.now)
         self.store.expire(self.now / 1000)
 
     def reserve(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
@@ -78,7 +78,7 @@ class Both:
 
     def bind(self, name: str, node: str, requests: Mapping[str, str]) -> None:
         amounts = Pod.parse(pod(requests=requests)).effective_requests()
-        self.view.end_reservation(f"ml/{name}")
+        self.view.reservations.drop(PodKey(f"ml/{name}", ""))
         self.view.hold(node, amounts, 1)
         self.store.put_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage(amounts.items())))
 

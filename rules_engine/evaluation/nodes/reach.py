@@ -156,8 +156,7 @@ class _Numbers:
     """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
 
     def __init__(self, label: Label) -> None:
-        read = ((compared_integer(value), value) for value in label.values)
-        pairs = sorted((number, value) for number, value in read if number is not None)
+        pairs = sorted((number, value) for value in label.values if (number := compared_integer(value)) is not None)
         self._values = label.values
         self._keys = [value for _, value in pairs]
         self._numbers = [number for number, _ in pairs]

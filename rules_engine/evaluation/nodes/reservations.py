@@ -73,6 +73,7 @@ class Reservations:
     def __init__(self, hold: Callable[[str, Usage, int], None]) -> None:
         """Take the function that adds to the usage of a node, or, with the sign -1, subtracts from it."""
         self._hold = hold
+        self.room = Room()
         self._by_key: dict[PodKey, Reservation] = {}
         self._by_namespace: dict[str, dict[PodKey, None]] = {}
 
@@ -85,11 +86,13 @@ class Reservations:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._by_key
 
-    def add(self, reservation: Reservation) -> None:
-        """Add a reservation; if there are too many, the oldest one is dropped."""
-        key = reservation.key
-        self._hold(reservation.node, reservation.usage, 1)
-        self._by_key[key] = reservation
+    def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> None:
+        """Reserve devices on the tightest node that takes a pod, if there is one; of too many, drop the oldest."""
+        node = self.room.tightest(demand, takes)
+        if node is None:
+            return
+        self._hold(node, demand, 1)
+        self._by_key[key] = Reservation(key=key, node=node, usage=demand, expires=expires)
         others = self._by_namespace.setdefault(key.namespace, {})
         others[key] = None
         if len(others) > MAX_PER_NAMESPACE:

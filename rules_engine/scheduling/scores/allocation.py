@@ -12,7 +12,6 @@ from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster import Node
 from rules_engine.model.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.amounts import NATIVE, allocatable
-from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
 
 Amounts: TypeAlias = tuple[int, ...]
@@ -43,18 +42,10 @@ class AllocationScores:
         # Other resources than those of every node are scored for pods that request them.
         self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources.items()]
 
-    def requested(self, pod: Preferences) -> Amounts:
-        """Return a bound pod's amounts."""
-        return self._amounts(pod, *pod.non_zero, pod.requirements.requests)
-
-    def scored(self, pod: Preferences) -> Amounts:
-        """Return the amounts by which nodes are scored for a pod."""
-        return self._amounts(pod, pod.scored.get("cpu", 0), pod.scored.get("memory", 0), pod.scored)
-
-    def _amounts(self, pod: Preferences, cpu: int, memory: int, others: Mapping[str, int]) -> Amounts:
-        requests = pod.requirements.requests
-        listed = [others.get(name, 0) for name in self.others]
-        return (requests.get("cpu", 0), requests.get("memory", 0), cpu, memory, *listed)
+    def amounts(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Amounts:
+        """Return a pod's amounts; `non_zero`: requests with amounts for containers that request none."""
+        others = [non_zero.get(name, 0) for name in ("cpu", "memory", *self.others)]
+        return (requests.get("cpu", 0), requests.get("memory", 0), *others)
 
     def allocatable(self, node: Node) -> Amounts:
         """Return a node's amounts."""

@@ -273,7 +273,11 @@ class Holding(Reservations):
 
     def __init__(self) -> None:
         super().__init__(self._count)
+        self.room.update("a", model_node("a", {GPU: 1}))
         self.held = 0
+
+    def add(self, reservation: Reservation) -> None:
+        self.reserve(reservation.key, reservation.usage, lambda _: True, reservation.expires)
 
     def _count(self, node: str, usage: Usage, sign: int) -> None:
         assert (node, usage) == ("a", ((GPU, 1),))

@@ -82,7 +82,7 @@ class Nothing:
 Fault = Status | Body | Reset | Silence | Nothing
 
 
-class _End:
+class End:
     """Make an open watch end as if it timed out."""
 
 
@@ -105,7 +105,7 @@ class _Watch:
 
     collection: str
     select: Callable[[Object], bool]
-    queue: "SimpleQueue[bytes | Fault | _End]"
+    queue: "SimpleQueue[bytes | Fault | End]"
     since: int
     """Version above which events and bookmarks are sent (cache_watcher.go)."""
 
@@ -183,7 +183,7 @@ class ApiServer:
         """Add faults for the next lists (or watches), one each."""
         self._faults[collection, watch].extend(faults)
 
-    def send(self, collection: str, *events: bytes | Fault) -> None:
+    def send(self, collection: str, *events: bytes | Fault | End) -> None:
         """Send bytes, or a fault, on the open watches of a collection."""
         with self.changed:
             for watch in self._watches:
@@ -202,7 +202,7 @@ class ApiServer:
         with self.changed:
             for watch in self._watches:
                 if watch.collection == collection:
-                    watch.queue.put(_End())
+                    watch.queue.put(End())
 
     # Conditions to wait for.
 
@@ -364,7 +364,7 @@ class ApiServer:
             if since < self._oldest:
                 gone = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
                 watch.queue.put(_line("ERROR", gone))
-                watch.queue.put(_End())
+                watch.queue.put(End())
             for version, kind, new, old in self._log[collection]:
                 if version > since:
                     _send(watch, kind, new, old)
@@ -375,7 +375,11 @@ class ApiServer:
         try:
             self._stream(handler, watch, seconds, bookmarks=bookmarks)
         finally:
-            with self.changed:
+            self._close(watch)
+
+    def _close(self, watch: _Watch) -> None:
+        with self.changed:
+            if watch in self._watches:
                 self._watches.remove(watch)
                 self.changed.notify_all()
 
@@ -393,11 +397,12 @@ class ApiServer:
                     with self.changed:
                         line = self._bookmark(watch.collection)
                     handler.chunk(line)
-                item = _End()
+                item = End()
             match item:
                 case bytes():
                     handler.chunk(item)
-                case _End():
+                case End():
+                    self._close(watch)
                     handler.chunk(b"")
                     return
                 case Silence():

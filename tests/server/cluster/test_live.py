@@ -1,7 +1,8 @@
 """Freshness of the view, reservations, and the cost of waiting."""
 
 from collections.abc import Iterator
-from time import monotonic
+from functools import partial
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from server.cluster.backoff import FORGET_SECONDS, Backoff
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import ClusterSource, FixedCluster
-from tests.support.apiserver import COLLECTIONS, ApiServer, Reset, Silence, Status, api_server, bound, node
+from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, plain, settle, used, viewing
 from tests.support.evaluation import request
 
@@ -62,27 +63,31 @@ def test_headers_of_a_watch_are_no_contact(api: ApiServer) -> None:
 
 
 def test_an_api_server_that_sends_only_headers_becomes_stale(api: ApiServer) -> None:
-    with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
         settle(api, view)
-        begun = monotonic()
+        clock.now += 3.0
         api.send("nodes", Silence())
-        view.until(lambda cluster: cluster.freshness is Freshness.STALE or silence(api))
-        assert monotonic() - begun < 3.0 + 1.0
+        api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
+        assert view.live.current().freshness is Freshness.SYNCED
+        clock.now += 0.1
         assert view.live.current().freshness is Freshness.STALE
 
 
-def silence(api: ApiServer) -> bool:
-    """Silence every open watch; return False."""
-    api.send("nodes", Silence())
-    return False
-
-
 def test_a_quiet_api_server_never_becomes_stale(api: ApiServer) -> None:
-    with viewing(api, NODES, max_staleness_seconds=3.0) as view:
-        view.synced()
-        assert not view.live.wait_until(lambda cluster: not cluster.known, 5.0)
-        assert view.health("nodes").counts["checks"] >= 3
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
+        for checks in range(5):
+            view.counted("nodes", "checks", checks)
+            api.wait_for(partial(watched, api, checks + 1))
+            clock.now += 20.0
+            assert view.synced() is view.live.current()
+            api.send("nodes", End())
     assert view.pauses == []
+
+
+def watched(api: ApiServer, watches: int) -> bool:
+    return len(api.watches("nodes")) == watches and bool(api.watching("nodes"))
 
 
 @pytest.mark.parametrize("drip", [b"\n", b" "], ids=["blank lines", "no line"])
@@ -135,14 +140,22 @@ def test_stop_waits_for_a_pending_list_only_up_to_its_timeout(api: ApiServer) ->
         api.wait_for(lambda: api.lists("nodes"))
 
 
-def test_stop_waits_for_all_pending_lists_together(api: ApiServer) -> None:
+def test_stop_waits_for_all_pending_lists_together(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = Clock(), list[float]()
+
+    def wait(_: Thread, seconds: float) -> None:
+        waits.append(seconds)
+        clock.now += seconds
+
     for name in COLLECTIONS:
         api.fail(name, Silence())
-    with viewing(api, stop_seconds=2.0) as view:
+    with viewing(api, stop_seconds=0.1) as view:
         api.wait_for(lambda: all(api.lists(name) for name in COLLECTIONS))
-        begun = monotonic()
-        view.live.stop()
-        assert monotonic() - begun < 2 * 2.0, "one after the other they take three times as long as one"
+        with monkeypatch.context() as patched:
+            patched.setattr("server.cluster.live.monotonic", clock)
+            patched.setattr(Thread, "join", wait)
+            view.live.stop()
+    assert (len(waits), round(sum(waits), 3)) == (len(COLLECTIONS) + 1, 0.1)
 
 
 def test_a_start_without_an_api_server_recovers_by_itself(api: ApiServer) -> None:

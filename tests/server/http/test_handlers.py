@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -136,7 +136,6 @@ class Held:
                 self.most_at_once = max(self.most_at_once, self._now)
             try:
                 assert self.proceed.wait(PATIENCE_SECONDS)
-                sleep(0.02)
                 return parse(body)
             finally:
                 with self._lock:

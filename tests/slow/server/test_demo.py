@@ -114,9 +114,11 @@ def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int
     try:
         assert process.stdout is not None
         assert any(line.startswith("1  ") for line in process.stdout)
+        # To the whole group, as a terminal does. Stopped first, so that the demo does not end before.
+        os.killpg(process.pid, signal.SIGSTOP)
         assert processes_that_name(str(tmp_path))
-        # To the whole group, as a terminal does.
         os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGCONT)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, errors) == (130, "demo: interrupted; every server is stopped\n")
         assert processes_that_name(str(tmp_path)) == []

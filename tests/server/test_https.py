@@ -6,6 +6,8 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 
 from server.http.limits import BODY_BYTES
 from tests.support.evaluation import limited
+from tests.support.expensive import SLOW_RULE
 from tests.support.laws import examples
 from tests.support.patching import apply_json
-from tests.support.server import MIG_POD, UID, Answer, Running, encoded, review
+from tests.support.server import MIG_POD, UID, Answer, Running, encoded, review, started
 
 
 def test_a_pod_falls_back_over_https(server: Running) -> None:
@@ -197,3 +200,27 @@ def test_no_request_of_this_module_caused_a_server_error(server: Running) -> Non
     assert first.startswith("gpu-rules serves at https://127.0.0.1:")
     expected = ("limit body-bytes exceeded", "TLS handshake failed: not-tls", "TLS handshake failed: other")
     assert [line for line in others if not any(f"admission listener: {text}" in line for text in expected)] == []
+
+
+def test_requests_over_the_concurrency_bound_get_503_and_uid(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(SLOW_RULE)
+    with started(tmp_path, "--rules", rules, "--max-concurrent", "2") as running:
+        together = Barrier(24)
+        answers: list[Any] = []
+
+        def ask(number: int) -> None:
+            together.wait()
+            answers.append((number, running.send("POST", "/validate", encoded(review(uid=f"uid-{number}")))))
+
+        threads = [Thread(target=ask, args=(number,)) for number in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 24
+        assert {answer.status for _, answer in answers} == {200, 503}
+        for number, answer in answers:
+            assert answer.response["uid"] == f"uid-{number}"
+            assert answer.response["allowed"] is (answer.status == 200)
+        assert running.send("POST", "/validate", encoded(review())).response["allowed"] is True

@@ -14,6 +14,19 @@ TYPED = {"task.bkbcs.tencent.com/gpu-type": "V100"}
 KEYS = ("zone", "host", "stamp", "none")
 """Labels that terms refer to."""
 
+SLOW_RULE = """\
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: slow}
+spec:
+  failurePolicy: Ignore
+  variables:
+    - {name: many, expression: "lists.range(700)"}
+  validations:
+    - {expression: "variables.many.all(a, variables.many.all(b, a + b >= 0))", message: never}
+"""
+"""Expression whose cost is just under the bound."""
+
 
 @st.composite
 def expensive_specs(draw: st.DrawFn) -> dict[str, Any]:

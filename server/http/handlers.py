@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from itertools import count
 from queue import PriorityQueue
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from server.http import wsgi
@@ -89,7 +89,7 @@ class AdmissionHandler:
             return self._enqueue(request)
         admission = self._admission
         try:
-            return admission.answer(request, admission.deadline(request, perf_counter() + PATIENCE_SECONDS))
+            return admission.answer(request, admission.deadline(request, thread_time() + PATIENCE_SECONDS))
         except TakesLonger:
             return self._enqueue(request)
 

@@ -124,7 +124,7 @@ PARSED_BYTES = 96 * MIB
 the GIL: 0.1 s for 30 MiB."""
 
 PATIENCE_SECONDS = 0.002
-"""Time that a decision may block the event loop: many times that of an ordinary small body."""
+"""CPU time that a decision may block the event loop: many times that of an ordinary small body."""
 
 PAGE_THREADS = 2
 """Threads of a Flask application: health, metrics, errors."""

@@ -310,7 +310,7 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
             f"than {limits.SMALL_CONTAINERS} containers or {limits.SMALL_AMOUNTS} amounts of resources",
         ),
         ("operations.md", f"of {limits.LARGE_BODY_BYTES // KIB} KiB\nor more waits up to {limits.REQUEST_SECONDS:g} s"),
-        ("operations.md", f"more than {limits.PATIENCE_SECONDS * 1000:g} ms, which no shipped rule does"),
+        ("operations.md", f"more than {limits.PATIENCE_SECONDS * 1000:g} ms of CPU time, which"),
         ("operations.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
         ("operations.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
         ("operations.md", f"For `--drain-seconds` ({settings.DRAIN_SECONDS:g})"),

@@ -3,7 +3,7 @@
 import json
 from itertools import count
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import pytest
@@ -163,7 +163,7 @@ ABSORBING = [SLOW, f"{SLOW} || true", f"true || {SLOW}", f"[1].exists(z, {SLOW})
 @pytest.mark.parametrize("expression", ABSORBING)
 def test_what_holds_others_up_is_left_whatever_absorbs_errors(expression: str) -> None:
     compiled = compile_expression(SourceText.inline(expression.replace("true ||", "1 == 2 ||")), Environment({}))
-    budget = Deadline(perf_counter(), "", 1000, perf_counter() + 0.001)
+    budget = Deadline(perf_counter(), "", 1000, thread_time() + 0.001)
     with pytest.raises(TakesLonger):
         compiled.evaluate({}, budget())
 

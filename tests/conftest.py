@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -75,11 +76,18 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure no coverage in the processes of tests with the marker no_cover either."""
+    """Measure no coverage of tests with the marker `unmeasured`, nor in their processes.
+
+    pytest-cov's own marker starts coverage again after each such test, and each start patches os.fork and os._exit.
+    """
+    if not item.get_closest_marker("unmeasured"):
+        return (yield)
     name = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures processes
-    config = os.environ.pop(name, None) if item.get_closest_marker("no_cover") else None
+    config, trace = os.environ.pop(name, None), sys.gettrace()
+    sys.settrace(None)
     try:
         return (yield)
     finally:
+        sys.settrace(trace)
         if config is not None:
             os.environ[name] = config

@@ -76,7 +76,7 @@ def run(command: str, output: int) -> tuple[int, str]:
     return result.returncode, result.stderr
 
 
-@pytest.mark.no_cover
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("command", PRINTS)
 def test_a_full_disk_is_the_last_line(command: str) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -84,7 +84,7 @@ def test_a_full_disk_is_the_last_line(command: str) -> None:
     assert (code, errors) == (1, "gpu-rules: cannot write the output: No space left on device\n")
 
 
-@pytest.mark.no_cover
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("command", PRINTS)
 def test_a_closed_pipe_ends_quietly(command: str) -> None:
     reader, writer = os.pipe()

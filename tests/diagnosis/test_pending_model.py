@@ -229,7 +229,7 @@ def ports(of: Object) -> set[int]:
     return {port["hostPort"] for port in of["spec"]["containers"][0].get("ports", [])}
 
 
-@pytest.mark.no_cover
+@pytest.mark.unmeasured
 @settings(max_examples=examples(200))
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:

@@ -139,7 +139,7 @@ def facts(decision: Decision) -> Any:
     return decision.refusal, [(step.rule, step.action, step.reason, step.fields) for step in decision.trace]
 
 
-@pytest.mark.no_cover
+@pytest.mark.unmeasured
 @law
 @given(st.data(), made_pods(), made_pods())
 def test_what_is_not_recorded_changes_no_decision(data: st.DataObject, made: Any, old: Any) -> None:

@@ -188,7 +188,7 @@ def decided_alike(path: Path, rule_set: RuleSet) -> int:
     return count
 
 
-@pytest.mark.no_cover
+@pytest.mark.unmeasured
 def test_the_log_of_a_server_is_decided_alike(tmp_path: Path) -> None:
     rules, inventory, log = tmp_path / "rules.yaml", tmp_path / "cluster.yaml", tmp_path / "decisions"
     rules.write_text(RULES)

@@ -11,12 +11,11 @@ from random import Random
 import pytest
 from hypothesis import settings
 
-from tests.support.laws import examples
-
-# `make test` checks few examples of a law, `make test-all` all of them (tests.support.laws.examples). None has a
-# deadline: its time depends on the load of the machine, not on the product.
+# `make test` checks few examples of a law, `make test-all` all of them (tests.support.laws.examples, which must not be
+# imported here: the command line's profile is loaded later). None has a deadline: its time depends on the load of the
+# machine, not on the product.
 settings.register_profile("full", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=examples(10))
+settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile("quick")
 
 SEED = os.environ.get("ORDER", "")

@@ -156,6 +156,11 @@ YAML: Sequence[Row] = (
         ladder('params: {pattern: "a\\d"}\n' + RUNGS),
         "5:11: in double quotes a backslash begins an escape: write {pattern: 'a\\d'}",
     ),
+    (
+        "escape in double quotes",
+        validation("\"object.metadata.name.matches(r'^a\\d')\""),
+        "7:19: in double quotes a backslash begins an escape: write 'object.metadata.name.matches(r''^a\\d'')'",
+    ),
     ("colon in a text", ladder("description: a: b\n" + RUNGS), "5:16: the whole value needs quotes: write 'a: b'"),
     (
         "open quote",
@@ -1109,6 +1114,11 @@ def test_advice_is_about_the_mistake(tmp_path: Path, mistake: str, text: str, me
         ("object.spec.tolerations.all(t, has(t.key))", "object.spec.?tolerations.orValue([]).all(t, has(t.key))"),
         ("'a' in object.spec.nodeSelector == false", "'a' in object.spec.?nodeSelector.orValue({}) == false"),
         ("has(object.spec.affinity.podAffinity) == false", "object.spec.?affinity.podAffinity.hasValue() == false"),
+        ("[1].all(n, object.spec.affinity == null)", "[1].all(n, !has(object.spec.affinity))"),
+        (
+            "[1].all(n, object.spec.affinity.podAffinity == null)",
+            "[1].all(n, !object.spec.?affinity.podAffinity.hasValue())",
+        ),
         (
             "object.spec.containers.all(c, quantity(c.resources.limits['a/b']) == quantity('0'))",
             "object.spec.containers.all(c, quantity(c.?resources.limits[?'a/b'].orValue('0')) == quantity('0'))",
@@ -1156,3 +1166,9 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
             ", Ei or an exponent"
         ),
     ]
+
+
+def test_an_error_in_an_expression_that_begins_with_a_negation_has_its_position(tmp_path: Path) -> None:
+    path = write(tmp_path, {"example.yaml": validation("!has(object.spec.nodeNam)")}) / "example.yaml"
+    places = [(problem.code, problem.location.column) for problem in check([path]).problems]
+    assert places == [("yaml-tag", 19), ("cel-field", 36)]

@@ -64,9 +64,11 @@ class Amounts:
     def operator(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
         remedy = self._operator(node, found)
-        # "!" at the beginning of an unquoted value is a tag in YAML.
-        quotes = IN_QUOTES if remedy.startswith("!") and not self._text[: node.span.start].strip() else ""
-        return _clause(f"{remedy}{quotes}", found) if remedy else ""
+        return _clause(self.with_quotes(remedy, node), found) if remedy else ""
+
+    def with_quotes(self, remedy: str, node: Expression) -> str:
+        """Return a remedy for a node, with advice on quotes if it begins the value: "!" is a tag in YAML."""
+        return f"{remedy}{IN_QUOTES if remedy.startswith('!') and not self._text[: node.span.start].strip() else ''}"
 
     def _operator(self, node: Binary, found: Sequence[Type]) -> str:
         left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), found, strict=True))
@@ -181,7 +183,7 @@ class Amounts:
             return f"{self.path(node.operand)[0]}[?{key}]", True
         return self._text[node.span.start : node.span.end], False
 
-    def present(self, node: Select | Index) -> str:
+    def present(self, node: Expression) -> str:
         """Return the condition that a value is present, in which any part of its path may be absent."""
         if isinstance(node, Select) and not self.path(node.operand)[1]:
             return f"has({self._text[node.span.start : node.span.end]})"

@@ -40,6 +40,7 @@ from rules_engine.model.problems import Problem, Severity
 Path: TypeAlias = tuple[object, ...]
 """A variable, or the node of another value, and the members selected from it; ITEM for any of a list or map."""
 Paths: TypeAlias = frozenset[Path]
+Chain: TypeAlias = Select | Index | Has | Binary
 ITEM = object()
 
 _NONE: Paths = frozenset()
@@ -50,11 +51,11 @@ _DEFAULTS = {"bool": "false", "double": "0.0", "int": "0", "list": "[]", "map": 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a member. `chain`: the longest chain of members of which it is a part, or the has() around it."""
+    """A read of a member. `chain`: the longest chain of members that it is part of, or has() or == null around it."""
 
     checked: Checked = field(compare=False)
     member: Select | Index
-    chain: Select | Index | Has
+    chain: Chain
     path: Path
 
     def problem(self) -> Problem:
@@ -63,6 +64,9 @@ class Read:
         remedies = Amounts(text)
         if isinstance(chain, Has):
             remedy = remedies.present(chain.select)
+        elif isinstance(chain, Binary):
+            sign = "!" if chain.operator == "==" else ""
+            remedy = remedies.with_quotes(f"{sign}{remedies.present(chain.left)}", chain)
         elif kind is not None and kind.name in _DEFAULTS:
             default = _DEFAULTS[kind.name] or quoted("0" if kind is AMOUNT else "", text)
             remedy = f"{remedies.path(chain)[0]}.orValue({default})"
@@ -84,7 +88,7 @@ class Presence:
         self.checked, self._variables, self._absent = checked, variables, absent
         self._sources: dict[Expression, tuple[Expression, bool]] = {}
         """The value of each name, or (with True) the list or map of which it is an item."""
-        self._chains: dict[Expression, Select | Index | Has] = {}
+        self._chains: dict[Expression, Chain] = {}
         self._resolve(checked.expression, {})
         # Names and variables stand for the same node again and again.
         self.path, self.proven, self.reads = cache(self._path), cache(self._proven), cache(self._reads)
@@ -93,19 +97,22 @@ class Presence:
         self,
         node: Expression,
         names: Mapping[str, tuple[Expression, bool]],
-        chain: Select | Index | Has | None = None,
+        chain: Chain | None = None,
     ) -> None:
         if isinstance(node, Name) and node not in self.checked.references and node.name in names:
             self._sources[node] = names[node.name]
-        if isinstance(node, Select | Index | Has):
-            self._chains[node] = chain = chain or node
+        inside: Expression | None = None
+        match node:
+            case Select(operand=inside) | Index(operand=inside) | Has(select=inside):
+                self._chains[node] = chain = chain or node
+            case Binary(operator="==" | "!=", left=Select() | Index() as inside, right=Literal(value=None)):
+                chain = node
         source = outside(node)
         inner = dict(names)
         if source is not None:
             inner |= dict.fromkeys(own_names(node), (source, isinstance(node, Comprehension)))
         for part in children(node):
-            member = isinstance(node, Has) or (isinstance(node, Select | Index) and part is node.operand)
-            self._resolve(part, names if part is source else inner, chain if member else None)
+            self._resolve(part, names if part is source else inner, chain if part is inside else None)
 
     def _value(self, node: Expression) -> "tuple[Presence, Expression] | None":
         """Return the expression that a variable or a name stands for."""

@@ -110,7 +110,7 @@ def _escape(body: str, at: int, start: int, *, text: bool) -> tuple[str | int, i
         digits, base, end, wanted = body[at + 1 : at + 4], 8, at + 4, 3
     valid = "0123456789abcdefABCDEF" if base == 16 else "01234567"
     if len(digits) != wanted or any(digit not in valid for digit in digits):
-        raise LiteralError(f"unknown escape sequence \\{letter}", start + at)
+        raise LiteralError(f"unknown escape sequence \\{letter} (write \\\\{letter} for a backslash)", start + at)
     number = int(digits, base)
     if base == 8 and number > 0xFF:
         raise LiteralError("an octal escape is at most \\377", start + at)

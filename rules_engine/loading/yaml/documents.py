@@ -348,11 +348,11 @@ class _Composer:
         lines = self._source.lines
         line, column = self._first + event.start_mark.line, event.start_mark.column
         end = (self._first + event.end_mark.line, event.end_mark.column)
+        if event.tag is not None:
+            # A document with tags is not read further: the position of the tag is enough.
+            return ((0, line + 1, column + 1),)
         if not event.value and not event.style:
             return ((0, end[0] + 1, end[1] + 1),)
-        if event.tag is not None:
-            # A document with tags is not read further: an approximate position is enough.
-            return ((0, line + 1, column + 1),)
         if event.anchor:
             # The event begins with its anchor.
             line, column = self._after_anchor(line, column)

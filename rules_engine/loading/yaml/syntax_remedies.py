@@ -33,6 +33,7 @@ _GLUED_FLOW = re.compile(r"([A-Za-z]\w*):([\[{])")
 _MEMBER = re.compile(rf"({_ITEM}(?:{_KEY}|\"[^\"]*\"|'[^']*'):\s+|{_ITEM})(\S.*?)\s*")
 _INDICATOR = re.compile(r"(?:^\s*(?:-\s+)*|[\[,{]\s*|:\s+|-\s+)([*&%@`][^,\]}\s]*)")
 _BLOCK = re.compile(rf"({_ITEM}){_KEY}:\s+[|>][-+0-9]*\s*$")
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _CURLY = re.compile("[“„].+[”“]|[‘‚].+[’‘]")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
 _PATH = re.compile(
@@ -217,11 +218,16 @@ def _values(line: int, text: str) -> Iterator[_Change]:
     else:
         if _CURLY.fullmatch(value):
             yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
-        if close and "\\" in value:
-            single = re.sub(r'"([^"]*\\[^"]*)"', r"'\1'", value)
+        if "\\" in value:
+            single = _DOUBLE.sub(_without_escapes, value)
             reason = "in double quotes a backslash begins an escape"
             yield from _written(line, len(before), value, single, before, reason)
         yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
+
+
+def _without_escapes(text: re.Match[str]) -> str:
+    """Return a text in double quotes in quotes in which a backslash is itself."""
+    return _quoted(text[1].replace('\\"', '"').replace("\\\\", "\\")) if "\\" in text[1] else text[0]
 
 
 def _is_outer(value: str, quote: str) -> bool:

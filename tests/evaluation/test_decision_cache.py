@@ -597,6 +597,15 @@ def test_a_huge_pod_is_not_cached() -> None:
     assert [cache(review(made), ON).cached for _ in range(2)] == [False, False]
 
 
+def test_a_pod_nested_too_deeply_for_a_key_is_not_cached() -> None:
+    cache = DecisionCache(compiled(validation("has(object.spec.affinity)")), Endpoint.VALIDATE)
+    deep: Json = None
+    for _ in range(3000):
+        deep = {"a": deep}
+    made = pod(container("main"), affinity=deep)
+    assert [cache(review(made), ON).cached for _ in range(2)] == [False, False]
+
+
 @pytest.mark.parametrize(
     "expression",
     [

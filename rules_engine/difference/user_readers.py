@@ -1,20 +1,20 @@
 """Rules that read the user of a request. The user who submitted a manifest or a live pod is not known."""
 
-from collections.abc import Collection, Container, Hashable, Iterable, Mapping
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from msgspec import Struct
 
 from rules_engine.cel import Program
-from rules_engine.cel.field_paths import Chain, chains
 from rules_engine.difference.values import Deciding
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.applicability import UNMATCHED
-from rules_engine.evaluation.fields_read import field_paths
+from rules_engine.evaluation.fields_read import expressions_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.decision import UNMET_CONDITION, Action, Step
+from rules_engine.model.kept_fields import keeps
 from rules_engine.model.rules import Rule, RuleId
 from rules_engine.model.source import Field, Location, SourceText
 
@@ -26,7 +26,7 @@ class UserReaders:
         self._readers = {
             compiled.rule.id: _Reader.of(compiled)
             for compiled in rule_set.rules
-            if any(map(_is_of_user, field_paths([compiled], messages=False)))
+            if _may_read_user(compiled, compiled.programs)
         }
         self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
 
@@ -74,29 +74,17 @@ class _Reader(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, compiled: CompiledRule[Rule]) -> "_Reader":
-        variables: set[str] = set()
-        for name, variable in compiled.variables.items():
-            if _may_read_user(variable.program, variables):
-                variables.add(name)
         return cls(
             conditions=frozenset(
-                condition.fields for condition in compiled.conditions if _may_read_user(condition.program, variables)
+                condition.fields for condition in compiled.conditions if _may_read_user(compiled, (condition.program,))
             ),
             content=_content(compiled.rule),
         )
 
 
-def _may_read_user(program: Program, variables: Container[str]) -> bool:
-    """Return True if an expression reads the user, or one of the variables that do."""
-    return any(
-        _is_of_user(path) or path == ("variables",) or (path[:1] == ("variables",) and path[1] in variables)
-        for path in chains(program.checked.expression)
-    )
-
-
-def _is_of_user(path: Chain) -> bool:
-    """Return True for request.userInfo and what is below it, and for the request as a whole."""
-    return path[:2] in (("request",), ("request", "userInfo"))
+def _may_read_user(compiled: CompiledRule[Rule], programs: Sequence[Program]) -> bool:
+    """Return True if some expressions of a rule, or the variables in them, read the user."""
+    return keeps(expressions_read(compiled, programs), "userInfo")
 
 
 def _content(value: Any) -> Hashable:

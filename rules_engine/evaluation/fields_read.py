@@ -1,20 +1,62 @@
-"""Fields of a pod and its request that the expressions of rules read, as far as their names are constant."""
+"""Members of a request that decisions read; those of its pods are below `object` and `oldObject`."""
 
 from collections.abc import Iterable
+from functools import reduce
 
-from rules_engine.cel.field_paths import Chain, chains
+from rules_engine.cel import Program
+from rules_engine.cel.reads import Place, Reads
+from rules_engine.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.rules import Rule
+from rules_engine.model.kept_fields import NOTHING, Kept, at, merged
+from rules_engine.model.placement import PLACEMENT_MEMBERS
+from rules_engine.model.rules import SKIP_ANNOTATION, Rule
 
-_PODS = ("object", "oldObject")
+_ROOTS = {
+    "request": Place("request", ADMISSION_REQUEST),
+    **{name: Place("request", POD, (name,)) for name in ("object", "oldObject")},
+}
+
+_CONTAINER: Kept = {"name": None, "restartPolicy": None, "resources": {"limits": None, "requests": None}}
+
+DECIDING: Kept = {
+    "kind": dict.fromkeys(("group", "version", "kind")),
+    "subResource": None,
+    "operation": None,
+    "namespace": None,
+    "object": {
+        "metadata": {
+            "namespace": None,
+            "deletionTimestamp": None,
+            "labels": NOTHING,
+            "annotations": {SKIP_ANNOTATION: None},
+        },
+        "spec": {
+            **dict.fromkeys(("overhead", "resources", *PLACEMENT_MEMBERS)),
+            "containers": _CONTAINER,
+            "initContainers": _CONTAINER,
+        },
+    },
+}
+"""What every decision may depend on, whatever the rules."""
 
 
-def field_paths(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> set[Chain]:
-    """Return the paths of pods and requests that rules read; `messages`: also those that only their messages read."""
-    return {
-        chain
-        for compiled in rules
-        for program in (*compiled.programs, *(compiled.messages if messages else ()))
-        for chain in chains(program.checked.expression)
-        if chain[0] in ("request", *_PODS)
-    }
+def fields_read(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> Kept:
+    """Return what decisions by these rules depend on; `messages`: also what only their messages do."""
+    return reduce(merged, (_of_rule(rule, messages=messages) for rule in rules), DECIDING)
+
+
+def _of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
+    rule = compiled.rule
+    labels = (requirement.key for requirement in rule.match.object_selector.requirements)
+    metadata: Kept = {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(rule.interests.annotations)}
+    programs = (*compiled.programs[len(compiled.variables) :], *(compiled.messages if messages else ()))
+    return merged(at(("object", "metadata"), metadata), expressions_read(compiled, programs))
+
+
+def expressions_read(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
+    """Return what some expressions of a rule read, with the variables that they name."""
+    variables = {name: variable.program.checked for name, variable in compiled.variables.items()}
+    reads = Reads(_ROOTS, variables, compiled.rule.params)
+    for program in programs:
+        reads.add(program.checked)
+    return reads.kept.get("request", NOTHING)

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
-from rules_engine.cel.field_paths import constant_arguments
+from rules_engine.cel.constants import constant_arguments
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.evaluation.rule_set.compiled import CompiledRule

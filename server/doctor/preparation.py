@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_rules
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, all_kept, kept_by_rules
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
 from rules_engine.documents import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
-from rules_engine.model.kept_fields import Kept
+from rules_engine.model.kept_fields import Kept, all_kept
 from rules_engine.model.problems import Problem, in_file_order
 from server.rules.folder_watch import Signature, signature
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from time import monotonic
 
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.reading.built_in_fields import all_kept
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.finding import Certainty, FindingSeverity
+from rules_engine.model.kept_fields import all_kept
 from rules_engine.model.problems import render
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events

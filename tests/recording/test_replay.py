@@ -13,10 +13,10 @@ from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.decision import Decision
+from rules_engine.model.kept_fields import keeps
 from rules_engine.model.quantity import Format, Quantity
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Rule
-from rules_engine.recording.fields import RecordedFields, Unrecorded
-from rules_engine.recording.pod_reads import LAST_APPLIED
+from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import Sources, prepare
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
@@ -112,7 +112,8 @@ def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> 
 def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
     prepared, _ = prepare(Sources())
     rule_set = prepared.rules.rule_set
-    assert not any(RecordedFields.of(rule_set.rules_at(endpoint)).environment for endpoint in Endpoint)
+    kept = RecordedFields.of(rule_set.rules).kept
+    assert not any(keeps(kept, "object", "spec", name, "env", "value") for name in ("containers", "initContainers"))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_the_last_applied_configuration_that_no_rule_reads_is_left_out() -> None
 
 def test_the_whole_request_includes_both_pods() -> None:
     fields = of("request == request")
-    assert fields.paths == (("object",), ("oldObject",), ("request",))
+    assert fields.kept is None
     made: Any = pod(container("main"), labels={"app": "a"})
     found: Any = fields.reduced(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
     assert found["userInfo"]["username"]
@@ -192,7 +193,6 @@ def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made:
 def test_a_field_below_one_that_every_request_has_adds_nothing() -> None:
     made: Any = pod(container("main"), resources={"limits": {"cpu": "1"}, "requests": {"cpu": "1"}})
     fields = of("object.spec.resources.limits.cpu == '1'")
-    assert fields.paths == (("object", "spec", "resources", "limits", "cpu"),)
     assert reduced(fields, made) == reduced(of(), made)
 
 
@@ -204,7 +204,7 @@ def test_fields_are_read_again() -> None:
         found = RecordedFields.parse(through_json(fields.to_json()))
         assert found.to_json() == fields.to_json()
         assert found.name == fields.name
-    assert RecordedFields.parse({"paths": None}) == RecordedFields()
+    assert RecordedFields.parse({"members": []}) == RecordedFields({})
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """Members of objects that the built-in reasons, the sections of the overview and the ladders in force read."""
 
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Mapping
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.fields_read import field_paths
+from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.model.admission import Endpoint
-from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.kept_fields import NOTHING, Kept, all_kept, merged
 from rules_engine.scheduling import FIELDS_READ
 
 _ENDED: Kept = {"exitCode": None, "finishedAt": None, "reason": None}
@@ -74,25 +73,11 @@ _OWN: Mapping[str, Kept] = {
 }
 
 
-def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
-    """Return all members that are kept by one of these, by kind."""
-    kinds = dict.fromkeys(kind for each in kept for kind in each)
-    return {kind: reduce(merged, [each[kind] for each in kept if kind in each]) for kind in kinds}
-
-
 BUILT_IN: Mapping[str, Kept] = all_kept(FIELDS_READ, _OWN)
 """The members by kind; with them alone, reports are the same."""
 
 
 def kept_by_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
     """Return the further members of pods that the expressions of the ladders in force read."""
-    paths = field_paths(rule_set.rules_at(Endpoint.MUTATE), messages=True)
-    nothing: Kept = {}
-    return {"Pod": reduce(merged, [_at(path[1:]) for path in paths if path[0] == "object"], nothing)}
-
-
-def _at(path: Iterable[str]) -> Kept:
-    kept: Kept = None
-    for name in reversed([*path]):
-        kept = {name: kept}
-    return kept
+    read = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
+    return {"Pod": None if read is None else read.get("object", NOTHING)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from rules_engine.cel import Program
-from rules_engine.cel.field_paths import texts
+from rules_engine.cel.constants import texts
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import NodeQuery, Offered

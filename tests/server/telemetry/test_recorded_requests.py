@@ -9,6 +9,7 @@ import pytest
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.kept_fields import keeps
 from rules_engine.model.rules import Rule
 from rules_engine.recording.fields import RecordedFields
 from rules_engine.recording.views import ViewFields, read_view
@@ -299,7 +300,7 @@ def test_a_view_that_cannot_be_written_is_omitted(view: Cluster) -> None:
 
 def test_a_list_of_fields_that_is_too_long_is_omitted() -> None:
     lines = headers()
-    fields = RecordedFields(labels=frozenset({"a" * LINE_BYTES}))
+    fields = RecordedFields({"a" * LINE_BYTES: None})
     [line] = lines.of(NewFields(fields))
     assert json.loads(line) == {"record": "fields", "fields": fields.name, "omitted": True} | {
         "time": json.loads(line)["time"]
@@ -309,10 +310,10 @@ def test_a_list_of_fields_that_is_too_long_is_omitted() -> None:
 def test_the_newest_fields_of_both_endpoints_are_repeated() -> None:
     lines = headers()
     for label in "abcb":
-        lines.of(NewFields(RecordedFields(labels=frozenset({label}))))
-    assert [json.loads(line)["labels"] for line in lines.repeated((1, 1), empty=True)] == [["c"], ["b"]]
+        lines.of(NewFields(RecordedFields({label: None})))
+    assert [json.loads(line)["members"] for line in lines.repeated((1, 1), empty=True)] == [{"c": None}, {"b": None}]
 
 
 def test_an_expression_in_a_message_is_not_recorded() -> None:
     rules = compiled(validation(check("false", "no", message_expression="object.spec.priorityClassName")))
-    assert RecordedFields.of(rules.rules).paths == ()
+    assert not keeps(RecordedFields.of(rules.rules).kept, "object", "spec", "priorityClassName")

@@ -1,0 +1,242 @@
+"""Members of objects that expressions read: the results of the expressions depend on no others.
+
+An expression is evaluated on places: a variable, and the members selected from it. What is done with a value decides
+how much of it is read. Selecting a member reads nothing itself; a macro over a list reads its length; has() and a
+comparison with a constant read whether an object is there; everything else reads the whole value. So the analysis may
+find too much, and never too little.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+from rules_engine.cel.check.checker import Checked
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Name,
+    OptionalMap,
+    Select,
+    children,
+    qualified,
+)
+from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kept_fields import NOTHING, Kept, at, merged
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value, by its type: the members at `path` of a variable, or of objects of a kind, or a list of such values.
+
+    Lists on the way are not part of the path: what is read of their items is read of each.
+    """
+
+    root: str
+    type: Type
+    path: tuple[str, ...] = ()
+
+
+Places: TypeAlias = frozenset[Place]
+_NONE: Places = frozenset()
+_Scope: TypeAlias = Mapping[str, Places]
+"""The variables of the macros around an expression."""
+
+
+class Reads:
+    """What the added expressions read.
+
+    `roots`: the variables whose members are of interest. `variables`: those of the document, by their full names; each
+    may read those before it. `methods`: what functions of objects return that read more than the expression shows.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, Place],
+        variables: Mapping[str, Checked],
+        params: Mapping[str, Json],
+        methods: Mapping[str, Place | None] = MappingProxyType({}),
+    ) -> None:
+        self.kept: dict[str, Kept] = {}
+        """The members that are read, by the roots of the places."""
+        self.called: set[str] = set()
+        """The methods that are called."""
+        self._roots = roots
+        self._variables = variables
+        self._params = params
+        self._methods = methods
+        self._known: dict[str, Places] = {}
+
+    def add(self, checked: Checked) -> None:
+        """Add what an expression reads, its value included."""
+        self._read(self._places(checked, checked.expression, {}))
+
+    def _read(self, places: Places, kept: Kept = None) -> Places:
+        """Add the members of values: all by default."""
+        for place in places:
+            self.kept[place.root] = merged(self.kept.get(place.root, NOTHING), at(place.path, kept))
+        return _NONE
+
+    def _read_presence(self, places: Places) -> Places:
+        """Add that values are there, and how many items they have if they are lists."""
+        for place in places:
+            found = place.type
+            while found.name == "list":
+                (found,) = found.parameters
+            self._read(frozenset({place}), {} if isinstance(found, ObjectType) or found.name == "map" else None)
+        return _NONE
+
+    def _named(self, reference: object) -> Places:
+        """Return the places of a variable of the environment; `variables` as a whole is read."""
+        if reference == VARIABLES:
+            for path in self._variables:
+                self._read(self._named(path))
+        elif isinstance(reference, str) and reference in self._roots:
+            return frozenset({self._roots[reference]})
+        elif isinstance(reference, str) and reference in self._variables:
+            if reference not in self._known:
+                checked = self._variables[reference]
+                self._known[reference] = self._places(checked, checked.expression, {})
+            return self._known[reference]
+        return _NONE
+
+    def _places(self, checked: Checked, node: Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
+        """Return the places of a value, and add what it is computed from; a computed value has none."""
+
+        def places(part: Expression, inner: _Scope = scope) -> Places:
+            return self._places(checked, part, inner)
+
+        reference = checked.references.get(node)
+        if reference is not None:
+            return self._named(reference)
+        match node:
+            case Name(name=name):
+                return scope[name]
+            case Select(operand=operand, field=field):
+                return self._members(places(operand), field)
+            case Has(select=Select(operand=operand, field=field)):
+                return self._read_presence(self._members(places(operand), field))
+            case Index(operand=operand, key=key):
+                constant = self._constant(checked, key)
+                if constant is not None and checked.references.get(operand) == VARIABLES:
+                    return self._named(f"{VARIABLES}.{constant}")
+                if constant is not None:
+                    return self._members(places(operand), constant)
+                self._read(places(key))
+                return self._items(places(operand))
+            case Binary(operator="in", left=left, right=right) if constant := self._constant(checked, left):
+                return self._read_presence(self._members(places(right), constant))  # of a list, all is read
+            case Binary(operator="==" | "!=", left=Literal(), right=value):
+                return self._read_presence(places(value))
+            case Binary(operator="==" | "!=", left=value, right=Literal()):
+                return self._read_presence(places(value))
+            case Binary(operator="+", left=left, right=right):
+                found = places(left) | places(right)
+                return found if all(place.type.name == "list" for place in found) else self._read(found)
+            case Conditional(condition=condition, then=then, otherwise=otherwise):
+                self._read(places(condition))
+                return places(then) | places(otherwise)
+            case ListLiteral(elements=elements):
+                each = (place for element in elements for place in places(element.value))
+                return frozenset(replace(place, type=list_of(place.type)) for place in each)
+            case Comprehension():
+                return self._macro(checked, node, scope)
+            case Bind(name=name, value=value, body=body) | OptionalMap(target=value, name=name, body=body):
+                found = places(value)
+                self._read_presence(found)  # also if the body does not name it
+                return places(body, {**scope, name: found})
+            case Call(target=target) if target is not None and node not in checked.namespaced:
+                return self._method(node, places(target), [places(argument) for argument in node.arguments])
+            case Call(function=name, arguments=arguments, target=target):
+                return self._function(name, target, [places(argument) for argument in arguments])
+        for part in children(node):
+            self._read(places(part))
+        return _NONE
+
+    def _constant(self, checked: Checked, node: Expression) -> str | None:
+        """Return the text of an expression that is one, or a param."""
+        value: object = node.value if isinstance(node, Literal) else None
+        if isinstance(node, Select) and checked.references.get(node.operand) == "params":
+            value = self._params.get(node.field)
+        return value if isinstance(value, str) else None
+
+    def _members(self, places: Places, field: str) -> Places:
+        return frozenset(found for place in places for found in self._member(place, field))
+
+    def _member(self, place: Place, field: str) -> Iterator[Place]:
+        if place.type.name == "list":
+            self._read(frozenset({place}))
+            return
+        found = DYN
+        if isinstance(place.type, ObjectType):
+            found = place.type.fields.get(field, DYN)
+        elif place.type.name == "map":
+            found = place.type.parameters[1]
+        yield Place(place.root, found, (*place.path, field))
+
+    def _items(self, places: Places) -> Places:
+        """Return the items of lists; all members of maps are read, since their names are computed."""
+        lists = frozenset(place for place in places if place.type.name == "list")
+        self._read(places - lists)
+        self._read_presence(lists)
+        return frozenset(replace(place, type=place.type.parameters[0]) for place in lists)
+
+    def _macro(self, checked: Checked, node: Comprehension, scope: _Scope) -> Places:
+        target = self._places(checked, node.target, scope)
+        item = self._items(target)
+        names = {node.first: item} if node.second is None else {node.first: _NONE, node.second: item}
+        inner = {**scope, **names}
+        if node.condition is not None:
+            self._read(self._places(checked, node.condition, inner))
+        body = self._places(checked, node.body, inner)
+        if node.fold in (Fold.MAP, Fold.TRANSFORM_LIST):
+            return frozenset(replace(place, type=list_of(place.type)) for place in body)
+        self._read(body)
+        if node.fold in (Fold.FILTER, Fold.SORT_BY):
+            return frozenset(place for place in target if place.type.name == "list")
+        return _NONE
+
+    def _function(self, name: str, target: Expression | None, arguments: list[Places]) -> Places:
+        if name in ("of", "unwrap") and target is not None and qualified(target) == "optional":
+            return arguments[0]
+        if name == "size":
+            self._items(arguments[0])
+            return _NONE
+        return self._read_all(arguments)
+
+    def _method(self, node: Call, places: Places, arguments: list[Places]) -> Places:
+        name = node.function
+        if name in self._methods:
+            self.called.add(name)
+            self._read_all(arguments)
+            found = self._methods[name]
+            return _NONE if found is None else frozenset({found})
+        match name:
+            case "value" | "unwrapOpt":
+                return places
+            case "or" | "orValue":
+                return places | arguments[0]
+            case "first" | "last":
+                return self._items(places)
+            case "size":
+                self._items(places)
+                return _NONE
+            case "hasValue":
+                return self._read_presence(places)
+        return self._read_all([places, *arguments])
+
+    def _read_all(self, each: Iterable[Places]) -> Places:
+        for places in each:
+            self._read(places)
+        return _NONE

@@ -1,0 +1,23 @@
+"""Constants in expressions."""
+
+import pytest
+
+from rules_engine.cel.constants import constant_arguments
+from rules_engine.cel.syntax.parser import parse
+from rules_engine.model.source import SourceText
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("cluster.available('a/b') > 0", "a/b"),
+        ("cluster.total('a/b') > 0", ""),
+        ("cel.bind(c, cluster, c.available('a/b') > c.available('c/d'))", "a/b c/d"),
+        ("['a/b'].exists(r, cluster.available(r) > 0)", ""),
+        ("available('a/b', 1, params.x)", "a/b"),
+        ("object.available == 'a/b'", ""),
+        ("cluster.available(1 > 0 ? 'a/b' : 'c/d') > 0", ""),
+    ],
+)
+def test_constant_arguments_of_a_function_are_found(expression: str, found: str) -> None:
+    assert {*constant_arguments(parse(SourceText.inline(expression)), "available")} == set(found.split())

@@ -1,0 +1,190 @@
+"""Parts of a pod that expressions read: whatever of it is not recorded changes no decision."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rules_engine.cel import Program
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.evaluation.fields_read import DECIDING, fields_read
+from rules_engine.evaluation.fingerprint import Fingerprint
+from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from rules_engine.model.kept_fields import Kept, missing
+from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
+from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
+from tests.support.evaluation import check, compiled, validation
+from tests.support.laws import clusters, law
+
+READS: dict[str, list[str]] = {
+    "object.spec.priority == 1": ["spec.priority"],
+    "object.spec.containers[0].image == 'a'": ["spec.containers.image"],
+    "object.spec.containers[0]['image'] == 'a'": ["spec.containers.image"],
+    "object.spec.containers[0].?image.orValue('') == 'a'": ["spec.containers.image"],
+    "has(object.spec.containers[0].command)": ["spec.containers.command"],
+    "'command' in object.spec.containers[0]": ["spec.containers.command"],
+    "params.member in object.spec.containers[0]": ["spec.containers.command"],
+    "object.spec.containers[0][params.member] == []": ["spec.containers.command"],
+    "object.spec.containers[0] == null": [],
+    "object.spec.containers[?0].hasValue()": [],
+    "'a' in object.spec.containers[0].args": ["spec.containers.args"],
+    "object.spec.containers.first().value().image == 'a'": ["spec.containers.image"],
+    "object.spec.containers.size() > 1": [],
+    "object.spec.containers == null": [],
+    "variables.first.image == 'a'": ["spec.containers.image"],
+    "cel.bind(c, object.spec.containers[0], c.image == 'a')": ["spec.containers.image"],
+    "object.spec.?initContainers.optMap(l, l.all(c, c.image == 'a')).orValue(true)": ["spec.initContainers.image"],
+    "(object.spec.priority == 1 ? object.spec.containers : []).all(c, c.image == 'a')": [
+        "spec.containers.image",
+        "spec.priority",
+    ],
+    "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, c.image == 'a')": [
+        "spec.containers.image",
+        "spec.initContainers.image",
+    ],
+    "[object.spec.containers[0]].all(c, c.image == 'a')": ["spec.containers.image"],
+    "object.spec.containers.map(c, c.image)[0] == 'a'": ["spec.containers.image"],
+    "object.spec.containers.map(c, c)[0].image == 'a'": ["spec.containers.image"],
+    "object.spec.containers.filter(c, c.image == 'a').sortBy(c, c.name)[0].image == 'a'": ["spec.containers.image"],
+    "object.spec.containers.all(i, c, c.image == 'a')": ["spec.containers.image"],
+    "object.spec.containers.transformList(i, c, c.args != [], c.image) == ['a']": [
+        "spec.containers.args",
+        "spec.containers.image",
+    ],
+    "object.spec.all(k, v, k != 'a')": ["spec"],
+    "object.spec.containers[0].env.size() > 1": ["spec.containers.env"],
+    "object.spec.containers[0].env.all(e, e.name != 'A')": ["spec.containers.env.name"],
+    "variables.first == object.spec.containers[1]": ["spec.containers"],
+    "object.spec.containers.all(c, c == object.spec.containers[0])": ["spec.containers"],
+    "object.spec.containers.all(c, c.size() > 1)": ["spec.containers"],
+    "object.spec.containers.all(c, c.all(k, k != 'args'))": ["spec.containers"],
+    "object.spec.containers.all(c, c[object.spec.nodeName] == ['a'])": ["spec.containers"],
+    "object.spec.containers.all(c, c in object.spec.initContainers)": ["spec.containers", "spec.initContainers"],
+    "[1, 2].all(i, object.spec.containers[i] != {})": ["spec.containers"],
+    "sets.contains(object.spec.containers, object.spec.initContainers)": ["spec.containers", "spec.initContainers"],
+    "object.spec.containers.transformMap(i, c, c)[0].image == 'a'": ["spec.containers"],
+    "{'a': object.spec.containers[0]}.a == {}": ["spec.containers"],
+    "object.spec == oldObject.spec": ["spec", "oldObject.spec"],
+    "variables == {}": ["spec.containers"],
+    "variables['first'].image == 'a'": ["spec.containers.image"],
+    "object.spec.containers[0].env == object.spec.containers[1].env": ["spec.containers.env"],
+    "object.spec.containers[0].env.all(e, e.value != 'a')": ["spec.containers.env.value"],
+    "object.spec.containers[0].env.all(e, has(e.value))": ["spec.containers.env.value"],
+    "object.spec.containers[0].env.all(e, e.size() > 1)": ["spec.containers.env"],
+    "object.spec.containers[0].env.all(e, e.all(k, k != 'value'))": ["spec.containers.env"],
+    "object.spec.containers[0].all(k, v, k != 'env' || v[0].value == 'a')": ["spec.containers"],
+    "object.metadata.annotations['a'] == 'b'": ["metadata.annotations.a"],
+    "object.metadata.annotations.size() > 1": ["metadata.annotations"],
+    "object.metadata.annotations.exists(k, k == 'a')": ["metadata.annotations"],
+    f"'{LAST_APPLIED}' in object.metadata.annotations": [f"metadata.annotations.{LAST_APPLIED}"],
+    "object.metadata.all(k, v, v == null || v.size() > 1)": ["metadata"],
+    "object.metadata == oldObject.metadata": ["metadata", "oldObject.metadata"],
+    "object.metadata.annotations[object.spec.nodeName] == 'a'": ["metadata.annotations"],
+}
+"""The members of pods that expressions read, beside those that every decision depends on."""
+
+
+def rules(*expressions: str) -> Any:
+    """Return rules with these expressions, which may read a variable and a param."""
+    made = validation(
+        *map(check, expressions), variables={"first": "object.spec.containers[0]"}, params={"member": "command"}
+    )
+    return compiled(made)
+
+
+@pytest.mark.parametrize(("expression", "reads"), READS.items(), ids=READS)
+def test_what_an_expression_reads_is_known(expression: str, reads: list[str]) -> None:
+    found = missing(DECIDING, fields_read(rules(expression).rules, messages=False))
+    assert sorted(".".join(path).removeprefix("object.") for path in found) == sorted(reads)
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> Any:
+    value = st.sampled_from(["a", "b"])
+    optional = {
+        "image": value,
+        "args": st.lists(value, max_size=2),
+        "command": st.lists(value, max_size=1),
+        "env": st.lists(st.fixed_dictionaries({"name": value}, optional={"value": value}), max_size=2),
+    }
+    return draw(st.fixed_dictionaries({"name": value}, optional=optional))
+
+
+@st.composite
+def made_pods(draw: st.DrawFn) -> Any:
+    lists = {name: st.lists(containers(), min_size=1, max_size=2) for name in ("containers", "initContainers")}
+    spec = st.fixed_dictionaries(
+        {"containers": lists["containers"]},
+        optional={
+            "initContainers": lists["initContainers"],
+            "nodeName": st.sampled_from(["image", "env", "a", "args", LAST_APPLIED]),
+            "priority": st.sampled_from([0, 1]),
+        },
+    )
+    annotations = st.dictionaries(st.sampled_from(["a", "b", LAST_APPLIED]), st.sampled_from(["a", "b"]), max_size=2)
+    metadata = st.fixed_dictionaries({"name": st.just("p")}, optional={"annotations": annotations})
+    return draw(st.fixed_dictionaries({"metadata": metadata, "spec": spec}))
+
+
+def facts(decision: Decision) -> Any:
+    return decision.refusal, [(step.rule, step.action, step.reason, step.fields) for step in decision.trace]
+
+
+@pytest.mark.unmeasured
+@law
+@given(st.data(), made_pods(), made_pods())
+def test_what_is_not_recorded_changes_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
+    expression = data.draw(st.sampled_from([*READS]))
+    rule_set = rules(expression)
+    asked = pod_request(made, namespace="ml", old_pod=data.draw(st.sampled_from([None, old])))
+    found = RecordedFields.of(rule_set.rules).reduced(asked)
+    text = orjson.dumps(None if found is Unrecorded.REDACTED else found)
+    assert LAST_APPLIED not in text.decode() or made["spec"].get("nodeName") == LAST_APPLIED
+    if isinstance(found, Unrecorded):
+        return
+    assert b'"value"' not in text
+    again = AdmissionRequest.parse(orjson.loads(text))
+    on = Cluster()
+    assert facts(validate(rule_set, again, on)) == facts(validate(rule_set, asked, on))
+
+
+def unlisted(value: Any, kept: Kept) -> Iterator[tuple[Any, Any]]:
+    """Yield the members of values, each with its parent, that are not kept."""
+    for key in range(len(value)) if isinstance(value, list) else value:
+        below = kept if isinstance(value, list) else (kept or {}).get(str(key), ...)
+        if below is ...:
+            yield value, key
+        elif isinstance(value[key], dict | list) and below is not None:
+            yield from unlisted(value[key], below)
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("evaluate", [Program.evaluate, Program.interpret])
+@law
+@given(st.data(), rule_sets(), requests(), clusters())
+def test_a_member_that_is_not_listed_changes_nothing(
+    evaluate: Any, data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+) -> None:
+    other = deepcopy(raw)
+    parent, key = data.draw(st.sampled_from([*unlisted(other, fields_read(rule_set.rules, messages=True))]))
+    if data.draw(st.booleans()):
+        del parent[key]
+    else:
+        texts = isinstance(parent[key], str)  # in their place, the types of many names are checked
+        parent[key] = data.draw(st.sampled_from(["a", "b", "1", ""] if texts else ["a", 1, True, [], {}]))
+    assume(accepted(other))
+    with patch.object(Program, "evaluate", evaluate):
+        for decide, endpoint in ((mutate, Endpoint.MUTATE), (validate, Endpoint.VALIDATE)):
+            one, two = (AdmissionRequest.parse(each) for each in (raw, other))
+            found, again = (decide(rule_set, each, on) for each in (one, two))
+            assert facts(found) == facts(again)
+            assert found.patch == again.patch
+            key_of = Fingerprint(rule_set.rules_at(endpoint)).key
+            assert key_of(one) == key_of(two)

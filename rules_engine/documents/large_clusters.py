@@ -1,16 +1,17 @@
 """Large output of kubectl, read object by object and reduced to what a simulation reads, with equal values shared."""
 
-import json
 from pathlib import Path
 
 from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.loading.json_list import JsonList, ListError
+from rules_engine.loading.json_items import ListError, strict
+from rules_engine.loading.json_list import JsonList
 from rules_engine.loading.kubernetes.kubectl import is_cluster
 from rules_engine.model.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.json.lenient import Object, mapping, objects
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kept_fields import LAST_APPLIED
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.simulation import MAX_PODS
 from rules_engine.model.source import Location
@@ -29,10 +30,6 @@ _KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS})
 _STATUS = ("phase", "startTime", "nominatedNodeName", "extendedResourceClaimStatus", "capacity", "allocatable")
 """Members of a status that are kept whole."""
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-_raw_decode = json.JSONDecoder(parse_float=str).raw_decode
-
 
 def read_large_cluster(path: Path, diagnostics: Diagnostics) -> Object | None:
     """Return the list in a large file, with the objects that a simulation reads.
@@ -44,15 +41,11 @@ def read_large_cluster(path: Path, diagnostics: Diagnostics) -> Object | None:
             return None
         with path.open("rb") as file:
             head = file.read(MAX_FILE_BYTES)
-            found = JsonList(str(path), head, file, MAX_LIST_BYTES, _scan)
+            found = JsonList(str(path), head, file, MAX_LIST_BYTES, strict)
             return _list(found, diagnostics)
     except OSError:
         # The usual reader reports it.
         return None
-
-
-def _scan(text: str, at: int, _column: int) -> tuple[Json, int]:
-    return _raw_decode(text, at)
 
 
 def _list(found: JsonList[Json], diagnostics: Diagnostics) -> Object | None:
@@ -87,8 +80,8 @@ class _Reducer:
         found = dict(item)
         metadata = {name: value for name, value in mapping(item.get("metadata")).items() if name != "managedFields"}
         annotations = mapping(metadata.get("annotations"))
-        if _LAST_APPLIED in annotations:
-            metadata["annotations"] = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
+        if LAST_APPLIED in annotations:
+            metadata["annotations"] = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
         status = mapping(item.get("status"))
         kept: dict[str, Json] = {name: self._value(status[name]) for name in _STATUS if name in status}
         if "conditions" in status:

@@ -5,7 +5,6 @@ A list of more than MAX_FILE_BYTES is read object by object, as JSON. A problem 
 
 import codecs
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from rules_engine.loading.files import (
     report_unreadable,
     standard_input,
 )
-from rules_engine.loading.json_list import JsonList, ListError, Readable, too_deep, too_large
+from rules_engine.loading.json_items import ListError, TooDeepError, strict
+from rules_engine.loading.json_list import JsonList, Readable, too_large
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
@@ -77,7 +76,7 @@ def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPa
     """Yield the pods of each object of a list; a problem of the list itself is that of the last part."""
     diagnostics = Diagnostics()
     found = False
-    listed = JsonList(name, head, file, limit, _scan)
+    listed = JsonList(name, head, file, limit, strict)
     try:
         for place, value in listed.items():
             part = _part(value, place)
@@ -93,23 +92,6 @@ def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPa
         yield PodPart((), tuple(diagnostics.problems), {})
 
 
-def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """Return the members of an object. Raises ListError if two have one name."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        repeated = next(name for name, count in counts.items() if count > 1)
-        raise ListError(Code.YAML_DUPLICATE_KEY, f"'{truncate(repeated)}' is set twice in an object")
-    return members
-
-
-_raw_decode = json.JSONDecoder(parse_float=str, object_pairs_hook=_members).raw_decode
-
-
-def _scan(text: str, at: int, _column: int) -> tuple[Json, int]:
-    return _raw_decode(text, at)
-
-
 def _part(value: Json, place: Location) -> PodPart:
     diagnostics = Diagnostics()
     pods = pods_below(_node(value, place, MAX_DEPTH), diagnostics)
@@ -117,9 +99,9 @@ def _part(value: Json, place: Location) -> PodPart:
 
 
 def _node(value: Json, place: Location, depth: int) -> Node:
-    """Return a value as a tree whose nodes all have the same place. Raises ListError if it is too deep."""
+    """Return a value as a tree whose nodes all have the same place. Raises TooDeepError."""
     if not depth:
-        raise too_deep()
+        raise TooDeepError
     if isinstance(value, Mapping):
         members = {name: (_scalar(name, place), _node(member, place, depth - 1)) for name, member in value.items()}
         return MapNode(members=members, location=place)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.loading.json_items import ListError, TooDeepError, lenient_value
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
@@ -39,14 +39,6 @@ class Readable(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Return at most so many bytes; none at the end."""
-
-
-class ListError(Exception):
-    """A list that cannot be read any further."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class JsonList(Generic[Item]):
@@ -87,7 +79,7 @@ class JsonList(Generic[Item]):
             self._head = b""
             self._expect("{")
             for _ in self._each("}"):
-                name = self._next(_scan)
+                name = self._next(lenient_value)
                 if not isinstance(name, str):
                     raise ListError(Code.JSON_SYNTAX, "the text is not JSON: the name of a member must be text")
                 self._expect(":")
@@ -98,7 +90,7 @@ class JsonList(Generic[Item]):
                         place = self.here()
                         yield place, self._next(self._scan)
                 else:
-                    value = self._next(_scan)
+                    value = self._next(lenient_value)
                     size += len(name) + self._length
                     self.members[name] = value
                     if size > MAX_ITEM_BYTES:
@@ -157,7 +149,7 @@ class JsonList(Generic[Item]):
                     self._length, self._at = end - self._at, end
                     return value
             except RecursionError:
-                raise too_deep() from None
+                raise TooDeepError from None
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos + TOKEN_CHARACTERS > len(self._text)
                 if self._ended or not cut:
@@ -189,18 +181,6 @@ class JsonList(Generic[Item]):
         self._text += self._decode.decode(chunk, self._ended)
 
 
-_raw_decode = json.JSONDecoder().raw_decode
-
-
-def _scan(text: str, at: int, _column: int) -> tuple[Json, int]:
-    return _raw_decode(text, at)
-
-
 def too_large(what: str) -> str:
     """Return the message about a value that is larger than the bound."""
     return f"{what} is larger than {MAX_ITEM_BYTES // 2**20} MiB"
-
-
-def too_deep() -> ListError:
-    """Return the error of a value that is nested too deeply."""
-    return ListError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} levels of lists and maps")

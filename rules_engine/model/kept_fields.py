@@ -11,6 +11,9 @@ Kept: TypeAlias = "Mapping[str, Kept] | None"
 
 NOTHING: Kept = {}
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation in which kubectl apply writes a whole object, with its environment. It is never kept."""
+
 
 def merged(one: Kept, other: Kept) -> Kept:
     """Return the members that one of the two keeps."""

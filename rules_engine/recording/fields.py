@@ -11,11 +11,8 @@ from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import NOTHING, Kept, merged, missing, reduced
+from rules_engine.model.kept_fields import LAST_APPLIED, NOTHING, Kept, merged, missing, reduced
 from rules_engine.model.rules import Rule
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation with the whole manifest of an object, as kubectl applied it."""
 
 MAX_LEVELS = 64
 """Levels of the members in a record; those of a Pod are fewer."""

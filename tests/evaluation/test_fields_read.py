@@ -17,8 +17,8 @@ from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
-from rules_engine.model.kept_fields import Kept, missing
-from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
+from rules_engine.model.kept_fields import LAST_APPLIED, Kept, missing
+from rules_engine.recording.fields import RecordedFields, Unrecorded
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation
 from tests.support.laws import clusters, law

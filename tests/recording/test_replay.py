@@ -13,10 +13,10 @@ from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.decision import Decision
-from rules_engine.model.kept_fields import keeps
+from rules_engine.model.kept_fields import LAST_APPLIED, keeps
 from rules_engine.model.quantity import Format, Quantity
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Rule
-from rules_engine.recording.fields import LAST_APPLIED, RecordedFields, Unrecorded
+from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import Sources, prepare
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets

@@ -5,19 +5,19 @@ A list in JSON is read as a stream, and its objects are reduced one by one.
 
 import codecs
 import gc
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import BinaryIO
 
-from rules_engine.diagnosis.reading.reduction import Reducer, TooDeepError, decoder_of, head_of
+from rules_engine.diagnosis.reading.reduction import Reducer, decoder_of, head_of
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
-from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, ListError, too_deep, too_large
+from rules_engine.loading.json_items import LenientItems, ListError
+from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
 from rules_engine.model.change_times import moment, newest_change
 from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
@@ -87,8 +87,6 @@ _CORE_NAMES: Mapping[str, str] = {
     "reportingController": "reportingComponent",
 }
 """Members of an Event of events.k8s.io, with their names in the core group."""
-
-_raw_decode = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +241,9 @@ class _Reader:
 
     def _read_json(self, name: str, head: bytes, file: _Metered, kinds: dict[str, Location]) -> None:
         """Read a list or an object."""
-        scanner = _Scanner(self._reducers, self._any)
-        read = JsonList(name, head, file, MAX_DUMP_BYTES, scanner.scan)
-        scanner.list = read.members
+        items = _Items(self._reducers, self._any)
+        read = JsonList(name, head, file, MAX_DUMP_BYTES, LenientItems(items.read).scan)
+        items.list = read.members
         unknown: list[tuple[Location, dict[str, Json]]] = []
         try:
             for place, (kind, found) in read.items():
@@ -301,11 +299,7 @@ class _Reader:
         kind = _kind(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
         kinds.setdefault(kind, place)
         if kind in self._reducers:
-            try:
-                self._take(kind, self._reducers[kind].reduce(value), place)
-            except TooDeepError:
-                error = too_deep()
-                raise _StopError(error.code, str(error), place) from None
+            self._take(kind, self._reducers[kind].reduce(value), place)
 
     def _take(self, kind: str, found: dict[str, Json], place: Location) -> None:
         metadata = mapping(found.get("metadata"))
@@ -350,8 +344,8 @@ class _StopError(Exception):
         self.place = place
 
 
-class _Scanner:
-    """Scanner of the items of a list in JSON, each with its kind; None for the items of kinds that are not read.
+class _Items:
+    """Reader of the items of a list in JSON, each with its kind; None for the items of kinds that are not read.
 
     `list`: the members of the list so far, for the kind of items that have none. The kind of an item is "" if it is not
     known yet: it then has all members that are kept of any kind.
@@ -359,34 +353,16 @@ class _Scanner:
 
     def __init__(self, reducers: Mapping[str, Reducer], any_kind: Reducer) -> None:
         self.list: Mapping[str, Json] = {}
-        self._indented = True
-        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
         self._reducers = reducers
         self._any = any_kind
 
-    def scan(self, written: str, at: int, column: int) -> tuple[tuple[str, dict[str, Json] | None], int]:
-        """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
-        if self._indented and written.startswith("{\n", at):
-            # As kubectl indents: no text has a line end, so this is the end of the item if what is before is an object.
-            closing = _closing(column)
-            end = written.find(closing, at)
-            if end >= 0:
-                end += len(closing)
-                with suppress(json.JSONDecodeError):
-                    return self._item(written[at:end]), end
-        _, end = _raw_decode(written, at)
-        self._indented = False
-        return self._item(written[at:end]), end
-
-    def _item(self, written: str) -> tuple[str, dict[str, Json] | None]:
+    def read(self, written: str) -> tuple[str, dict[str, Json] | None]:
+        """Return the kind and the kept members of an item. Raises json.JSONDecodeError and TooDeepError."""
         if not written.startswith("{"):
             return "", None
         kind = self._kind(written)
         reducer = self._reducers.get(kind) if kind else self._any
-        try:
-            return kind, None if reducer is None else reducer.decode(written)
-        except TooDeepError:
-            raise too_deep() from None
+        return kind, None if reducer is None else reducer.decode(written)
 
     def _kind(self, written: str) -> str:
         found = _HEAD.match(written)
@@ -403,11 +379,6 @@ def _completed(kind: str, kept: Kept) -> Kept:
         return complete
     other: Kept = {name: complete[core] for name, core in _CORE_NAMES.items() if core in complete}
     return merged(complete, other)
-
-
-@cache
-def _closing(column: int) -> str:
-    return f"\n{' ' * (column - 1)}}}"
 
 
 def _kind(version: str, kind: str) -> str:

@@ -3,8 +3,6 @@
 Nothing here returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
@@ -12,19 +10,16 @@ from typing import Any, TypedDict, cast
 from msgspec import MsgspecError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.loading.json_items import ListError, TooDeepError, lenient
 from rules_engine.model.json.lenient import mapping, objects, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.kept_fields import LAST_APPLIED, Kept, merged
 
 IDENTITY: Kept = {
     "kind": None,
     "metadata": {"name": None, "namespace": None, "uid": None, "resourceVersion": None, "creationTimestamp": None},
 }
 """The members that are kept of every object."""
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which kubectl apply writes the whole object, with its environment."""
 
 ENVIRONMENT = frozenset({"env", "envFrom"})
 """Members of a container. Of a variable, only the name is kept. Labels may have these names, but are no lists."""
@@ -35,14 +30,6 @@ times, which differ, fill this in some thousand objects; then it begins anew."""
 
 MAX_SHARED_CHARACTERS = 4096
 """Longest text of a value that is remembered."""
-
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
-
-
-class TooDeepError(ValueError):
-    """A value with more than MAX_DEPTH levels of lists and maps."""
 
 
 class NotAnObjectError(ValueError):
@@ -75,7 +62,6 @@ class _Head(Struct, rename="camel"):
 
 _list = Decoder(_List)
 _head = Decoder(_Head)
-_any = Decoder()
 
 
 class Reducer:
@@ -96,17 +82,17 @@ class Reducer:
         try:
             members = self._decoder.decode(written)
             if type(members) is Raw:
-                return self.reduce(_any.decode(members))
+                return self.reduce(lenient(members))
             self._settle(members)
         except MsgspecError:  # members of other types, halves of surrogate pairs
-            return self.reduce(_loads(written))
+            return self.reduce(lenient(written))
         except RecursionError:
             raise TooDeepError from None
         members["kind"] = self.kind
         return cast("dict[str, Json]", members)
 
     def reduce(self, value: Json) -> dict[str, Json]:
-        """Reduce an object. Raises NotAnObjectError and TooDeepError."""
+        """Reduce an object. Raises NotAnObjectError."""
         if not isinstance(value, dict):
             raise NotAnObjectError("not an object")
         found = cast("dict[str, Json]", _reduced(value, self._kept))
@@ -118,7 +104,7 @@ class Reducer:
         try:
             read = _list.decode(body)
             found = tuple(self.decode(item) for item in read.items or ())
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, ListError) as error:
             raise NotAnObjectError(str(error) or type(error).__name__) from None
         return Page(objects=found, next=read.metadata.next, resource_version=read.metadata.resource_version)
 
@@ -135,11 +121,11 @@ class Reducer:
 
     def _value(self, name: str, written: bytes) -> Json:
         if name in ENVIRONMENT:
-            return _cleaned_member(name, _any.decode(written), MAX_DEPTH)
+            return _cleaned_member(name, lenient(written))
         found = self._shared.get(written, self)
         if found is not self:
             return cast(Json, found)
-        value = _cleaned(_any.decode(written), MAX_DEPTH)
+        value = _cleaned(lenient(written))
         if len(written) <= MAX_SHARED_CHARACTERS:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
@@ -157,18 +143,11 @@ def head_of(written: str) -> tuple[str, str]:
     try:
         head = _head.decode(written)
     except MsgspecError:
-        members = _loads(written)
+        members = lenient(written)
         return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
     except RecursionError:
         raise TooDeepError from None
     return head.api_version, head.kind
-
-
-def _loads(written: str | Raw) -> Json:
-    try:
-        return cast(Json, json.loads(written if isinstance(written, str) else bytes(written)))
-    except RecursionError:
-        raise TooDeepError from None
 
 
 def _shape(kept: Kept, name: str) -> Any:
@@ -190,41 +169,26 @@ def _below(kept: Kept, name: str) -> Any:
 
 def _reduced(value: Json, kept: Kept) -> Json:
     if kept is None:
-        return _cleaned(value, MAX_DEPTH)
+        return _cleaned(value)
     if isinstance(value, dict):
         return {
-            name: _cleaned_member(name, member, MAX_DEPTH) if name in ENVIRONMENT else _reduced(member, kept[name])
+            name: _cleaned_member(name, member) if name in ENVIRONMENT else _reduced(member, kept[name])
             for name, member in value.items()
             if name in kept and name != LAST_APPLIED
         }
     if isinstance(value, list):
         return [_reduced(item, kept) for item in value if isinstance(item, dict)]
-    return _encodable(value) if isinstance(value, str) else value
+    return value
 
 
-def _cleaned(value: Json, depth: int) -> Json:
-    """Return a whole value without what is never kept. Raises TooDeepError."""
+def _cleaned(value: Json) -> Json:
+    """Return a whole value without what is never kept."""
     if isinstance(value, dict):
-        if not depth:
-            raise TooDeepError
-        return {
-            _encodable(name): _cleaned_member(name, member, depth - 1)
-            for name, member in value.items()
-            if name != LAST_APPLIED
-        }
-    if isinstance(value, list):
-        if not depth:
-            raise TooDeepError
-        return [_cleaned(item, depth - 1) for item in value]
-    return _encodable(value) if isinstance(value, str) else value
+        return {name: _cleaned_member(name, member) for name, member in value.items() if name != LAST_APPLIED}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
-def _encodable(text: str) -> str:
-    """Return a text that UTF-8 can encode. Go replaces lone surrogates in the same way."""
-    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
-
-
-def _cleaned_member(name: str, value: Json, depth: int) -> Json:
+def _cleaned_member(name: str, value: Json) -> Json:
     if name in ENVIRONMENT and isinstance(value, list):
-        return [{"name": _encodable(text(variable, "name"))} for variable in objects(value) if "name" in variable]
-    return _cleaned(value, depth)
+        return [{"name": text(variable, "name")} for variable in objects(value) if "name" in variable]
+    return _cleaned(value)

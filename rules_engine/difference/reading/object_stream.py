@@ -1,23 +1,17 @@
 """Objects of a list in JSON, such as the output of `kubectl get … -A -o json`, one by one and more than once."""
 
-import json
 import os
-import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from errno import EFBIG
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
-
-from msgspec import MsgspecError
-from msgspec.json import Decoder
+from typing import BinaryIO, Self
 
 from rules_engine.difference.reading.spool import Spool
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, standard_input
-from rules_engine.loading.json_list import CHUNK_BYTES, JsonList, ListError, too_deep
-from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.loading.json_items import LenientItems, ListError, lenient
+from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
 from rules_engine.model.json.lenient import Object, text
 from rules_engine.model.json.patch import Json
 
@@ -97,20 +91,18 @@ class ObjectFile:
         it. Objects are skipped only in a pass after one that took all. Raises OSError.
         """
         self.rewind()
-        scanner = _Scanner()
-        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, scanner.scan)
         taken = takes()
-        scanner.skips = self._indented and not taken
+        items = LenientItems(lambda written: lenient(written) if taken or not self._indented else None)
+        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, items.scan)
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict
                 if taken and isinstance(item, dict):
                     yield item if "kind" in item else {"kind": _kind_of_items(listed.members), **item}
                 taken = takes()
-                scanner.skips = self._indented and not taken
         except ListError as error:
             diagnostics.error(error.code, str(error), listed.here())
         else:
-            self._indented = scanner.indented
+            self._indented = items.indented
             if taken and not listed.listed and listed.members:
                 yield listed.members
 
@@ -143,65 +135,3 @@ def _copied(source: BinaryIO) -> Spool:
         file.close()
         raise
     return file
-
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
-
-_NESTED = frozenset({dict, list})
-"""Types of values with levels below: isinstance would take twice the time, for each value of a dump."""
-
-_decode = Decoder().decode
-_raw_decode = json.JSONDecoder().raw_decode
-
-
-class _Scanner:
-    """Scanner of items. Those that kubectl indents are found by their last line, which is faster than to parse them.
-
-    `skips`: the next item is not parsed: it was in an earlier pass, in which all were found by their last line.
-    """
-
-    def __init__(self) -> None:
-        self.skips = False
-        self.indented = True
-        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
-
-    def scan(self, written: str, at: int, column: int) -> tuple[Json, int]:
-        """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
-        closed = -1
-        if self.indented and written.startswith("{\n", at):
-            # No text has a line end, so this is the end of the item if what is before is an object.
-            closing = f"\n{' ' * (column - 1)}}}"
-            closed = written.find(closing, at) + len(closing)
-            if closed >= len(closing):
-                if self.skips:
-                    return None, closed
-                with suppress(MsgspecError):  # halves of surrogate pairs
-                    return _checked(_decode(written[at:closed])), closed
-        value, end = _raw_decode(written, at)
-        self.indented = end == closed
-        return _encodable(_checked(value)), end
-
-
-def _checked(value: Json) -> Json:
-    """Return a value. Raises ListError if it has more than MAX_DEPTH levels."""
-    level: list[Any] = [value] if type(value) in _NESTED else []
-    for _ in range(MAX_DEPTH):
-        level = [
-            member
-            for item in level
-            for member in (item.values() if type(item) is dict else item)
-            if type(member) in _NESTED
-        ]
-        if not level:
-            return value
-    raise too_deep()
-
-
-def _encodable(value: Json) -> Json:
-    """Return a value whose texts UTF-8 can encode. Go replaces lone surrogates in the same way."""
-    if isinstance(value, dict):
-        return {str(_encodable(name)): _encodable(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value

@@ -1,0 +1,127 @@
+"""Readers of the items of a JsonList: a strict one for manifests, and one for the output of kubectl and API servers.
+
+The latter reads as Go does: of members with one name the last one counts, and halves of surrogate pairs are replaced.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar, cast
+
+from msgspec import MsgspecError, Raw
+from msgspec.json import Decoder
+
+from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
+
+Item = TypeVar("Item")
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
+
+_NESTED = frozenset({dict, list})
+"""Types of values with levels below: isinstance would take twice the time, for each value of a dump."""
+
+_decode = Decoder().decode
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+class ListError(Exception):
+    """A list that cannot be read any further."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TooDeepError(ListError):
+    """A value with more than MAX_DEPTH levels of lists and maps."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} levels of lists and maps")
+
+
+def lenient(written: str | bytes | Raw) -> Json:
+    """Return the value of a text as Go reads it. Raises json.JSONDecodeError and TooDeepError."""
+    try:
+        value = _value(written)
+    except RecursionError:
+        raise TooDeepError from None
+    level: list[Any] = [value] if type(value) in _NESTED else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for item in level
+            for member in (item.values() if type(item) is dict else item)
+            if type(member) in _NESTED
+        ]
+        if not level:
+            return value
+    raise TooDeepError
+
+
+def _value(written: str | bytes | Raw) -> Json:
+    try:
+        return cast(Json, _decode(written))
+    except MsgspecError:  # halves of surrogate pairs
+        return _encodable(json.loads(bytes(written) if isinstance(written, Raw) else written))
+
+
+def _encodable(value: Json) -> Json:
+    """Return a value whose texts UTF-8 can encode."""
+    if isinstance(value, dict):
+        return {str(_encodable(name)): _encodable(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def lenient_value(written: str, at: int, _column: int) -> tuple[Json, int]:
+    """Read the value at an offset. Raises json.JSONDecodeError and TooDeepError."""
+    _, end = _raw_decode(written, at)
+    return lenient(written[at:end]), end
+
+
+class LenientItems(Generic[Item]):
+    """Scanner of items that `read` reads. One that kubectl indents ends with its last line, which is quickly found."""
+
+    def __init__(self, read: Callable[[str], Item]) -> None:
+        self.indented = True
+        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
+        self._read = read
+
+    def scan(self, written: str, at: int, column: int) -> tuple[Item, int]:
+        """Read the item at an offset. Raises json.JSONDecodeError and TooDeepError."""
+        closed = -1
+        if self.indented and written.startswith("{\n", at):
+            # No text has a line end, so this is the end of the item if what is before is an object.
+            closing = f"\n{' ' * (column - 1)}}}"
+            closed = written.find(closing, at) + len(closing)
+            if closed >= len(closing):
+                with suppress(json.JSONDecodeError):
+                    return self._read(written[at:closed]), closed
+        _, end = _raw_decode(written, at)
+        self.indented = end == closed
+        return self._read(written[at:end]), end
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return the members of an object. Raises ListError if two have one name."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
+        raise ListError(Code.YAML_DUPLICATE_KEY, f"'{truncate(repeated)}' is set twice in an object")
+    return members
+
+
+_strict_decode = json.JSONDecoder(parse_float=str, object_pairs_hook=_members).raw_decode
+
+
+def strict(written: str, at: int, _column: int) -> tuple[Json, int]:
+    """Read the item at an offset; numbers with fractions are texts. Raises json.JSONDecodeError and ListError."""
+    return _strict_decode(written, at)

@@ -108,7 +108,7 @@ class Admission:
         if uid is None:
             return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
         record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
-        record.uid, record.decision = uid, too_large(message)
+        record.uid, record.decision = uid, Decision(refusal=too_large(message))
         self._observe(record)
         return Response(HTTPStatus.OK, respond(uid, record.decision))
 

@@ -4,6 +4,7 @@ Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugi
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
@@ -70,19 +71,18 @@ class ReviewError(Exception):
 
 
 class RefusedObjectError(Exception):
-    """A request whose object cannot be parsed exactly: a denial, not a failed call."""
+    """A request whose object cannot be decoded exactly: a denial, not a failed call, which might admit it."""
 
-    def __init__(self, uid: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, uid: str, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
         self.uid = uid
-        self.decision = Decision(refusal=Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message))
+        self.decision = Decision(refusal=refusal)
 
 
 def parse(body: bytes) -> AdmissionRequest:
     """Parse an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
 
-    Of duplicate keys the last one counts, as in the API server. No pod is nested deeper than the parser accepts
-    (1,024): its types do not contain themselves.
+    Of duplicate keys the last one counts, as in the API server.
     """
     review = _document(body)
     uid = _uid_in(review)
@@ -102,18 +102,33 @@ class _ReviewUid(msgspec.Struct):
 
 _decode_uid = msgspec.json.Decoder(_ReviewUid).decode
 
+_BEFORE_OBJECT = re.compile(
+    rb'\s*\{(?:"kind":"AdmissionReview",|"apiVersion":"[\w./]+",){0,2}"request":\{"uid":"([\w-]{1,64})"'
+)
+"""Beginning of a review as API servers write it, with the uid."""
+
 
 def uid_of(body: bytes) -> str | None:
     """Return the request's uid, or None; `body` need not be a valid AdmissionReview. Nothing else is decoded."""
     try:
         return _decode_uid(body).request.uid or None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except RecursionError:
+        found = _BEFORE_OBJECT.match(body)
+        return found and found[1].decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def too_large(message: str) -> Decision:
-    """Return the denial of an object that cannot be decoded for its size: a failed call might admit it."""
-    return Decision(refusal=Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message))
+_TOO_DEEP = "the object is nested too deeply"
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
+
+
+def too_large(message: str) -> Refusal:
+    """Return the denial of an object that cannot be decoded for its size or depth."""
+    return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message)
 
 
 def respond(uid: str, decision: Decision) -> bytes:
@@ -175,6 +190,9 @@ def _document(body: bytes) -> Json:
     try:
         document: Json = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        uid = uid_of(body) if "limit" in error.msg.lower() else None
+        if uid is not None:
+            raise RefusedObjectError(uid, too_large(_TOO_DEEP)) from None
         raise ReviewError(StatusReason.BAD_REQUEST, f"the body is not JSON: {error}") from None
     return document
 
@@ -239,17 +257,20 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
     decision would be about another amount than the pod's.
     """
     if len(body) > LARGE_BODY_BYTES:
-        raise RefusedObjectError(uid, "quantities of a large pod must be strings: numbers cannot be read exactly")
-    request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
+        message = "quantities of a large pod must be strings: numbers cannot be read exactly"
+        raise RefusedObjectError(uid, _invalid(message))
+    try:
+        request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
+    except RecursionError:
+        raise RefusedObjectError(uid, too_large(_TOO_DEEP)) from None
     for member in _PODS:
         pod = request.get(member)
         for amounts in _amounts(pod):
             for name, value in amounts.items():
                 if isinstance(value, _Inexact):
                     where = pointer(*_path_to(amounts, pod), name)
-                    raise RefusedObjectError(
-                        uid, f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
-                    )
+                    message = f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
+                    raise RefusedObjectError(uid, _invalid(message))
 
 
 def _path_to(part: Object, document: Json) -> Path:

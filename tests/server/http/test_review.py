@@ -117,6 +117,23 @@ def test_nesting_without_end_is_refused_and_not_followed(opening: bytes) -> None
     assert "depth" in refused(opening * 1_000_000).message
 
 
+@pytest.mark.parametrize("members", ['"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1",', ""])
+@pytest.mark.parametrize("depth", [2_000, 500_000])
+def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int) -> None:
+    """A failed call would admit it under failurePolicy: Ignore."""
+    body = f'{{{members}"request":{{"uid":"{UID}","object":{"[" * depth}{"]" * depth}}}}}'.encode()
+    with pytest.raises(RefusedObjectError) as caught:
+        parse(body)
+    assert caught.value.uid == UID
+    assert caught.value.decision.refusal == Refusal(413, "RequestEntityTooLarge", "the object is nested too deeply")
+
+
+def test_a_deep_object_with_an_inexact_quantity_is_denied() -> None:
+    body = encoded(review({"metadata": {"managedFields": "DEEP"}, "spec": {"overhead": {"cpu": HUGE}}}))
+    with pytest.raises(RefusedObjectError):
+        parse(body.replace(b'"DEEP"', b"[" * 1_010 + b"]" * 1_010))
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [

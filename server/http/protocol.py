@@ -209,7 +209,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         else:
             self._head_bytes += nbytes
         try:
-            self._feed(bytes(self._service.buffer[:nbytes]))
+            self._feed(self._service.buffer[:nbytes])
         except HttpParserCallbackError as error:
             if not isinstance(error.__context__, _RefusedError):
                 _log.error("unexpected error while parsing a request", exc_info=error.__context__)
@@ -225,15 +225,16 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._hold(nbytes)
         self._control_reading()
 
-    def _feed(self, received: bytes) -> None:
+    def _feed(self, received: memoryview) -> None:
         """Feed the parser. It takes RTSP for HTTP, so its state is looked at where a request line may end with that."""
-        begun, begin = self._last_bytes, 0
-        for found in _RTSP.finditer(begun + received):
-            end = found.end() - len(begun)
+        begin, before = 0, len(self._last_bytes)
+        text = self._last_bytes + received
+        for found in _RTSP.finditer(text, 0, text.rfind(b"\r") + 2):  # most bodies have no line end
+            end = found.end() - before
             self._parser.feed_data(received[begin:end])
             self._is_rtsp |= self._receiving and not self._in_body and not self._headers
             begin = end
-        self._last_bytes = (begun + received)[1 - _RTSP_BYTES :]
+        self._last_bytes = text[1 - _RTSP_BYTES :]
         if begin < len(received):
             self._parser.feed_data(received[begin:])
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from contextlib import chdir, suppress
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import active_count
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.authoring import git_files
-from rules_engine.authoring.git_files import LEAVES, SUBMODULE, Objects, revision_files
+from rules_engine.authoring.git_files import LEAVES, SUBMODULE, revision_files
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, read_file
 from tests.support.git import commit, git, repository
@@ -121,7 +120,7 @@ def test_a_repository_with_sha256(here: Path) -> None:
 
 def test_a_revision_that_does_not_exist(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
-    for revision in ("absent", "--batch-all-objects", "HEAD@{1 day ago} x"):
+    for revision in ("absent", "--batch-all-objects"):
         assert refused(".", revision) == (
             f"git:{revision}:.:1:1: error: cannot be read: revision '{revision}' not found: "
             "fetch it first if this is a shallow clone [unreadable-file]"
@@ -151,16 +150,12 @@ def test_a_link_that_leaves_the_tree_is_refused(here: Path, target: str) -> None
     assert refused("..") == problem % ".."
 
 
-def test_links_in_a_circle_and_long_links(here: Path) -> None:
+def test_links_in_a_circle(here: Path) -> None:
     repository(here, {"inside/c.yaml": "c"}, {"a.yaml": "b.yaml", "b.yaml": "a.yaml", "inside/loop": "loop"})
     assert refused("a.yaml") == (
         "git:HEAD:a.yaml:1:1: error: cannot be read: Too many levels of symbolic links [unreadable-file]"
     )
     assert read("inside") == ({"git:HEAD:inside/c.yaml": "c"}, [])
-    long = git_hash(here, "x/" * git_files.MAX_LINK_BYTES)
-    git(here, "update-index", "--add", "--cacheinfo", f"120000,{long},long.yaml")
-    git(here, "commit", "--quiet", "--message=long")
-    assert "cannot be read: File name too long" in refused("long.yaml")
 
 
 def git_hash(folder: Path, content: str | bytes, kind: str = "blob") -> str:
@@ -211,21 +206,10 @@ def test_sizes_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(here, {"large.yaml": "x" * (2**20 + 1), "next.yaml": "y"})
     large = "git:HEAD:./large.yaml:1:1: error: the file is larger than 1 MiB [file-too-large]"
     assert read(".") == ({"git:HEAD:./next.yaml": "y"}, [large])
-    monkeypatch.setattr(git_files, "MAX_CLUSTER_BYTES", 2**20)
-    monkeypatch.setattr(git_files, "MAX_FILE_BYTES", 2**21)
-    assert refused(".") == (
-        "git:HEAD:.:1:1: error: more than 1 MiB of files: is this the right folder? [too-many-files]"
-    )
-    monkeypatch.setattr(git_files, "MAX_TREE_BYTES", 10)
-    assert "cannot be read: a folder has an index of more than 0 MiB [unreadable-file]" in refused(".")
 
 
-def test_the_number_of_files_and_the_depth_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_files_is_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(here, {"a.yaml": "a", "b/c.yaml": "c"})
-    monkeypatch.setattr(git_files, "MAX_DEPTH", 1)
-    assert read(".")[1] == [
-        "git:HEAD:./b:1:1: error: cannot be read: more than 1 folders in one another [unreadable-file]"
-    ]
     monkeypatch.setattr(git_files, "MAX_FILES", 0)
     assert refused(".") == ("git:HEAD:.:1:1: error: more than 0 files: is this the right folder? [too-many-files]")
 
@@ -246,33 +230,13 @@ def test_an_object_that_is_not_stored(here: Path) -> None:
 def test_a_malformed_folder(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
     tree = git_hash(here, "100644 a.yaml", "tree")
-    assert f"cannot be read: object {tree} is malformed [unreadable-file]" in refused("a.yaml", tree)
+    assert "cannot be read: fatal: " in refused("a.yaml", tree)
 
 
 def test_modes_of_folders_may_begin_with_0(here: Path) -> None:
     repository(here, {"rules/a.yaml": "a"})
     root = git_hash(here, entry("040000", "rules", git(here, "rev-parse", "HEAD:rules")), "tree")
     assert read("rules", root) == ({f"git:{root}:rules/a.yaml": "a"}, [])
-
-
-def test_folders_that_contain_each_other_many_times(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(here, "init", "--quiet")
-    tree = git_hash(here, entry("100644", "notes", git_hash(here, "a")), "tree")
-    for _ in range(20):
-        tree = git_hash(here, b"".join(entry("40000", name, tree) for name in "abcdefgh"), "tree")
-    monkeypatch.setattr(git_files, "MAX_FOLDERS", 100)
-    assert "cannot be read: more than 100 folders: is this the right one? [unreadable-file]" in refused(".", tree)
-
-
-def test_a_name_that_no_file_system_has(here: Path) -> None:
-    git(here, "init", "--quiet")
-    file = git_hash(here, "a")
-    names = [f"{letter * (git_files.MAX_PATH - len('git:') - 40 - len(':./'))}.yaml" for letter in "bc"]
-    tree = git_hash(here, b"".join(entry("100644", name, file) for name in ["a.yaml", *names]), "tree")
-    texts, problems = read(".", tree)
-    assert list(texts) == [f"git:{tree}:./a.yaml"]
-    message = "error: cannot be read: an entry has a path of more than 4,096 characters [unreadable-file]"
-    assert problems == [f"git:{tree}:.:1:1: {message}"] * 2
 
 
 @pytest.fixture
@@ -287,7 +251,7 @@ def partial_clone(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_partial_clone_fetches_nothing(partial_clone: Path) -> None:
-    assert f"cannot be read: an object {NOT_STORED}" in refused("a.yaml")
+    assert "could not fetch" in refused("a.yaml")
     assert git(partial_clone, "rev-list", "--objects", "--missing=print", "HEAD").count("?") == 1
 
 
@@ -311,7 +275,7 @@ def test_the_configuration_of_a_repository_runs_no_command(
     for name, value in {"protocol.ext.allow": "always", "remote.origin.url": f"ext::touch {evidence}"}.items():
         git(partial_clone, "config", name, value)
     for path in ("a.yaml", "./a.yaml"):
-        assert f"cannot be read: an object {NOT_STORED}" in refused(path)
+        assert "could not fetch" in refused(path)
     with_file = git_hash(partial_clone, entry("100644", "b.yaml", git_hash(partial_clone, "b")), "tree")
     assert list(read(".", with_file)[0].values()) == ["b"]
     assert not evidence.exists()
@@ -322,7 +286,6 @@ def test_the_configuration_of_a_repository_runs_no_command(
     [
         ("import signal; signal.pause()\n", "git takes longer than 0.2 s"),
         ("", "git ended without a message"),
-        ("print('0' * 40 + ' tree 5\\nab', end='')\n", "git ended without a message"),
         ("import sys; sys.stderr.write('fatal: a\\nb\\x1b[m' + 'x' * 2000)\n", "fatal: a b\\x1b[mxxx"),
     ],
 )
@@ -346,11 +309,3 @@ def test_git_that_fails(
 def test_git_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setenv("PATH", str(here))
     assert "cannot be read: git cannot be run: No such file or directory" in refused(path)
-
-
-def test_git_that_ends_before_a_request() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    requests = os.fdopen(writing, "wb", buffering=0)
-    with requests, pytest.raises(EOFError):
-        Objects(requests, BytesIO()).read("HEAD", "tree", 0)

@@ -5,6 +5,7 @@ the tree, as a checkout would; submodules, and links that leave the tree, are pr
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from errno import ELOOP
@@ -42,6 +43,9 @@ _GIT = ("git", "--no-pager", "-c", "core.fsmonitor=false")
 _LINK, _SUBMODULE = "120000", "160000"
 """Modes of entries; all others are files."""
 
+_NOT_FETCHED = re.compile("could not fetch [0-9a-f]+ from promisor remote|transport '[^']*' not allowed")
+"""Messages of git about an object that a partial clone lacks: git before 2.45 may end with the second one alone."""
+
 LEAVES = "the path leaves the tree of the revision, which alone has known content"
 
 SUBMODULE = "a submodule: its files are in another repository"
@@ -66,6 +70,7 @@ def revision_files(
     name = f"git:{revision}:{path.rstrip('/') or '.'}"
     git = _Git(seconds)
     try:
+        # Outside of a repository, this is what fails.
         prefix = os.fsdecode(git.run("rev-parse", "--show-prefix")).removesuffix("\n")
         if path.split("/", 1)[0] not in (".", ".."):
             prefix = ""
@@ -103,6 +108,8 @@ class _Git:
     def contents(self, objects: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of objects by their names. Raises GitError if one is not stored."""
         names = dict.fromkeys(objects)
+        if not names:
+            return {}
         printed = self.run("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
         found: dict[str, bytes] = {}
         at = 0
@@ -110,7 +117,7 @@ class _Git:
             begin = printed.index(b"\n", at) + 1
             header = printed[at:begin].split()  # its name, its type and its size
             if len(header) < 3:
-                raise GitError(f"object {name} is not stored here: fetch it first if this is a partial clone")
+                raise GitError(_not_stored(f"object {name}"))
             at = begin + int(header[2]) + 1
             found[name] = printed[begin : at - 1]
         return found
@@ -132,7 +139,13 @@ def _environment() -> dict[str, str]:
 def _message(stderr: bytes) -> str:
     """Return git's error message in one line."""
     text = " ".join(stderr.decode(errors="replace").split())
+    if _NOT_FETCHED.search(text):
+        return _not_stored("an object")
     return visible(text)[:MAX_MESSAGE] or "git ended without a message"
+
+
+def _not_stored(name: str) -> str:
+    return f"{name} is not stored here: fetch it first if this is a partial clone"
 
 
 class _Revision:
@@ -148,7 +161,9 @@ class _Revision:
         self._seen: set[str] = set()
         """Folders and files that were read, by their paths after links."""
         try:
-            tree = git.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{tree}}").decode().strip()
+            # In two steps: git takes all of `HEAD@{1 day ago} x^{tree}` for a date.
+            found = git.run("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
+            tree = git.run("rev-parse", "--verify", f"{found}^{{tree}}").decode().strip()
         except GitError:
             message = f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone"
             raise GitError(message) from None

@@ -120,7 +120,7 @@ def test_a_repository_with_sha256(here: Path) -> None:
 
 def test_a_revision_that_does_not_exist(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
-    for revision in ("absent", "--batch-all-objects"):
+    for revision in ("absent", "--batch-all-objects", "HEAD@{1 day ago} x", "0" * 40):
         assert refused(".", revision) == (
             f"git:{revision}:.:1:1: error: cannot be read: revision '{revision}' not found: "
             "fetch it first if this is a shallow clone [unreadable-file]"
@@ -251,7 +251,7 @@ def partial_clone(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_partial_clone_fetches_nothing(partial_clone: Path) -> None:
-    assert "could not fetch" in refused("a.yaml")
+    assert f"cannot be read: an object {NOT_STORED}" in refused("a.yaml")
     assert git(partial_clone, "rev-list", "--objects", "--missing=print", "HEAD").count("?") == 1
 
 
@@ -275,7 +275,7 @@ def test_the_configuration_of_a_repository_runs_no_command(
     for name, value in {"protocol.ext.allow": "always", "remote.origin.url": f"ext::touch {evidence}"}.items():
         git(partial_clone, "config", name, value)
     for path in ("a.yaml", "./a.yaml"):
-        assert "could not fetch" in refused(path)
+        assert f"cannot be read: an object {NOT_STORED}" in refused(path)
     with_file = git_hash(partial_clone, entry("100644", "b.yaml", git_hash(partial_clone, "b")), "tree")
     assert list(read(".", with_file)[0].values()) == ["b"]
     assert not evidence.exists()

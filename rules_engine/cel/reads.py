@@ -55,7 +55,7 @@ _Scope: TypeAlias = Mapping[str, Places]
 
 
 class Reads:
-    """What the added expressions read.
+    """Collector of the members that expressions read.
 
     `roots`: the variables whose members are of interest. `variables`: those of the document, by their full names; each
     may read those before it. `methods`: what functions of objects return that read more than the expression shows.

@@ -37,11 +37,11 @@ DECIDING: Kept = {
         },
     },
 }
-"""What every decision may depend on, whatever the rules."""
+"""Members of a request that every decision reads, with any rules."""
 
 
 def fields_read(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> Kept:
-    """Return what decisions by these rules depend on; `messages`: also what only their messages do."""
+    """Return the members that decisions by these rules read; `messages`: also those that only their messages read."""
     return reduce(merged, (_of_rule(rule, messages=messages) for rule in rules), DECIDING)
 
 
@@ -54,7 +54,7 @@ def _of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
 
 
 def expressions_read(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
-    """Return what some expressions of a rule read, with the variables that they name."""
+    """Return the members that some expressions of a rule read, also in the variables that they name."""
     variables = {name: variable.program.checked for name, variable in compiled.variables.items()}
     reads = Reads(_ROOTS, variables, compiled.rule.params)
     for program in programs:

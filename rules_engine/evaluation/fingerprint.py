@@ -76,7 +76,7 @@ class Fingerprint:
             ):
                 return None
         try:
-            key = self._encode([reduced({**request.raw}, self._kept)])
+            key = self._encode([reduced(request.raw, self._kept)])
         except (TypeError, ValueError):  # nested too deeply for the encoder
             return None
         return key if len(key) <= MAX_KEY_BYTES else None

@@ -1,6 +1,5 @@
 """An admission request: the fields that decisions read."""
 
-from collections.abc import Mapping
 from enum import Enum
 
 from msgspec import Struct, field
@@ -53,7 +52,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     object: Json = None
     old_object: Json = None
-    raw: Mapping[str, Json] = field(default_factory=dict)
+    raw: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, raw: dict[str, Json]) -> "AdmissionRequest":

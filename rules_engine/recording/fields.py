@@ -19,7 +19,7 @@ MAX_LEVELS = 64
 
 _REQUEST: Kept = dict.fromkeys(("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun"))
 _ALWAYS = merged(_REQUEST, {"object": {"metadata": {"name": None, "generateName": None}}})
-"""What is recorded of every request, beside what decisions read."""
+"""Members of every request that are recorded in addition to those that decisions read."""
 
 _encode = Encoder(order="sorted").encode
 
@@ -69,7 +69,7 @@ class RecordedFields:
 
     def reduced(self, request: AdmissionRequest) -> "Json | Unrecorded":
         """Return the fields of a request that was decided, as JSON; no value in it is copied."""
-        found = reduced({**request.raw}, self.kept if request.is_pod or request.is_resize else _REQUEST)
+        found = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST)
         return Unrecorded.REDACTED if _has_secret(found) else found
 
 

@@ -32,7 +32,7 @@ from unittest.mock import patch
 
 from rules_engine.cel import Budget, Environment, Program, compile_expression, types
 from rules_engine.cel.budget import REQUEST_COST
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from rules_engine.evaluation import validate
 from rules_engine.model.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.source import SourceText

@@ -8,10 +8,12 @@ from pathlib import Path
 from rules_engine.authoring.analysis import analyse, analyse_case, analyse_diagnosis, analyse_on
 from rules_engine.authoring.ignores import Ignored, apply_ignores
 from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
-from rules_engine.documents import Loaded, Sources, load_cluster
+from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.diagnosis.diagnostic import adviser as diagnostic_adviser
+from rules_engine.documents.load import RULES, Loaded, load_cluster
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.kinds.diagnostic import adviser as diagnostic_adviser
-from rules_engine.kinds.diagnostic import compile_diagnostics
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import FilePath
@@ -53,7 +55,7 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
 
     `cluster`: a file with a ClusterInventory, or kubectl's output; rules that can't work on it are problems, too.
     """
-    checked = read_rules(paths, adviser)
+    checked = read_rules(paths, DOCUMENTS, adviser)
     problems = [
         *checked.problems,
         *analyse(checked.loaded.rules),
@@ -102,20 +104,20 @@ def adviser(rule: Rule) -> Compiler:
 
 def _diagnostic_problems(loaded: Loaded) -> Iterator[Problem]:
     """Yield the problems of the expressions of Diagnostics, those with errors elsewhere included."""
-    _, found = compile_diagnostics(loaded.diagnostics, diagnostic_adviser)
-    _, more = compile_diagnostics(loaded.diagnostic_drafts)
+    _, found = compile_diagnostics(loaded.of(Diagnostic), diagnostic_adviser)
+    _, more = compile_diagnostics(loaded.of(Diagnostic, valid=False))
     yield from (*found, *more)
 
 
 def reasons_of(loaded: Loaded, files: frozenset[str] | None = None) -> frozenset[str]:
     """Return the reasons of Diagnostics, those with errors included: of all, or of these files."""
-    every = (*loaded.diagnostics, *loaded.diagnostic_drafts)
+    every = (*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False))
     return frozenset(found.reason for found in every if files is None or found.location.file in files)
 
 
 def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:
-    """Read the rules that a test refers to."""
-    return read_rules([Path(name) for name in rules], compiler_of)
+    """Read the rules and Diagnostics that a test refers to."""
+    return read_rules([Path(name) for name in rules], (*RULES, DIAGNOSTIC), compiler_of)
 
 
 def _rules_by_file(loaded: Loaded) -> Mapping[str, Sequence[Rule]]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rules_engine.cel import Budget, Program
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, environment
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, environment
 from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
 from rules_engine.model.excerpt import truncate

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rules_engine.authoring.rule_files import read_some_rules
 from rules_engine.authoring.yaml_text import dump
-from rules_engine.documents import Sources, load_cluster
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.loading import Manifest

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from rules_engine.diagnosis.diagnostic import Evaluation
 from rules_engine.evaluation.admission import Admission
-from rules_engine.kinds.diagnostic import Evaluation
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.finding import Finding

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.authoring.schemas import without_schema_comments
-from rules_engine.documents import load
+from rules_engine.diagnosis.diagnostic import Diagnostic
+from rules_engine.documents.load import RULES, load_files
+from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.model.rules import Declared
 
 _TEST_SUFFIX = ".test.yaml"
@@ -22,8 +24,8 @@ class PackagedSet:
     @property
     def rules(self) -> tuple[Declared, ...]:
         """The rules, then the Diagnostics, in the order of the files, then of their lines."""
-        loaded = load(self.files)
-        return (*loaded.rules, *loaded.diagnostics)
+        loaded = load_files(self.files, (*RULES, DIAGNOSTIC))
+        return (*loaded.rules, *loaded.of(Diagnostic))
 
     def texts(self) -> dict[str, str]:
         """Read the files; the result is by file name. The comments that name schemas hold in this package only."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from rules_engine.kinds import KINDS, Kind, diagnostic
+from rules_engine.diagnosis import diagnostic
+from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules import API_VERSION

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.documents import Loaded, load
+from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.documents.load import RULES, Loaded, load_files
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
@@ -41,7 +42,7 @@ class RuleFiles:
     @property
     def rule_problems(self) -> tuple[Problem, ...]:
         """The problems without those of Diagnostics, of tests and of what tests name."""
-        others = self.loaded.diagnostic_problems | self.loaded.test_problems
+        others = self.loaded.problems_of(Part.DIAGNOSTICS, Part.TESTS)
         return tuple(problem for problem in self.problems if problem not in others)
 
 
@@ -64,9 +65,11 @@ CompilerOf = Callable[[Rule], Compiler]
 """A function that makes the compiler of a rule."""
 
 
-def read_rules(paths: Sequence[Path], compiler_of: CompilerOf = Compiler) -> RuleFiles:
-    """Load and compile rules; the expressions of rules with errors are checked as well."""
-    return compiled(load(paths), compiler_of)
+def read_rules(
+    paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES, compiler_of: CompilerOf = Compiler
+) -> RuleFiles:
+    """Load and compile rules, with other kinds of documents beside them; see `compiled`."""
+    return compiled(load_files(paths, kinds), compiler_of)
 
 
 def read_some_rules(paths: Sequence[Path]) -> RuleFiles:

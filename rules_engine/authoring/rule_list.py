@@ -1,13 +1,15 @@
 """`list`: the rules of files, and their digest."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import has_errors, no_rules, read_rules
-from rules_engine.documents import Sources
-from rules_engine.kinds import KINDS
-from rules_engine.kinds.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.documents.load import RULES
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import DIAGNOSTIC
+from rules_engine.kinds import in_order
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import Rule
 
@@ -32,22 +34,17 @@ class RuleList:
 
 def list_rules(paths: Sequence[Path]) -> RuleList:
     """Load and compile the rules and Diagnostics in files and folders; none at all is a problem."""
-    files = read_rules(paths)
+    files = read_rules(paths, (*RULES, DIAGNOSTIC))
     loaded = files.loaded
-    _, found = compile_diagnostics((*loaded.diagnostics, *loaded.diagnostic_drafts))
+    diagnostics = loaded.of(Diagnostic)
+    _, found = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
     problems = in_file_order((*files.problems, *found), loaded.files)
-    if not (loaded.rules or loaded.diagnostics or has_errors(problems)):
+    if not (loaded.rules or diagnostics or has_errors(problems)):
         problems = (*problems, no_rules(paths))
     return RuleList(
         rules=in_order(loaded.rules),
-        diagnostics=tuple(sorted(loaded.diagnostics, key=lambda diagnostic: diagnostic.name)),
+        diagnostics=tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.name)),
         digest=loaded.digest,
         problems=problems,
         sources=loaded.sources,
     )
-
-
-def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return rules by kind, in the order of the registry, and those of a kind in order of evaluation."""
-    kinds = [kind.name for kind in KINDS]
-    return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))

@@ -9,7 +9,7 @@ from typing import Protocol
 from rules_engine.authoring.git_files import revision_files
 from rules_engine.authoring.packaged_sets import packaged_sets
 from rules_engine.authoring.rule_files import RuleFiles, compiled, no_rules
-from rules_engine.documents import load_rules
+from rules_engine.documents.load import load_texts
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile, exists, find_files, read_file
 from rules_engine.model.excerpt import truncate
@@ -132,7 +132,7 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     diagnostics = Diagnostics()
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(diagnostics)}
-    loaded = load_rules(texts.values())
+    loaded = load_texts(texts.values())
     files = compiled(loaded)
     problems = in_file_order((*diagnostics.problems, *files.rule_problems), loaded.files)
     found = replace(files, problems=problems)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rules_engine.authoring.analysis import analyse_case, analyse_diagnosis
+from rules_engine.authoring.check import read_tested
 from rules_engine.authoring.coverage import Coverage, Recorder
 from rules_engine.authoring.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
 from rules_engine.authoring.rule_files import (
@@ -17,13 +18,16 @@ from rules_engine.authoring.rule_files import (
     RuleFiles,
     compiled,
     has_errors,
-    read_rules,
 )
-from rules_engine.documents import Loaded, Sources, load
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, compiler, evaluate
+from rules_engine.documents.document_kind import Part
+from rules_engine.documents.load import Loaded
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, compiler, evaluate
+from rules_engine.kinds import compile_rules
 from rules_engine.loading import SLIPS
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
@@ -172,7 +176,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     results: list[Result] = []
     not_run = [
         CaseNotRun(name, Obstacle.TEST)
-        for test in loaded.test_drafts
+        for test in loaded.of(RuleTest, valid=False)
         for case in _selected(test, test.cases + test.diagnoses, keyword)
         for name in _names(test, case)
     ]
@@ -198,15 +202,15 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         problems.extend(found)
     if recorder is not None:
         untested = tuple(rule for rule in loaded.rules if rule not in recorder)
-        files = compiled(replace(loaded, rules=untested, drafts=(), problems=()), recorder.compiler_of)
-        problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
-        recorder.add(files.rule_set)
-        others = [found for found in loaded.diagnostics if not recorder.knows_diagnostic(found)]
+        rule_set, found_others = compile_rules(untested, compiler_of=recorder.compiler_of)
+        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
+        recorder.add(rule_set)
+        others = [found for found in loaded.of(Diagnostic) if not recorder.knows_diagnostic(found)]
         compiled_others, found_others = compile_diagnostics(others, recorder.diagnostic_compiler_of)
         problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
         recorder.add_diagnostics(compiled_others)
     problems.extend(rules.problems)
-    every = [(test, test.cases + test.diagnoses) for test in (*loaded.test_drafts, *loaded.tests)]
+    every = [(test, test.cases + test.diagnoses) for test in (*loaded.of(RuleTest, valid=False), *loaded.tests)]
     cases = sum(len(_names(test, case)) for test, of_test in every for case in of_test)
     return TestRun(
         results=tuple(results),
@@ -245,10 +249,9 @@ class _TestedRules:
         if test.rules not in self._diagnostics:
             loaded = self.of(test).loaded
             compiler_of = compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
-            made, found = compile_diagnostics(loaded.diagnostics, compiler_of)
-            errors = [
-                problem for problem in (*loaded.diagnostic_problems, *found) if problem.severity is Severity.ERROR
-            ]
+            made, found = compile_diagnostics(loaded.of(Diagnostic), compiler_of)
+            every = (*loaded.problems_of(Part.DIAGNOSTICS), *found)
+            errors = [problem for problem in every if problem.severity is Severity.ERROR]
             self.problems.extend(errors)
             if self.recorder is not None:
                 self.recorder.add_diagnostics(made)
@@ -258,16 +261,12 @@ class _TestedRules:
     def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
         # An error of the whole, such as a name that two folders use, need not be one of its parts.
-        beside = self.loaded.test_problems
-        failed = has_errors([problem for problem in self.loaded.problems if problem not in beside])
+        failed = has_errors(self.loaded.problems_of(Part.RULES, Part.DIAGNOSTICS))
         names = None if failed else self._files.among(paths)
         if names is None:
-            return read_rules([Path(path) for path in paths], compiler_of)
-        files = frozenset(names)
-        rules = tuple(rule for rule in self.loaded.rules if rule.location.file in files)
-        diagnostics = tuple(found for found in self.loaded.diagnostics if found.location.file in files)
-        kept = replace(self.loaded, rules=rules, diagnostics=diagnostics, drafts=(), diagnostic_drafts=(), problems=())
-        return compiled(kept, compiler_of)
+            return read_tested(paths, compiler_of)
+        found = tuple(document for document in self.loaded.documents if document.location.file in names)
+        return compiled(replace(self.loaded, documents=found, by_part={}), compiler_of)
 
 
 Tested = TypeVar("Tested", bound=Case | Diagnosis)

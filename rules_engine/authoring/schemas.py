@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
 
 SCHEMA_FILE = "gpu-rules.schema.json"

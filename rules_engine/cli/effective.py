@@ -76,7 +76,7 @@ def effective(
     from rules_engine.authoring.effective import effective as view
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
-    from rules_engine.documents import load_cluster
+    from rules_engine.documents.load import load_cluster
     from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.excerpt import visible
     from rules_engine.model.problems import did_you_mean

@@ -75,7 +75,8 @@ def evaluate(
     from rules_engine.authoring.explain import NamespaceError
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
-    from rules_engine.documents import load_cluster, load_pods
+    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.pods import load_pods
     from rules_engine.model.cluster import Cluster
     from rules_engine.model.problems import did_you_mean
 

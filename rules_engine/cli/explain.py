@@ -24,7 +24,7 @@ from rules_engine.cli.program import PROBLEMS_FOUND, Command, examples, fail_if,
 
 if TYPE_CHECKING:
     from rules_engine.authoring.explain import Explanation
-    from rules_engine.documents import PodPart
+    from rules_engine.documents.manifest_stream import PodPart
     from rules_engine.loading import Manifest
 
 
@@ -99,7 +99,7 @@ def explain(
     from rules_engine.authoring.output import machine
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
-    from rules_engine.documents import stream_pods
+    from rules_engine.documents.manifest_stream import stream_pods
 
     material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
     parts = stream_pods(manifest)

@@ -15,7 +15,7 @@ class KindName(KnownValue[str]):
     name = "KIND"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.documents import DOCUMENT_KINDS
+        from rules_engine.documents.headers import DOCUMENT_KINDS
         from rules_engine.model.problems import did_you_mean
 
         by_casefold = {kind.casefold(): kind for kind in DOCUMENT_KINDS}
@@ -28,7 +28,7 @@ class KindName(KnownValue[str]):
         return kind
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.documents import DOCUMENT_KINDS
+        from rules_engine.documents.headers import DOCUMENT_KINDS
 
         return dict.fromkeys(DOCUMENT_KINDS)
 

@@ -124,7 +124,7 @@ def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "
     """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import has_errors, read_some_rules
-    from rules_engine.documents import load_simulation
+    from rules_engine.documents.simulations import load_simulation
 
     simulation, problems, sources = load_simulation(file, cluster)
     files = [read_some_rules(paths) for paths in sets]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate
 from rules_engine.diagnosis.grouping import grouped
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import never_created
@@ -12,7 +13,6 @@ from rules_engine.diagnosis.sections.absent_kinds import absent_kinds
 from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, evaluate
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.finding import Finding, ObjectName
 from rules_engine.scheduling import scheduler_of

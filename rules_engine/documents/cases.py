@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules_engine.documents.references import Reader, existing, read_cluster, read_manifests, report_both
+from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.documents.references import (
+    Inventory,
+    References,
+    existing,
+    inventory,
+    read_cluster,
+    read_manifests,
+    report_both,
+)
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     flag,
@@ -20,10 +29,8 @@ from rules_engine.loading.fields import (
 )
 from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
-from rules_engine.loading.kubernetes.objects import inventory_objects
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
@@ -38,30 +45,29 @@ from rules_engine.model.ruletest import (
     Expectation,
     ExpectedFinding,
     FilePath,
-    ObjectsOf,
     RuleTest,
 )
 
 
-def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleTest:
+def read_test(root: MapNode, diagnostics: Diagnostics, references: References) -> RuleTest:
     """Build the test of a document; it is valid only if neither the schema nor `diagnostics` has an error."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
-    rules = [existing(item, folder, diagnostics, reader) for item in items(spec, "rules")] or [folder]
+    rules = [existing(item, folder, diagnostics, references) for item in items(spec, "rules")] or [folder]
     if folder in rules:
-        reader.refer(folder)
+        references.refer(folder)
     report_both(spec, "cluster", "clusters", diagnostics)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
-    cases = tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines)
+    cases = tuple(_case(line, tuple(named), folder, diagnostics, references) for line in lines)
     diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), diagnostics)
     used = {cluster for case in cases for cluster in case.clusters} | (named.keys() if diagnoses else set())
-    clusters = {name: _cluster(node, folder, diagnostics, reader) for name, node in named.items()}
-    cluster, objects_of = _cluster(section(spec, "cluster"), folder, diagnostics, reader)
-    every = {name: objects for name, (_, objects) in clusters.items()} or {"": objects_of}
+    clusters = {name: _cluster(node, folder, diagnostics, references) for name, node in named.items()}
+    own = _cluster(section(spec, "cluster"), folder, diagnostics, references)
+    every = {name: found.objects for name, found in clusters.items()} or {"": own.objects}
     for key, _ in maps(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
         if key.source.text not in used and used <= named.keys():
@@ -71,17 +77,17 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
         name=name,
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
-        cluster=cluster,
-        clusters={name: found for name, (found, _) in clusters.items()},
+        cluster=own.cluster,
+        clusters={name: found.cluster for name, found in clusters.items()},
         cases=cases,
         diagnoses=diagnoses,
         objects=every if diagnoses else {},
     )
 
 
-def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> tuple[Cluster, ObjectsOf]:
-    found = read_cluster(node, folder, diagnostics, reader)
-    return found or (Cluster(), lambda: inventory_objects(MapNode(location=node.location), Cluster()))
+def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Inventory:
+    found = read_cluster(node, folder, diagnostics, references)
+    return found or inventory("", node.location, MapNode(location=node.location), diagnostics)
 
 
 def _diagnosis(line: MapNode) -> Diagnosis:
@@ -106,7 +112,9 @@ def _finding(line: MapNode) -> ExpectedFinding:
     )
 
 
-def _case(line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:
+def _case(
+    line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Diagnostics, references: References
+) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
     given = settings(request, Case)
@@ -124,16 +132,16 @@ def _case(line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Dia
         message = "oldPod is ignored: with operation: CREATE there is no old pod"
         diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     before = the_pod(old, line.key("oldPod") or old, diagnostics) if old is not None else None
-    made = _pod(line, folder, diagnostics, reader)
+    made = _pod(line, folder, diagnostics, references)
     if made and made.namespace:
         given.setdefault("namespace", made.namespace)
     return Case(
         name=text(line, "name"),
         location=name.location,
         pod=made.pod if made else None,
-        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, diagnostics, reader),
+        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, diagnostics, references),
         expect_on={
-            key.source.text: _expectation(node, key, folder, diagnostics, reader)
+            key.source.text: _expectation(node, key, folder, diagnostics, references)
             for key, node in maps(line, "expectOn")
         },
         clusters=_clusters_of(line, clusters, diagnostics),
@@ -159,22 +167,24 @@ def _clusters_of(line: MapNode, known: Sequence[str], diagnostics: Diagnostics) 
     return tuple(key.source.text for key in own)
 
 
-def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Manifest | None:
+def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Manifest | None:
     written = line.get("pod")
     if written is not None:
         return the_pod(written, line.key("pod") or written, diagnostics)
     file = line.get("podFile")
-    found = read_manifests(file, folder, diagnostics, reader, most=1)
+    found = read_manifests(file, folder, diagnostics, references, single=True)
     return the_pod(found[0], file, diagnostics) if file is not None and found else None
 
 
-def _expectation(expect: MapNode, place: Node, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Expectation:
+def _expectation(
+    expect: MapNode, place: Node, folder: Path, diagnostics: Diagnostics, references: References
+) -> Expectation:
     report_both(expect, "pod", "podFile", diagnostics)
     message = expect.key("message")
     if message is not None and flag(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
         diagnostics.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
-    whole = _pod(expect, folder, diagnostics, reader)
+    whole = _pod(expect, folder, diagnostics, references)
     return Expectation(
         location=place.location,
         allowed=flag(expect, "allowed") if expect.get("allowed") else None,
@@ -214,3 +224,6 @@ def _audited(line: MapNode, diagnostics: Diagnostics) -> Audited:
         containers=_by_container(line, "containers", diagnostics),
         annotations=strings(line, "annotations"),
     )
+
+
+TEST = DocumentKind(name="RuleTest", part=Part.TESTS, read=read_test)

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.documents.load import Sources, pods_below, pods_in
+from rules_engine.documents.pods import pods_below, pods_in
+from rules_engine.documents.references import Sources
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,

@@ -1,53 +1,95 @@
 """Files that documents name: clusters and manifests, relative to the file of the document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from rules_engine.documents.pods import manifest_documents
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import exists
+from rules_engine.loading.files import exists, read_file
+from rules_engine.loading.kubernetes import kubectl
 from rules_engine.loading.kubernetes.inventory import build_cluster
-from rules_engine.loading.kubernetes.objects import inventory_objects
+from rules_engine.loading.kubernetes.objects import inventory_objects, kubectl_objects
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
+from rules_engine.model.problems import Problem, did_you_mean
 from rules_engine.model.ruletest import ObjectsOf
+from rules_engine.model.source import Location
 
-MAX_PATH = 255
-"""Characters of a path that a message quotes: no file's name is longer on Linux."""
-
-MAX_MANIFESTS = 1000
-"""Documents of a file with manifests: a release of a chart has some hundred."""
+Sources = Mapping[str, Sequence[str]]
+"""The lines of each file by its name, for snippets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """Reader of the files that a document names.
+class Inventory:
+    """A cluster, with a function of its objects; the output of kubectl has the name of its file."""
 
-    `cluster` returns the cluster and a function of its objects, and `manifests` the documents of a file. Both return
-    None for a file with errors, which are reported. `refer` is called first with each file or folder, found or not.
+    name: str
+    location: Location
+    cluster: Cluster
+    objects: ObjectsOf
+
+
+ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sources]]
+"""A function that reads the cluster of a file; None if it has errors."""
+
+
+class References:
+    """The files that documents name, each read once, with their problems.
+
+    `paths` has each file or folder, found or not, in order.
     """
 
-    cluster: Callable[[Path], tuple[Cluster, ObjectsOf] | None]
-    manifests: Callable[[Path], tuple[Node, ...] | None]
-    refer: Callable[[Path], None]
+    def __init__(self, read_cluster: ReadCluster, diagnostics: Diagnostics, sources: dict[str, Sequence[str]]) -> None:
+        self.paths: dict[Path, None] = {}
+        self.cluster = cache(self._cluster)
+        self.manifests = cache(self._manifests)
+        self._read_cluster = read_cluster
+        self._diagnostics = diagnostics
+        self._sources = sources
+
+    def refer(self, path: Path) -> None:
+        """Add a path of `paths`."""
+        self.paths.setdefault(path)
+
+    def _cluster(self, path: Path) -> Inventory | None:
+        """Return the cluster of a file; None if it has errors, which are reported."""
+        found, problems, sources = self._read_cluster(path)
+        self._diagnostics.problems.extend(problems)
+        self._sources.update(sources)
+        return found
+
+    def _manifests(self, path: Path) -> tuple[Node, ...] | None:
+        """Return the documents of a file; None if it has errors, which are reported."""
+        diagnostics = Diagnostics()
+        source = read_file(path, diagnostics, regular=True)
+        roots = manifest_documents(source, diagnostics) if source else ()
+        self._diagnostics.problems.extend(diagnostics.problems)
+        if source is not None:
+            self._sources[source.name] = source.lines
+        return None if diagnostics.failed else roots
 
 
-def existing(node: Node | None, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Path | None:
+def existing(node: Node | None, folder: Path, diagnostics: Diagnostics, references: References) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
     if "\0" not in node.source.text:  # which no file system accepts
-        reader.refer(path)
+        references.refer(path)
     if not exists(path):
         message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
         diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
+
+
+MAX_PATH = 255
+"""Characters of a path that a message quotes: no file's name is longer on Linux."""
 
 
 def _near(path: Path) -> str:
@@ -59,30 +101,42 @@ def _near(path: Path) -> str:
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
-def read_cluster(
-    node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader
-) -> tuple[Cluster, ObjectsOf] | None:
+def read_cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Inventory | None:
     """Read a cluster that is written in a document, or that of the file that it names: None if that has errors."""
     file = node.get("file")
     if file is None:
-        cluster = build_cluster(node, diagnostics)
-        return cluster, cache(lambda: inventory_objects(node, cluster))
-    path = existing(file, folder, diagnostics, reader)
-    found = reader.cluster(path) if path else None
+        return inventory("", node.location, node, diagnostics)
+    path = existing(file, folder, diagnostics, references)
+    found = references.cluster(path) if path else None
     if path and found is None:
         diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
     return found
 
 
+def inventory(name: str, location: Location, spec: MapNode, diagnostics: Diagnostics) -> Inventory:
+    """Read the cluster of an inventory's spec."""
+    cluster = build_cluster(spec, diagnostics)
+    objects = cache(lambda: inventory_objects(spec, cluster))
+    return Inventory(name=name, location=location, cluster=cluster, objects=objects)
+
+
+def kubectl_inventory(file: str, output: Object, diagnostics: Diagnostics) -> Inventory:
+    """Read the cluster of kubectl's output."""
+    location = Location(file, 1, 1)
+    cluster = kubectl.read_cluster(output, location, diagnostics)
+    objects = cache(lambda: kubectl_objects(output))
+    return Inventory(name=Path(file).stem, location=location, cluster=cluster, objects=objects)
+
+
 def read_manifests(
-    file: Node | None, folder: Path, diagnostics: Diagnostics, reader: Reader, *, most: int = MAX_MANIFESTS
+    file: Node | None, folder: Path, diagnostics: Diagnostics, references: References, *, single: bool = False
 ) -> tuple[Node, ...] | None:
-    """Return the documents of a file, one to `most`; None, with a problem, if it has errors, no or more documents."""
-    path = existing(file, folder, diagnostics, reader)
+    """Return the documents of a file, at least one; None, with a problem, if it has errors or is not `single`."""
+    path = existing(file, folder, diagnostics, references)
     if file is None or path is None:
         return None
-    found = reader.manifests(path)
-    if not found or len(found) > most:
+    found = references.manifests(path)
+    if not found or (single and len(found) > 1):
         diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
         return None
     return found

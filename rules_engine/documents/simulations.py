@@ -6,20 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rules_engine.documents.references import Reader, read_cluster
+from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.documents.large_clusters import read_large_cluster
+from rules_engine.documents.load import load_inventory, load_one
+from rules_engine.documents.references import Inventory, References, Sources, kubectl_inventory, read_cluster
 from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import number, section, sections, settings, text
 from rules_engine.loading.rule_fields import name_of
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.change_times import moment
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.ruletest import ObjectsOf
+from rules_engine.model.problems import Problem, did_you_mean
 from rules_engine.model.simulation import (
     MAX_PODS,
     Arrival,
@@ -38,36 +40,66 @@ _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 _FIELDS = ("pod", "podFile", "workload", "workloadFile")
 
 
-def build_simulation(
-    root: MapNode,
-    diagnostics: Diagnostics,
-    reader: Reader,
-    given: tuple[Cluster, ObjectsOf] | None = None,
-    *,
-    replaced: bool = False,
-) -> Simulation:
-    """Build the simulation of a document; it is valid only if neither the schema nor `diagnostics` has an error.
+def read_simulation(root: MapNode, diagnostics: Diagnostics, references: References) -> Simulation:
+    """Read the simulation of a document; it is valid only if neither the schema nor `diagnostics` has an error.
 
-    `replaced`: its cluster is not read, but `given`: None for one with errors.
+    Without a cluster, it can be checked, but not run.
     """
+    spec = section(root, "spec")
+    folder = Path(root.location.file).parent
+    written = spec.get("cluster") is not None
+    found = read_cluster(section(spec, "cluster"), folder, diagnostics, references) if written else None
+    return _simulation(root, found, diagnostics, references)
+
+
+SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
+
+
+def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation | None, tuple[Problem, ...], Sources]:
+    """Load the one Simulation of a file; None if it has errors.
+
+    `cluster`: a file with a cluster in place of its own, as for `load_cluster`. The output of kubectl may be large.
+    """
+
+    def read(root: MapNode, diagnostics: Diagnostics, references: References) -> Simulation:
+        if cluster is not None:
+            return _simulation(root, references.cluster(cluster), diagnostics, references)
+        if section(root, "spec").get("cluster") is None:
+            place = first_key(root)
+            message = "the simulation has no 'cluster': write one, or pass --cluster"
+            diagnostics.error(Code.MISSING_FIELD, message, place.location, place.length)
+        return read_simulation(root, diagnostics, references)
+
+    kind = replace(SIMULATION, read=read)
+    wanted = "a Simulation"
+    return load_one(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, _load_large_cluster)
+
+
+def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
+    diagnostics = Diagnostics()
+    large = read_large_cluster(path, diagnostics)
+    if large is None and not diagnostics.failed:
+        return load_inventory(path)
+    found = None if large is None else kubectl_inventory(str(path), large, diagnostics)
+    return found, tuple(diagnostics.problems), {}
+
+
+def _simulation(root: MapNode, found: Inventory | None, diagnostics: Diagnostics, references: References) -> Simulation:
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
-    found = given
-    if not replaced and spec.get("cluster") is not None:
-        found = read_cluster(section(spec, "cluster"), folder, diagnostics, reader)
-    objects = found[1]() if found is not None else None
+    objects = found.objects() if found is not None else None
     _report_twice(objects, spec.key("cluster") or root, diagnostics)
     priorities = Priorities.of(objects)
     until = _duration(spec.get("until"), diagnostics)
-    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, reader, priorities), diagnostics, until)
+    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, references, priorities), diagnostics, until)
     for line in sections(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
     return Simulation(
         name=name,
         location=location,
-        cluster=found[0] if found is not None else Cluster(),
+        cluster=found.cluster if found is not None else Cluster(),
         objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.resolved(objects),
         arrivals=tuple(arrivals.found),
         events=tuple(_events(sections(spec, "events"), objects, until, diagnostics)),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from rules_engine.documents.references import Reader, read_manifests
+from rules_engine.documents.references import References, read_manifests
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section
 from rules_engine.loading.fields import text as written_text
@@ -107,10 +107,12 @@ class Workload:
 class WorkloadReader:
     """Reader of the Pods and workloads of a Simulation, in its folder."""
 
-    def __init__(self, folder: FilePath, diagnostics: Diagnostics, reader: Reader, priorities: Priorities) -> None:
+    def __init__(
+        self, folder: FilePath, diagnostics: Diagnostics, references: References, priorities: Priorities
+    ) -> None:
         self._folder = folder
         self._diagnostics = diagnostics
-        self._reader = reader
+        self._references = references
         self._priorities = priorities
 
     def pod(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
@@ -154,8 +156,9 @@ class WorkloadReader:
         if written is not None:
             return line.key(name) or written, (written,)
         file = line.get(f"{name}File")
-        most = {"most": 1} if name == "pod" else {}
-        return file or line, read_manifests(file, self._folder, self._diagnostics, self._reader, **most) or ()
+        single = name == "pod"
+        found = read_manifests(file, self._folder, self._diagnostics, self._references, single=single)
+        return file or line, found or ()
 
     def _workload(self, found: Sequence[Manifest], name: str, priority: int | None) -> Workload:
         first = found[0]

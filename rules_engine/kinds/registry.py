@@ -19,3 +19,9 @@ def compile_rules(
 ) -> tuple[RuleSet, tuple[Problem, ...]]:
     """Compile rules of these kinds, as `evaluation.compile_rules` does."""
     return evaluation.compile_rules(rules, kinds, compiler_of)
+
+
+def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return rules by kind, in the order of the registry, and those of a kind in order of evaluation."""
+    kinds = [kind.name for kind in KINDS]
+    return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))

@@ -241,7 +241,7 @@ def _run(
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run
-    from rules_engine.documents import load_cluster
+    from rules_engine.documents.load import load_cluster
     from rules_engine.model.wording import counted
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)

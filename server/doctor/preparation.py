@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_rules
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
-from rules_engine.documents import Sources
+from rules_engine.documents.load import RULES
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.model.kept_fields import Kept, all_kept
 from rules_engine.model.problems import Problem, in_file_order
 from server.rules.folder_watch import Signature, signature
@@ -48,9 +50,10 @@ def prepare(paths: Sequence[Path]) -> Prepared:
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
-    packaged, given = read_rules(packaged_files()), read_rules(paths) if paths else None
+    kinds = (*RULES, DIAGNOSTIC)
+    packaged, given = read_rules(packaged_files(), kinds), read_rules(paths, kinds) if paths else None
     for files in filter(None, (packaged, given)):
-        diagnostics |= {found.name: found for found in files.loaded.diagnostics}
+        diagnostics |= {found.name: found for found in files.loaded.of(Diagnostic)}
         problems += files.problems
         sources |= files.loaded.sources
         names += files.loaded.files

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
-from rules_engine.authoring.rule_list import in_order
-from rules_engine.documents import load_cluster
+from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import in_order
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import Problem, render
 from rules_engine.model.rules import Rule
@@ -88,7 +88,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         rule_set=rules.rule_set,
         listed=in_order(loaded.rules),
         digest=loaded.digest,
-        tests=len(loaded.tests),
+        tests=loaded.skipped.get("RuleTest", 0),
         diagnostics=diagnostics,
     )
 

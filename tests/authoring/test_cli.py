@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.cli import Command, Root
-from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
 from server.cli import main as server_command
 from tests.support.authoring import cli, write

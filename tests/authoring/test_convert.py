@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.authoring.convert import Conversion, convert
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from rules_engine.model.problems import render
 from tests.support.authoring import write
 

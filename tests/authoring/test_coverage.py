@@ -18,7 +18,7 @@ from rules_engine.authoring.file_watch import signature, wait_for_change
 from rules_engine.authoring.output.junit import junit
 from rules_engine.authoring.rule_tests import run_tests
 from rules_engine.cli.rule_tests import test as command
-from rules_engine.documents import load
+from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import mutate
 from rules_engine.kinds import KINDS, compile_rules
 from rules_engine.model.rules import RuleId
@@ -178,7 +178,7 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Mark\nmetadata: {{name: m}}\nspec: {{resource: {GPU}}}\n")
     kinds = (*KINDS, toy.KIND)
     recorder = Recorder(kinds)
-    made, problems = compile_rules(load([file], kinds).rules, kinds, recorder.compiler_of)
+    made, problems = compile_rules(load_files([file], [*map(rule_kind, kinds)]).rules, kinds, recorder.compiler_of)
     assert problems == ()
     recorder.add(made)
     recorder.observe(mutate(made, request(asks({GPU: 1})), cluster({GPU: 4})).trace, "default")

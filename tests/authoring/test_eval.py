@@ -20,7 +20,8 @@ from rules_engine.authoring import cel_text
 from rules_engine.authoring.eval import Subject
 from rules_engine.authoring.output.prompt import lines
 from rules_engine.cli.eval import evaluate
-from rules_engine.documents import load, load_pods
+from rules_engine.documents.pods import load_pods
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster import Cluster
 from tests.support.authoring import cli, ladder, validation, write
 

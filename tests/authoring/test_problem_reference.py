@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.problem_reference import FOLDER, Entry, nearest_code, reference
+from rules_engine.diagnosis.diagnostic import DiagnosticCode
 from rules_engine.kinds import KINDS
-from rules_engine.kinds.diagnostic import DiagnosticCode
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem
 from tests.kinds import toy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from tests.support.authoring import cli, injection, ladder, validation, write
 
 GPU = "nvidia.com/gpu"

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
 from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, kept_by
 from rules_engine.model.cluster_objects import RESOURCES
 from rules_engine.model.kept_fields import Kept, all_kept, keeps, missing
 from tests.support.documents import REPOSITORY
@@ -44,7 +44,7 @@ def recorded() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def diagnostics() -> tuple[CompiledDiagnostic, ...]:
     files = [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]
-    made, problems = compile_diagnostics(load(files).diagnostics)
+    made, problems = compile_diagnostics(load(files).of(Diagnostic))
     assert problems == ()
     return made
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.report import Absent, Report
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.documents import load
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
@@ -42,7 +42,7 @@ def diagnostics(tmp_path: Path) -> tuple[CompiledDiagnostic, ...]:
     file = tmp_path / "diagnostics.yaml"
     file.write_text(DIAGNOSTICS)
     loaded = load([file])
-    compiled, problems = compile_diagnostics(loaded.diagnostics)
+    compiled, problems = compile_diagnostics(loaded.of(Diagnostic))
     assert (*loaded.problems, *problems) == ()
     return compiled
 
@@ -136,7 +136,7 @@ def test_a_scope_limits_the_report(
     assert report.scope == scope
 
 
-PACKAGED, _ = compile_diagnostics(load([Path(__file__).parents[2] / "rules" / "diagnostics"]).diagnostics)
+PACKAGED, _ = compile_diagnostics(load([Path(__file__).parents[2] / "rules" / "diagnostics"]).of(Diagnostic))
 
 
 def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> None:

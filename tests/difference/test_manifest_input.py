@@ -7,7 +7,7 @@ import pytest
 
 from rules_engine.difference.reading.manifest_input import submitted_by
 from rules_engine.difference.values import Submitted
-from rules_engine.documents import stream_pods
+from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
 
 TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rules_engine.authoring.check import check
-from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE

@@ -8,7 +8,8 @@ import pytest
 
 from rules_engine.authoring.problem_reference import RULES, Entry, reference
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.documents import load
+from rules_engine.documents.references import Inventory
+from rules_engine.documents.registry import DOCUMENTS, load
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems import render
 
@@ -54,7 +55,7 @@ def broken(name: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_problem_has_its_exact_text(name: str, tmp_path: Path) -> None:
-    files = read_rules([broken(name, tmp_path)])
+    files = read_rules([broken(name, tmp_path)], DOCUMENTS)
     found = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
     text = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
     assert text == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
@@ -85,5 +86,5 @@ def assert_no_document_has_an_error(path: Path) -> None:
         if problem.severity.value == "error"
     }
     rules, tests = [item.location for item in loaded.rules], [item.location for item in loaded.tests]
-    for location in (*rules, *tests, *(item.location for item in loaded.inventories)):
+    for location in (*rules, *tests, *(item.location for item in loaded.of(Inventory))):
         assert (location.file, location.line) not in wrong

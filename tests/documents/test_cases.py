@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents import load
+from rules_engine.documents.references import Inventory
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action
 from rules_engine.model.quantity import Quantity
@@ -193,7 +194,7 @@ def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> N
     (folder / "set" / "ladder.yaml").write_text(rule("FallbackLadder", "{rungs: [{resource: a.b/c}]}"))
     loaded = load([folder / "set"])
     assert loaded.problems == ()
-    assert (len(loaded.rules), len(loaded.tests), len(loaded.inventories)) == (1, 1, 1)
+    assert (len(loaded.rules), len(loaded.tests), len(loaded.of(Inventory))) == (1, 1, 1)
 
 
 SEVERAL = """\

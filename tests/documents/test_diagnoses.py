@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import load, load_cluster
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.ruletest import RuleTest
 from tests.support.diagnostics import GPU, node, pod
@@ -186,6 +187,6 @@ def test_problems_of_objects(spec: str, code: str, tmp_path: Path) -> None:
 def test_the_file_of_a_cluster_that_is_none_has_no_objects(tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("just text")
     text = TEST.format("one", "cluster: {file: none.yaml}", DIAGNOSES)
-    (draft,) = load_text(tmp_path, text, "test.yaml").test_drafts
+    (draft,) = load_text(tmp_path, text, "test.yaml").of(RuleTest, valid=False)
     assert draft.objects[""]().nodes == ()
     assert load_cluster(tmp_path / "none.yaml")[0] is None

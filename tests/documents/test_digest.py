@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES
-from rules_engine.documents import load
 from rules_engine.documents.digest import digest
+from rules_engine.documents.registry import load
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents

@@ -7,7 +7,9 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.documents import load, load_cluster, load_pods
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.pods import load_pods
+from rules_engine.documents.registry import load
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.rules import API_VERSION
 from tests.support.loading import codes, load_text, rule

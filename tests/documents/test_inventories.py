@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import load, load_cluster
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.references import Inventory
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.quantity import Quantity
 from tests.support.loading import codes, load_text, rule
@@ -16,7 +18,7 @@ def cluster(folder: Path, spec: str) -> Cluster:
     """The cluster of an inventory without problems."""
     loaded = load_text(folder, rule("ClusterInventory", spec))
     assert loaded.problems == ()
-    (inventory,) = loaded.inventories
+    (inventory,) = loaded.of(Inventory)
     assert (inventory.name, inventory.location.line) == ("x", 3)
     return inventory.cluster
 
@@ -165,14 +167,14 @@ def test_the_output_of_kubectl_is_read_as_it_is(tmp_path: Path, name: str) -> No
 
 def test_a_list_of_nodes_from_the_api_is_read_too(tmp_path: Path) -> None:
     loaded = load_text(tmp_path, json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "a"}}]}), "n.json")
-    (inventory,) = loaded.inventories
+    (inventory,) = loaded.of(Inventory)
     assert (inventory.name, [node.name for node in inventory.cluster.nodes]) == ("n", ["a"])
 
 
 def test_duplicate_keys_in_kubectls_json_are_tolerated(tmp_path: Path) -> None:
     text = '{"kind": "List", "items": [{"kind": "Node", "kind": "Node", "metadata": {"name": "b", "name": "a"}}]}'
     loaded = load_text(tmp_path, text, "c.json")
-    assert [node.name for node in loaded.inventories[0].cluster.nodes] == ["a"]
+    assert [node.name for node in loaded.of(Inventory)[0].cluster.nodes] == ["a"]
 
 
 def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Path) -> None:
@@ -216,4 +218,4 @@ def test_a_cluster_file_that_is_missing_gives_none(tmp_path: Path) -> None:
 def test_inventories_of_a_folder_are_listed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(rule("ClusterInventory", "{nodes: []}", name))
-    assert [inventory.name for inventory in load([tmp_path]).inventories] == ["a", "b"]
+    assert [inventory.name for inventory in load([tmp_path]).of(Inventory)] == ["a", "b"]

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import large_clusters, load_cluster, load_simulation
+from rules_engine.documents import large_clusters
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.simulations import load_simulation
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.problems import Problem
 from rules_engine.model.simulation import Simulation

@@ -8,11 +8,15 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.documents import DOCUMENT_KINDS, load
+from rules_engine.diagnosis.diagnostic import Diagnostic
+from rules_engine.documents.headers import DOCUMENT_KINDS
+from rules_engine.documents.references import Inventory
+from rules_engine.documents.registry import load
 from rules_engine.loading import schema
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.model.simulation import Simulation
 from tests.support.loading import codes
 
 anything: st.SearchStrategy[Any] = st.recursive(
@@ -58,7 +62,7 @@ def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
     loaded = load([path])
     errors = [problem for problem in loaded.problems if problem.severity.value == "error"]
-    read = (loaded.rules, loaded.diagnostics, loaded.tests, loaded.simulations, loaded.inventories)
+    read = (loaded.rules, loaded.of(Diagnostic), loaded.tests, loaded.of(Simulation), loaded.of(Inventory))
     assert bool(errors) != any(read)
 
 

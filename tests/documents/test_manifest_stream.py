@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import manifest_stream, stream_pods
-from rules_engine.documents.manifest_stream import PodPart
+from rules_engine.documents import manifest_stream
+from rules_engine.documents.manifest_stream import PodPart, stream_pods
 from rules_engine.loading import STDIN, json_list
 from rules_engine.loading.files import MAX_FILE_BYTES
 from tests.support.authoring import cli

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents import load
+from rules_engine.documents.references import Inventory
+from rules_engine.documents.registry import load
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
@@ -302,7 +303,7 @@ MALFORMED = [
 def test_malformed_rules_are_reported_and_nothing_raises(tmp_path: Path, kind: str, spec: str) -> None:
     loaded = load_text(tmp_path, rule(kind, spec))
     assert loaded.problems
-    assert (loaded.rules, loaded.tests, loaded.inventories) == ((), (), ())
+    assert (loaded.rules, loaded.tests, loaded.of(Inventory)) == ((), (), ())
 
 
 def test_a_mistyped_operator_is_the_only_problem_of_its_requirement(tmp_path: Path) -> None:

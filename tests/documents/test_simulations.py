@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.documents import load, load_simulation
+from rules_engine.documents.registry import DOCUMENTS, load
+from rules_engine.documents.simulations import load_simulation
 from rules_engine.loading import schema
 from rules_engine.model.problems import Problem
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
@@ -438,7 +439,7 @@ def test_a_simulation_without_a_cluster_is_checked_as_far_as_it_is_known(folder:
     pod = "{spec: {priorityClassName: any, containers: [{name: c}]}}"
     loaded = load_text(folder, rule("Simulation", f"{{arrivals: [{{pod: {pod}}}], {events}}}"))
     assert loaded.problems == ()
-    assert len(loaded.simulations) == 1
+    assert len(loaded.of(Simulation)) == 1
 
 
 UNITS = "write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent"
@@ -702,11 +703,11 @@ def test_an_error_of_a_simulation_leaves_the_rules_as_they_are(folder: Path) -> 
     (folder / "a.yaml").write_text(ladder)
     (folder / "b.yaml").write_text(scenario("[{at: never}]"))
     (folder / "c.yaml").write_text("kind: Simulation\nspec: [\n")
-    files = read_rules([folder / name for name in ("a.yaml", "b.yaml", "c.yaml")])
+    files = read_rules([folder / name for name in ("a.yaml", "b.yaml", "c.yaml")], DOCUMENTS)
     assert files.failed
     assert files.rule_problems == ()
     assert len(files.loaded.rules) == 1
-    assert files.loaded.simulations == ()
+    assert files.loaded.of(Simulation) == ()
 
 
 def test_a_manifest_is_read_once(folder: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate, kept_by
 from rules_engine.diagnosis.reading.reduction import decoder_of
-from rules_engine.documents import load
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, evaluate, kept_by
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.kept_fields import Kept, merged
 from rules_engine.scheduling import FIELDS_READ
@@ -230,7 +230,7 @@ def test_results_are_the_same_with_the_kept_members_alone(expression: str, tmp_p
 
 
 def test_packaged_diagnostics_find_the_same_with_the_kept_members_alone() -> None:
-    compiled, _ = compile_diagnostics(load([REPOSITORY / "rules" / "diagnostics"]).diagnostics)
+    compiled, _ = compile_diagnostics(load([REPOSITORY / "rules" / "diagnostics"]).of(Diagnostic))
     assert compiled
     for one in compiled:
         assert_same(one)

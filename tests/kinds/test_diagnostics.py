@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents import load
+from rules_engine.diagnosis.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    Evaluation,
+    adviser,
+    compile_diagnostics,
+    evaluate,
+)
+from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluation
+from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
+from rules_engine.documents.registry import load
 from rules_engine.kinds import compile_rules
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, adviser, compile_diagnostics, evaluate
-from rules_engine.kinds.diagnostic import evaluation as diagnostic_evaluation
-from rules_engine.kinds.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
 from tests.support.diagnostics import GPU, cluster, daemon_set, diagnostic, event, node, pod
@@ -247,7 +254,7 @@ def problems(spec: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "wrong.yaml"
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: one}}\nspec: {spec}\n")
     loaded = load([file])
-    _, found = compile_diagnostics((*loaded.diagnostics, *loaded.diagnostic_drafts))
+    _, found = compile_diagnostics((*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False)))
     return [f"{problem.code}: {problem.message}" for problem in (*loaded.problems, *found)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rules_engine.authoring.analysis import analyse
 from rules_engine.authoring.effective import effective
-from rules_engine.documents import load
+from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.kinds import KINDS, compile_rules
@@ -18,6 +18,7 @@ from tests.kinds import toy
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request
 
 WITH_TOY = (*KINDS, toy.KIND)
+DOCUMENTS = [*map(rule_kind, WITH_TOY)]
 
 RULES = f"""
 apiVersion: gpurules.io/v1
@@ -36,7 +37,7 @@ spec: {{rungs: [{{resource: {MIG3}}}, {{resource: {GPU}}}]}}
 def rule_set(tmp_path: Path) -> RuleSet:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
-    loaded = load([file], WITH_TOY)
+    loaded = load_files([file], DOCUMENTS)
     assert loaded.problems == ()
     made, problems = compile_rules(loaded.rules, WITH_TOY)
     assert problems == ()
@@ -96,16 +97,16 @@ def test_a_kind_that_changes_pods_cannot_be_evaluated_at_validate(rule_set: Rule
 def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES.replace(f"resource: {GPU}}}\n---", f"resourc: {MIG2}}}\n---"))
-    (problem,) = load([file], WITH_TOY).problems
+    (problem,) = load_files([file], DOCUMENTS).problems
     assert (problem.code, problem.location.line) == ("unknown-field", 5)
-    rules = load(
-        [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], WITH_TOY
+    rules = load_files(
+        [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], DOCUMENTS
     ).rules
     assert [found.code for found in analyse(rules, WITH_TOY)] == ["overwritten-mark"]
 
 
 def test_without_its_line_in_the_registry_it_is_unknown(tmp_path: Path) -> None:
-    (problem,) = load([write(tmp_path, RULES)]).problems
+    (problem,) = load_files([write(tmp_path, RULES)]).problems
     assert problem.code == "unknown-kind"
 
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
 from rules_engine.loading.conformance import conformance
 from rules_engine.loading.schemas import SCHEMAS, _conforms, _validator

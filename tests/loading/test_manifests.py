@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import load_pods
+from rules_engine.documents.pods import load_pods
 from rules_engine.loading import STDIN, Manifest
 from rules_engine.loading.kubernetes.manifests import manifests
 from rules_engine.loading.yaml.documents import Dialect

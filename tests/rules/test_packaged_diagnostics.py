@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from rules_engine.diagnosis.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    ForEach,
+    compile_diagnostics,
+    evaluate,
+    kept_by,
+)
 from rules_engine.diagnosis.reading.reduction import decoder_of
-from rules_engine.documents import load
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_diagnostics, evaluate, kept_by
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.json.patch import Json
@@ -21,7 +28,7 @@ from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
 LOADED = load([FOLDER])
-COMPILED, PROBLEMS = compile_diagnostics(LOADED.diagnostics)
+COMPILED, PROBLEMS = compile_diagnostics(LOADED.of(Diagnostic))
 TESTS = [
     document for file in sorted(FOLDER.glob("*.test.yaml")) for document in yaml.safe_load_all(file.read_text("utf-8"))
 ]
@@ -56,7 +63,7 @@ EACH = pytest.mark.parametrize("one", [pytest.param(one, id=one.diagnostic.name)
 
 def test_there_are_no_problems() -> None:
     assert (LOADED.problems, PROBLEMS) == ((), ())
-    assert len(COMPILED) == len(LOADED.diagnostics) > 30
+    assert len(COMPILED) == len(LOADED.of(Diagnostic)) > 30
 
 
 def test_a_reason_belongs_to_one_diagnostic() -> None:

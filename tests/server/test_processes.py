@@ -61,6 +61,36 @@ def test_the_handler_of_interrupts_is_set_before_most_imports() -> None:
     assert done.stdout == b"server server.__main__\n"
 
 
+OTHER_DOCUMENTS = """
+---
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: with-an-error}
+spec: {}
+---
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: of-no-pod}
+spec: {cases: [{name: no file, podFile: absent.yaml, expect: {allowed: true}}]}
+---
+apiVersion: gpurules.io/v1
+kind: Simulation
+metadata: {name: of-no-cluster}
+spec: {arrivals: []}
+"""
+
+
+def test_a_server_reads_rules_only(tmp_path: Path, rules: Path) -> None:
+    """Documents of other kinds are passed over by name: their errors are `check`'s, and their modules not loaded."""
+    rules.write_text(LADDER + OTHER_DOCUMENTS)
+    with started(tmp_path, "--rules", rules, PYTHONPROFILEIMPORTTIME="1") as running:
+        assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["patch"]
+        imported = {line.rpartition("|")[2].strip() for line in running.logged().splitlines()}
+    assert "rules_engine.kinds.ladder" in imported
+    rooms = ("rules_engine.scheduling", "rules_engine.diagnosis", "rules_engine.simulation")
+    assert [name for name in imported if name.startswith(rooms)] == []
+
+
 def children(running: Running) -> str:
     """Return the server's child processes, of which there must be none."""
     return Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text()

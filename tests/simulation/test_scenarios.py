@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.documents import load_simulation
+from rules_engine.documents.simulations import load_simulation
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems import Severity
 from rules_engine.simulation.answer import answer

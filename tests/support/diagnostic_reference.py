@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from rules_engine.documents import load
-from rules_engine.kinds.diagnostic import Diagnostic
+from rules_engine.diagnosis.diagnostic import Diagnostic
+from rules_engine.documents.registry import load
 from rules_engine.model.finding import Certainty
 from tests.support.documents import REPOSITORY
 
@@ -16,7 +16,7 @@ _MARKED = re.compile(r"(<!-- diagnostics -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 def packaged() -> Sequence[Diagnostic]:
     """Return the packaged Diagnostics, by name."""
-    return sorted(load([FOLDER]).diagnostics, key=lambda diagnostic: diagnostic.name)
+    return sorted(load([FOLDER]).of(Diagnostic), key=lambda diagnostic: diagnostic.name)
 
 
 def table() -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
-from rules_engine.documents import load
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import ClusterObjects
 
 GPU = "nvidia.com/gpu"
@@ -36,7 +36,7 @@ def diagnostic(spec: str, tmp_path: Path, name: str = "one") -> CompiledDiagnost
     file.write_text(document(spec, name))
     loaded = load([file])
     assert loaded.problems == ()
-    (compiled,), problems = compile_diagnostics(loaded.diagnostics)
+    (compiled,), problems = compile_diagnostics(loaded.of(Diagnostic))
     assert problems == ()
     return compiled
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.kinds import KINDS
 from rules_engine.loading import schema
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.documents import Loaded, load, load_pods
+from rules_engine.documents.load import Loaded
+from rules_engine.documents.pods import load_pods
+from rules_engine.documents.registry import load
 from rules_engine.loading import Manifest
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile

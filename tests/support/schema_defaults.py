@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.evaluation.nodes import NodeFilter
-from rules_engine.kinds.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation

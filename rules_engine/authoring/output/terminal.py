@@ -17,7 +17,7 @@ from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.recorded import Record
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, Result, TestRun
-from rules_engine.documents import Sources
+from rules_engine.documents.references import Sources
 from rules_engine.evaluation.admission import Admission
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step

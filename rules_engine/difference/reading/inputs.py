@@ -19,7 +19,8 @@ from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted
-from rules_engine.documents import load_cluster, stream_pods
+from rules_engine.documents.load import load_inventory
+from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable
 from rules_engine.loading.kubernetes.manifests import manifest_json
@@ -290,13 +291,13 @@ class Inputs:
         column = _column_of(self._live[real], name, real) if real in self._live else self._of_dump(path, name, real)
         if column is not None:
             return column
-        cluster, problems, sources = load_cluster(path, regular=True)
+        found, problems, sources = load_inventory(path)
         self._diagnostics.problems += problems
         self._cluster_sources |= sources
-        return ClusterColumn(name=name, cluster=cluster, file=real) if cluster is not None else None
+        return ClusterColumn(name=name, cluster=found.cluster, file=real) if found is not None else None
 
     def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:
-        # load_cluster reports a file that cannot be read, and one that is cut.
+        # load_inventory reports a file that cannot be read, and one that is cut.
         with suppress(OSError), ObjectFile(path) as file, LiveInput() as found:
             own = Diagnostics()
             if _is_json(file) and found.add(file, own) and not own.failed:

@@ -1,7 +1,7 @@
 """Pods that manifests create."""
 
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.documents import pod_count
+from rules_engine.documents.workloads import pod_count
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.admission import pod_request

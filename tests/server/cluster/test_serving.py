@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from rules_engine.documents import load_cluster
+from rules_engine.documents.load import load_cluster
 from server.cli import main
 from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents import load_cluster
+from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes import index_of, placed_index_of
 from rules_engine.evaluation.nodes.reservations import (
     LIFETIME_SECONDS,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, kept_by
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, kept_by
 from rules_engine.model.kept_fields import all_kept
 from rules_engine.model.problems import Severity
 from server.doctor.preparation import Prepared, packaged_files, prepare

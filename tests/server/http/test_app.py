@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness

@@ -22,7 +22,7 @@ import pytest
 from flask import Flask
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from rules_engine.documents import load
+from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.cluster import Cluster

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.kinds.diagnostic.evaluation import (
+from rules_engine.diagnosis.diagnostic.evaluation import (
     CompiledDiagnostic,
     Evaluation,
     adviser,
@@ -12,9 +12,9 @@ from rules_engine.kinds.diagnostic.evaluation import (
     evaluate,
     kept_by,
 )
-from rules_engine.kinds.diagnostic.problem_codes import DiagnosticCode
-from rules_engine.kinds.diagnostic.reading import read
-from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach
+from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
+from rules_engine.diagnosis.diagnostic.reading import read
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 
 PROBLEMS = Path(__file__).with_name("problems.toml")
 """The reference of the codes of its problems."""

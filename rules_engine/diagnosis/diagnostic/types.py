@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rules_engine.cel.values import types
 from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, shape
-from rules_engine.kinds.diagnostic.value import ForEach
+from rules_engine.diagnosis.diagnostic.value import ForEach
 
 HIDDEN = frozenset(
     {

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
+from rules_engine.diagnosis.diagnostic.fields_read import fields_read
+from rules_engine.diagnosis.diagnostic.library import LIBRARY, ClusterView
+from rules_engine.diagnosis.diagnostic.types import CLUSTER, OBJECTS
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
-from rules_engine.kinds.diagnostic.fields_read import fields_read
-from rules_engine.kinds.diagnostic.library import LIBRARY, ClusterView
-from rules_engine.kinds.diagnostic.types import CLUSTER, OBJECTS
-from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.finding import Finding, NotEvaluated, ObjectName, Remedy

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from rules_engine.cel import Program
 from rules_engine.cel.reads import Place, Reads
 from rules_engine.cel.values.types import list_of
+from rules_engine.diagnosis.diagnostic.types import CLUSTER, LISTS, OBJECTS
+from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import NamedProgram
-from rules_engine.kinds.diagnostic.types import CLUSTER, LISTS, OBJECTS
-from rules_engine.kinds.diagnostic.value import ForEach
 from rules_engine.model.kept_fields import NOTHING, Kept, keeps, merged
 from rules_engine.scheduling import FIELDS_READ as SCHEDULED
 

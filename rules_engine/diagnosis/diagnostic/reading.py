@@ -1,7 +1,7 @@
 """Reading of a Diagnostic from its document."""
 
-from rules_engine.kinds.diagnostic.problem_codes import DiagnosticCode
-from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
+from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import flag, items, section, sections, settings, source, text, texts
 from rules_engine.loading.rule_fields import declared_fields

@@ -1,0 +1,94 @@
+"""Headers of documents: apiVersion and kind, by which ours are told from those of other tools."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from rules_engine.kinds import KINDS
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.schemas import near
+from rules_engine.loading.yaml.documents import parts
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import API_VERSION
+
+DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
+"""The kinds of documents that files may have: a load that does not read a kind passes over its documents by name."""
+
+_WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
+"""The kind of a document that YAML cannot read."""
+
+_GROUP = "gpurule"
+"""Part of the API group without punctuation, by which misspelt ones are found."""
+
+_MISSPELT_KIND = 0.85
+"""Similarity of a kind to one of ours, in an object of another group: `Test` of other tools is no RuleTest."""
+
+
+def is_foreign(root: Node, known: Sequence[str]) -> bool:
+    """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
+    if not isinstance(root, MapNode):
+        return False
+    version, kind = version_of(root), _kind(root)
+    if version is None:
+        return kind is not None and not near(kind, known)
+    if _GROUP in version.casefold().replace("-", "").replace(".", ""):
+        return False
+    # A file that is not written to its end yet is not another tool's.
+    if kind is None and API_VERSION.startswith(version):
+        return False
+    # Files of Helm have an apiVersion only; a rule without its kind has a spec.
+    return not get_close_matches(kind, known, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
+
+
+def version_of(root: Node) -> str | None:
+    """Return the apiVersion of a document; None if it has none."""
+    version = root.get("apiVersion") if isinstance(root, MapNode) else None
+    return version.source.text if isinstance(version, ScalarNode) else None
+
+
+def _kind(root: MapNode) -> str | None:
+    kind = root.get("kind")
+    return kind.source.text if isinstance(kind, ScalarNode) else None
+
+
+def kind_of(root: Node, diagnostics: Diagnostics, known: Sequence[str]) -> str | None:
+    """Return the kind of a document, one of `known`; None, with problems, if it is none of them."""
+    if not isinstance(root, MapNode):
+        message = "a document must be a map that begins with apiVersion and kind"
+        diagnostics.error(Code.WRONG_TYPE, message, root.location, root.length)
+        return None
+    version, kind = root.get("apiVersion"), root.get("kind")
+    first = next((key for key, _ in root), root)
+    for name, node in (("apiVersion", version), ("kind", kind)):
+        if node is not None and not isinstance(node, ScalarNode):
+            diagnostics.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
+        # Without a kind there is no schema to find other missing fields.
+        elif node is None and kind is None:
+            diagnostics.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not is_foreign(root, known):
+        message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
+        diagnostics.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
+    if not isinstance(kind, ScalarNode):
+        return None
+    if kind.source.text not in known:
+        meant = near(kind.source.text, known) or f": expected one of {', '.join(known)}"
+        message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
+        diagnostics.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+        return None
+    return kind.source.text
+
+
+def with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:
+    """Yield problems of documents that YAML cannot read, with the kind that is written there; None if it is not one."""
+    found = list(parts(source.text)) if problems else []
+    starts = [part.line for part in found]
+    for problem in problems:
+        # An empty file has no parts.
+        around = found[bisect_left(starts, problem.location.line) - 1 :][:1]
+        kinds = [kind for part in around for kind in _WRITTEN_KIND.findall(part.text)]
+        yield problem, kinds[0] if len(kinds) == 1 else None

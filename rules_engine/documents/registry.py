@@ -1,0 +1,21 @@
+"""The registry: the only list of the kinds of documents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rules_engine.diagnosis.diagnostic.reading import read as read_diagnostic
+from rules_engine.documents.cases import TEST
+from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.documents.load import CLUSTER, RULES, Loaded, load_files
+from rules_engine.documents.simulations import SIMULATION
+
+DIAGNOSTIC = DocumentKind(
+    name="Diagnostic", part=Part.DIAGNOSTICS, read=lambda root, diagnostics, _: read_diagnostic(root, diagnostics)
+)
+
+DOCUMENTS: Sequence[DocumentKind[object]] = (*RULES, DIAGNOSTIC, TEST, SIMULATION, CLUSTER)
+
+
+def load(paths: Sequence[Path]) -> Loaded:
+    """Load the documents of all kinds in files and folders, as `load_files` does."""
+    return load_files(paths, DOCUMENTS)

@@ -100,7 +100,7 @@ class Subject:
     @property
     def title(self) -> str:
         """The name and the namespace of the pod."""
-        return f"{self._manifest.title} in namespace {self._request.namespace}"
+        return self._manifest.title(self._request.namespace)
 
     def evaluate(self, text: str) -> Evaluated:
         """Return the value of an expression, or its problems."""

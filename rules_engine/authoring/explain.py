@@ -54,6 +54,10 @@ class Explanation:
         return self.request.namespace
 
     @property
+    def title(self) -> str:
+        return self.manifest.title(self.namespace)
+
+    @property
     def diff(self) -> tuple[str, ...]:
         """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes.
 

@@ -88,9 +88,12 @@ def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bo
             for line in machine.check_github(checked):
                 click.echo(line)
         case _:
-            from rules_engine.authoring.output.terminal import Screen
+            from rules_engine.authoring.output.text import checked_total
+            from rules_engine.report.text import Screen
 
-            Screen(sys.stdout).checked(checked)
+            screen = Screen(sys.stdout)
+            screen.problems(checked.problems, checked.sources)
+            screen.line(checked_total(checked))
     if output != "text" and not checked.files and not checked.errors:
         click.echo(f"gpu-rules: {NOTHING_CHECKED} in {' '.join(map(str, paths))}", err=True)
     fail_if(checked.errors > 0)

@@ -67,8 +67,8 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 
 def _report(conversion: "Conversion", file: Path) -> None:
     """Print each entry with its rule and its differences to standard error, after the other findings."""
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.model.excerpt import visible
+    from rules_engine.report.text import Screen
 
     screen = Screen(sys.stderr)
     of_entries = {finding for entry in conversion.entries for finding in entry.findings}

@@ -74,12 +74,13 @@ def effective(
     """
     paths = rule_paths(rules, more_rules)
     from rules_engine.authoring.effective import effective as view
-    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.output.text import assumed, effective_blocks
     from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
     from rules_engine.documents.load import load_cluster
     from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.excerpt import visible
     from rules_engine.model.problems import did_you_mean
+    from rules_engine.report.text import Screen
 
     if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
@@ -102,6 +103,4 @@ def effective(
     if output == "json":
         print_json(shown.to_json())
     else:
-        screen = Screen(sys.stdout)
-        screen.assumed(rules=not paths)
-        screen.effective(shown)
+        Screen(sys.stdout).blocks((assumed(rules=not paths), *effective_blocks(shown)))

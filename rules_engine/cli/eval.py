@@ -73,19 +73,19 @@ def evaluate(
         raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
     from rules_engine.authoring.eval import EXPRESSION, Subject
     from rules_engine.authoring.explain import NamespaceError
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
     from rules_engine.documents.load import load_cluster
     from rules_engine.documents.pods import load_pods
     from rules_engine.model.cluster import Cluster
     from rules_engine.model.problems import did_you_mean
+    from rules_engine.report.text import Screen
 
     files = read_rules(rules or (DEFAULT_RULES,)) if rule_id is not None else None
     found, unclear, cluster_sources = load_cluster(cluster or DEFAULT_CLUSTER)
     pods, pod_problems, pod_sources = load_pods(manifest)
     problems = (*(files.problems if files else ()), *unclear, *pod_problems)
     sources = {**(files.loaded.sources if files else {}), **cluster_sources, **pod_sources}
-    errors, screen = Screen(sys.stderr), Screen(sys.stdout)
+    errors = Screen(sys.stderr)
     errors.problems(problems, sources)
     fail_if(has_errors(problems))
     rule = None
@@ -114,7 +114,7 @@ def evaluate(
             if len(subjects) > 1:
                 click.echo(f"{subject.title}:")
             if evaluated.failure is None:
-                screen.evaluated(evaluated)
+                click.echo(f"{evaluated.value} : {evaluated.type}")
             else:
                 failed = True
                 sys.stdout.flush()

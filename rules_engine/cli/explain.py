@@ -97,9 +97,10 @@ def explain(
     from rules_engine.authoring.explain import explain as explain_pod
     from rules_engine.authoring.explain import read_material
     from rules_engine.authoring.output import machine
-    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.output.text import assumed, explained
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
     from rules_engine.documents.manifest_stream import stream_pods
+    from rules_engine.report.text import Screen
 
     material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
     parts = stream_pods(manifest)
@@ -116,11 +117,11 @@ def explain(
             click.echo(text, nl=False)
     else:
         screen = Screen(sys.stdout)
-        screen.assumed(rules=not paths, cluster=cluster is None)
+        screen.block(assumed(rules=not paths, cluster=cluster is None), 0)
         for index, explanation in enumerate(chain((start,), made)):
             if index:
-                screen.gap()
-            screen.explained(explanation, skipped=every)
+                screen.line("")
+            screen.blocks(explained(explanation, skipped=every))
     fail_if(run.failed)
 
 
@@ -134,8 +135,8 @@ class _Run:
     def explanations(self, first: "PodPart", parts: Iterator["PodPart"]) -> Iterator["Explanation"]:
         """Yield the explanations. The problems of the first part are already reported."""
         from rules_engine.authoring.explain import NamespaceError
-        from rules_engine.authoring.output.terminal import Screen
         from rules_engine.authoring.rule_files import has_errors
+        from rules_engine.report.text import Screen
 
         screen = Screen(sys.stderr)
         for part in chain((first,), parts):
@@ -157,9 +158,10 @@ _WITH_LOG = frozenset({"log", "pod", "every", "output"})
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
     """Show the decisions of a decision log."""
-    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.output.text import recorded
     from rules_engine.authoring.recorded import PodName, read_log
     from rules_engine.model.excerpt import visible
+    from rules_engine.report.text import Screen
 
     if log is None or pod is None:
         raise click.UsageError("--from-log and --pod need each other")
@@ -189,7 +191,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     screen = Screen(sys.stdout)
     for index, record in enumerate(found.records):
         if index:
-            screen.gap()
-        screen.recorded(record, skipped=every)
+            screen.line("")
+        screen.blocks(recorded(record, skipped=every))
     if found.found > len(found.records):
         click.echo(f"{shown}: the newest {len(found.records)} of {found.found} decisions are shown", err=True)

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from rules_engine.report.values import Report
 
 PROBLEMS_FOUND = 1
 """Exit code of a command that ran, with a negative result. Click's exit code for a usage error is 2."""
@@ -26,16 +29,8 @@ OUTPUT_LOST = 1
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
 
-_REPLACEMENTS = {
-    "✓": "ok",
-    "✗": "not",
-    "→": "->",
-    "×": "x",
-    "−": "-",
-    "…": "...",
-    **dict(zip("▕▏░█▁▂▃▄▅▆▇", "||.#_.:-=+*", strict=True)),  # bars and curves
-}
-"""Text for characters that a terminal's encoding lacks; "?" replaces all others."""
+_REPLACEMENTS = dict(zip("✓✗→×−…▕▏░█▁▂▃▄▅▆▇│├└─", "+x>x-.||.#_.:-=+*|+`-", strict=True))
+"""Signs of one column, for those that a terminal's encoding lacks; "?" replaces all others."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file or device that accepts no more data."""
@@ -166,3 +161,20 @@ def fail_if(condition: bool) -> None:
     """End the command with PROBLEMS_FOUND if the condition holds."""
     if condition:
         raise SystemExit(PROBLEMS_FOUND)
+
+
+def write_report(report: "Report", format: str, stream: TextIO) -> None:
+    """Write a report as text, as one HTML page or as Markdown."""
+    match format:
+        case "html":
+            from rules_engine.report.html import html
+
+            stream.write(f"{html(report)}\n")
+        case "markdown":
+            from rules_engine.report.markdown import markdown
+
+            stream.write(markdown(report))
+        case _:
+            from rules_engine.report.text import Screen
+
+            Screen(stream).report(report)

@@ -28,8 +28,8 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     neither a rule nor a Diagnostic.
     """
     from rules_engine.authoring.output.rule_list import rule_list_json, rule_table
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_list import list_rules
+    from rules_engine.report.text import Screen
 
     found = list_rules(paths)
     Screen(sys.stderr).problems(found.problems, found.sources)
@@ -37,5 +37,7 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     if output == "json":
         print_json(rule_list_json(found))
     else:
-        for line in rule_table(found):
-            click.echo(line)
+        table = rule_table(found)
+        screen = Screen(sys.stdout)
+        screen.table(table, 0, len(table.rows))
+        screen.line(f"digest {found.digest}")

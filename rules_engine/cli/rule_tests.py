@@ -108,9 +108,10 @@ def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, q
         case "lcov":
             lines = lcov(run.coverage) if run.coverage is not None else ()
         case _:
-            from rules_engine.authoring.output.terminal import Screen
+            from rules_engine.authoring.output.text import print_tests
+            from rules_engine.report.text import Screen
 
-            Screen(stream).tests(run, quiet=quiet)
+            print_tests(run, Screen(stream), quiet=quiet)
             lines = table
     for line in lines:
         click.echo(line, file=stream)

@@ -20,7 +20,16 @@ from rules_engine.cli.options import (
     rules_option,
     targets_option,
 )
-from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, check_writable, examples, json_text, opened
+from rules_engine.cli.program import (
+    INTERRUPTED,
+    PROBLEMS_FOUND,
+    Command,
+    check_writable,
+    examples,
+    json_text,
+    opened,
+    write_report,
+)
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -122,9 +131,9 @@ def simulate(
 
 def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "tuple[Simulation, Sequence[RuleFiles]]":
     """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import has_errors, read_some_rules
     from rules_engine.documents.simulations import load_simulation
+    from rules_engine.report.text import Screen
 
     simulation, problems, sources = load_simulation(file, cluster)
     files = [read_some_rules(paths) for paths in sets]
@@ -189,19 +198,17 @@ def _write(target: Target, found: "Answer") -> None:
     with opened(target.file) as stream:
         match target.format:
             case "json":
-                from rules_engine.simulation.output.json_document import json_document
+                from rules_engine.simulation.document import document
 
-                for text in json_document(found, partial(json_text, stream=stream, indent=None)):
+                for text in document(found, partial(json_text, stream=stream, indent=None)):
                     stream.write(text)
             case "csv" | "usage-csv":
-                from rules_engine.simulation.output.csv_tables import write_pods, write_usage
+                from rules_engine.report.tables import write_csv
+                from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
 
-                (write_pods if target.format == "csv" else write_usage)(found, stream)
-            case "html":
-                from rules_engine.simulation.output.html_page import html_page
-
-                stream.write(html_page(found))
+                pods = target.format == "csv"
+                write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(found))
             case _:
-                from rules_engine.simulation.output.text_report import print_answer
+                from rules_engine.simulation.report import report
 
-                print_answer(found, stream)
+                write_report(report(found, drawn=target.format == "html"), target.format, stream)

@@ -7,11 +7,11 @@ from rules_engine.diagnosis.grouping import grouped
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import never_created
 from rules_engine.diagnosis.refusals.refused import refused
-from rules_engine.diagnosis.report import Overview, PendingPod, Report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.sections.absent_kinds import absent_kinds
 from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
+from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.finding import Finding, ObjectName
@@ -24,7 +24,7 @@ def diagnose(
     rule_set: RuleSet | None,
     scope: Scope,
     rules: str = "",
-) -> Report:
+) -> Diagnosis:
     """Return the report on the objects of a cluster that are in a scope.
 
     `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
@@ -46,7 +46,7 @@ def diagnose(
     groups = grouped(findings, frozenset(node.name for node in cluster.nodes))
     if scope.pod is not None:
         groups = tuple(sorted(groups, key=lambda group: group.finding not in blocking))
-    return Report(
+    return Diagnosis(
         now=cluster.now,
         scope=scope,
         objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rules_engine.diagnosis.names_in_text import without_names
-from rules_engine.diagnosis.report import FindingGroup
+from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 
 _SEVERITIES = {severity: rank for rank, severity in enumerate(FindingSeverity)}

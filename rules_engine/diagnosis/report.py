@@ -1,167 +1,261 @@
-"""Report of a diagnosis: what the cluster looks like, its pending pods, and the findings."""
+"""The report of `doctor`: findings first, then what the cluster looks like, and last what is not known."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.model.finding import Finding, FindingSeverity, NotEvaluated, ObjectName
+from rules_engine.diagnosis.values import Agreement, Amounts, Diagnosis, FindingGroup, GpuNode, PendingPod, RecentError
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
+from rules_engine.model.wording import counted, names, time
+from rules_engine.report.values import Bar, Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone
 
+MAX_NODES = 40
+"""Nodes that are listed one by one: of more, those that are alike are one line."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
-    """The amounts of one resource on one node, in whole units; `allocated` is None if pods were not read."""
+HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
+"""The sentence of a finding whose cause only the node shows."""
 
-    capacity: int
-    allocatable: int
-    allocated: int | None
-
-    @property
-    def free(self) -> int | None:
-        """The allocatable amount that no pod holds; negative if pods hold more than is left."""
-        return None if self.allocated is None else self.allocatable - self.allocated
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuNode:
-    """A node that has GPUs, by its resources or by its labels, with its amounts of GPUs and RDMA devices.
-
-    `product`: the card, from its labels, or "".
-    """
-
-    name: str
-    product: str
-    ready: bool
-    cordoned: bool
-    resources: Mapping[str, Amounts]
+_AGREEMENTS: Mapping[Agreement, str] = {
+    Agreement.AGREES: "agrees with the recorded message",
+    Agreement.DIFFERS: "differs from the recorded message",
+    Agreement.NOT_RECORDED: "no message is recorded",
+    Agreement.NOT_COMPARABLE: "cannot be compared with the recorded message",
+}
+_TONES: Mapping[FindingSeverity, Tone] = {
+    FindingSeverity.ERROR: Tone.BAD,
+    FindingSeverity.WARNING: Tone.WARNING,
+    FindingSeverity.INFO: Tone.INFO,
+}
+_NOUNS: Mapping[FindingSeverity, str] = {
+    FindingSeverity.ERROR: "error",
+    FindingSeverity.WARNING: "warning",
+    FindingSeverity.INFO: "note",
+}
+_RISKS: Mapping[Risk, Tone] = {Risk.NONE: Tone.GOOD, Risk.MEDIUM: Tone.WARNING, Risk.HIGH: Tone.BAD}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadyPod:
-    """A pod of a DaemonSet that is not ready, with its status as `kubectl get pods` prints it."""
+def report(diagnosis: Diagnosis) -> Report:
+    """Return the report of a diagnosis."""
+    overview, unread = diagnosis.overview, {absent.objects for absent in diagnosis.absent}
 
-    name: ObjectName
-    node: str
-    status: str
+    def section(title: str, needs: str, number: str, *blocks: Table | Items | Lines) -> Section:
+        """Return a section: its number is unknown if the objects that it needs were not read."""
+        summary = number or (f"unknown: {needs} were not read" if needs in unread else "none")
+        return Section(title=title, summary=summary, blocks=blocks)
 
+    def number(count: int, noun: str) -> str:
+        return counted(count, noun) if count else ""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePlugin:
-    """A DaemonSet of a device plugin, or another DaemonSet that GPU nodes need."""
-
-    name: ObjectName
-    desired: int
-    ready: int
-    unready: tuple[UnreadyPod, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuPod:
-    """A pod that holds GPUs on a node: `amounts` of GPUs and RDMA devices; `status` as `kubectl get pods` prints it."""
-
-    name: ObjectName
-    node: str
-    status: str
-    amounts: Mapping[str, int]
-    since: datetime | None
-
-
-class Agreement(StrEnum):
-    """The comparison of the scheduler's recorded message with the recomputed one."""
-
-    AGREES = "Agrees"
-    DIFFERS = "Differs"
-    NOT_RECORDED = "NotRecorded"
-    NOT_COMPARABLE = "NotComparable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingPod:
-    """A GPU pod that is not scheduled, with the two answers: the scheduler's message, and the finding.
-
-    `pods`: all pods for which both are the same, the first of them first. `note`: why the messages differ or cannot be
-    compared, such as filters that are not modelled. `evaluated`: False if no reason about nodes was tried.
-    `blocking`: the findings about nodes that could serve the pods but for these.
-    """
-
-    pods: tuple[ObjectName, ...]
-    since: datetime | None
-    amounts: Mapping[str, int]
-    recomputed: str
-    recorded: str
-    agreement: Agreement
-    note: str
-    finding: Finding
-    evaluated: bool = True
-    blocking: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentError:
-    """An error that Events or the states of containers report; `count`: how often, until `at`.
-
-    `objects`: all for which the error is the same, the first of them first; the message is that of the first.
-    """
-
-    objects: tuple[ObjectName, ...]
-    reason: str
-    message: str
-    count: int
-    at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """The five sections of a one-shot diagnosis; `more_errors`: the number of older errors that are left out."""
-
-    nodes: tuple[GpuNode, ...]
-    device_plugins: tuple[DevicePlugin, ...]
-    pods: tuple[GpuPod, ...]
-    pending: tuple[PendingPod, ...]
-    errors: tuple[RecentError, ...]
-    more_errors: int = 0
+    pods, plugins = overview.pods, overview.device_plugins
+    placed = f"{counted(len(pods), 'pod')} on {counted(len({pod.node for pod in pods}), 'node')}" if pods else ""
+    waiting = number(sum(len(pending.pods) for pending in overview.pending), "pod")
+    errors = number(len(overview.errors) + overview.more_errors, "error")
+    sections = [
+        section("Findings", "", _totals(diagnosis), Items(items=[*map(_finding, diagnosis.findings)], noun="finding")),
+        section(
+            "Pending GPU pods", "pods", waiting, Items(items=[*map(_pending, overview.pending)], noun="group of pods")
+        ),
+        section("GPU nodes", "nodes", number(len(overview.nodes), "node"), *_nodes(overview.nodes)),
+        section(
+            "Device plugins",
+            "daemonsets",
+            number(len(plugins), "DaemonSet"),
+            Table(
+                heads=("DaemonSet", "desired", "ready"),
+                rows=[(_name(each.name), f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
+                numbers=("desired", "ready"),
+            ),
+            Lines(
+                lines=[
+                    f"not ready: {pod.name.title} on {pod.node or 'no node'}: {pod.status}"
+                    for plugin in plugins
+                    for pod in plugin.unready
+                ],
+                noun="pod",
+            ),
+        ),
+        section(
+            "GPU pods by node",
+            "pods",
+            placed,
+            Table(
+                heads=("node", "Pod", "status", "holds", "since"),
+                rows=[
+                    (
+                        pod.node,
+                        _name(pod.name),
+                        pod.status,
+                        _amounts(pod.amounts),
+                        "" if pod.since is None else time(pod.since),
+                    )
+                    for pod in pods
+                ],
+                noun="pod",
+            ),
+        ),
+        section("Recent errors", "events", errors, *_errors(overview.errors, overview.more_errors)),
+    ]
+    if diagnosis.not_evaluated:
+        results = counted(len(diagnosis.not_evaluated), "result")
+        lines = Lines(lines=[*map(_not_evaluated, diagnosis.not_evaluated)], noun="result")
+        sections.append(Section(title="Not evaluated", summary=results, blocks=(lines,)))
+    return Report(
+        title=f"Diagnosis of {time(diagnosis.now)}",
+        about=[*_about(diagnosis)],
+        sections=sections,
+        notices=[f"not read: {absent.objects}; unknown without them: {absent.unknown}" for absent in diagnosis.absent],
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingGroup:
-    """Findings that say the same of several objects: that of one object, and the names of all, in order.
-
-    Evidence and commands are those of that object. `effects`: the further findings about each object that this one
-    causes, those of that object; none is worse.
-    """
-
-    finding: Finding
-    objects: tuple[ObjectName, ...]
-    effects: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
-    """Objects that were not read, by their name in kubectl, and what cannot be said without them."""
-
-    objects: str
-    unknown: str
+def _about(diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"read: {', '.join(f'{objects} {number:,}' for objects, number in diagnosis.objects.items())}"
+    scope = diagnosis.scope
+    limits = [
+        *([] if scope.pod is None else [scope.pod.title]),
+        *([f"Node {scope.node}"] if scope.node else []),
+        *([f"namespace {scope.namespace}"] if scope.namespace else []),
+    ]
+    if limits:
+        yield f"only: {', '.join(limits)}"
+    if diagnosis.rules:
+        yield f"rules: {diagnosis.rules}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A whole diagnosis; findings are grouped, causes with their effects.
+def _totals(diagnosis: Diagnosis) -> str:
+    """Return the number of findings by severity, and of those that are possible."""
+    found = [group.finding for group in diagnosis.findings]
+    numbers = {level: sum(finding.severity is level for finding in found) for level in FindingSeverity}
+    possible = sum(finding.certainty is Certainty.POSSIBLE for finding in found)
+    parts = [counted(number, _NOUNS[level]) for level, number in numbers.items() if number]
+    return ", ".join(parts) + (f" ({possible:,} possible)" if possible else "")
 
-    `objects`: how many objects of each kind were read, by the kind's name in kubectl. `scope`: the objects that it
-    reports on. `rules`: the ladders in force, as they were given, or "" without rules.
-    """
 
-    now: datetime
-    scope: Scope
-    objects: Mapping[str, int]
-    overview: Overview
-    findings: tuple[FindingGroup, ...]
-    not_evaluated: tuple[NotEvaluated, ...]
-    absent: tuple[Absent, ...]
-    rules: str = ""
+def _finding(group: FindingGroup) -> Item:
+    finding = group.finding
+    severity = finding.severity.value + (", possible" if finding.certainty is Certainty.POSSIBLE else "")
+    evidence = f"evidence of {finding.object.title}" if len(group.objects) > 1 else "evidence"
+    fields = [
+        *([Field("cause", finding.cause)] if finding.cause else []),
+        *([Field("effects", "; ".join(map(_effect, group.effects)))] if group.effects else []),
+        *(Field(evidence, line) for line in finding.evidence),
+        *([Field("note", HOST)] if finding.on_host else []),
+        *map(_remedy, finding.remedies),
+    ]
+    if finding.location is not None:
+        fields.append(Field("source", Span(f"{finding.source}  {finding.location}", Tone.QUIET)))
+    return Item(
+        title=(Span(severity, _TONES[finding.severity]), "  ", Span(finding.reason, Tone.STRONG)),
+        tone=_TONES[finding.severity],
+        lines=(finding.message,),
+        fields=fields,
+        objects=[name.title for name in group.objects],
+    )
 
-    def has(self, least: FindingSeverity) -> bool:
-        """Return True if a finding is of a severity or worse."""
-        ranks = [*FindingSeverity]
-        return any(ranks.index(group.finding.severity) <= ranks.index(least) for group in self.findings)
+
+def _effect(finding: Finding) -> str:
+    return f"{finding.reason} ({finding.message})"
+
+
+def _remedy(remedy: Remedy) -> Field:
+    risk = Span(f" (risk: {remedy.risk.value})", _RISKS[remedy.risk])
+    return Field("remedy", (remedy.text, risk), command=remedy.command)
+
+
+def _pending(pending: PendingPod) -> Item:
+    finding, wants = pending.finding, _amounts(pending.amounts)
+    since = "" if pending.since is None else f", since {time(pending.since)}"
+    possible = " (possible)" if finding.certainty is Certainty.POSSIBLE else ""
+    note = f": {pending.note}" if pending.note else ""
+    return Item(
+        tone=_TONES[finding.severity],
+        lines=(f"{wants}{since}",),
+        fields=[
+            *([Field("recorded", pending.recorded)] if pending.recorded else []),
+            *([Field("recomputed", pending.recomputed)] if pending.recomputed else []),
+            Field("comparison", f"{_AGREEMENTS[pending.agreement]}{note}"),
+            Field("finding", (Span(f"{finding.reason}{possible}", _TONES[finding.severity]), f": {finding.message}")),
+        ],
+        objects=[name.title for name in pending.pods],
+    )
+
+
+def _nodes(nodes: Sequence[GpuNode]) -> Iterator[Table | Lines]:
+    heads = ("card", "state", "resource", "capacity", "allocatable", "allocated", "free", "use")
+    numbers = ("nodes", "capacity", "allocatable", "allocated", "free")
+    if len(nodes) <= MAX_NODES:
+        rows = [row for node in nodes for row in _rows((node.name,), (node,))]
+        yield Table(heads=("node", *heads), rows=rows, numbers=numbers)
+        return
+    groups: dict[tuple[object, ...], list[GpuNode]] = {}
+    for node in nodes:
+        shape = tuple((resource, each.capacity, each.allocatable) for resource, each in node.resources.items())
+        groups.setdefault((node.product, _state(node), shape), []).append(node)
+    rows = [row for alike in groups.values() for row in _rows((f"{len(alike):,}", alike[0].name), alike)]
+    yield Lines(lines=[Span("nodes that are alike are one line, with their sums (--node NAME shows one)", Tone.QUIET)])
+    yield Table(heads=("nodes", "first", *heads), rows=rows, numbers=numbers, noun="line")
+
+
+def _rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequence[Cell]]:
+    """Yield a row for each resource of nodes that are alike, with the sums; the names are in the first one."""
+    first = nodes[0]
+    own: Sequence[Cell] = (*titles, first.product, _state(first))
+    if not first.resources:
+        yield (*own, "none", "", "", "", "", "")
+    for index, resource in enumerate(first.resources):
+        each = _sum([node.resources[resource] for node in nodes])
+        numbers = (each.capacity, each.allocatable, each.allocated, each.free)
+        shown = ["?" if number is None else f"{number:,}" for number in numbers]
+        known = each.allocated is not None and each.allocatable
+        yield (
+            *(("",) * len(own) if index else own),
+            resource,
+            *shown,
+            Bar(Fraction(each.allocated or 0, each.allocatable) if known else None),
+        )
+
+
+def _state(node: GpuNode) -> str:
+    """Return the state of a node, or "" if it accepts pods."""
+    return ", ".join([*([] if node.ready else ["NotReady"]), *(["cordoned"] if node.cordoned else [])])
+
+
+def _sum(amounts: Sequence[Amounts]) -> Amounts:
+    allocated = [each.allocated for each in amounts if each.allocated is not None]
+    return Amounts(
+        capacity=sum(each.capacity for each in amounts),
+        allocatable=sum(each.allocatable for each in amounts),
+        allocated=sum(allocated) if len(allocated) == len(amounts) else None,
+    )
+
+
+def _errors(errors: Iterable[RecentError], more: int) -> Iterator[Table | Lines]:
+    yield Table(
+        heads=("last", "count", "reason", "objects", "message"),
+        rows=[
+            (
+                "" if error.at is None else time(error.at),
+                f"{error.count:,}",
+                error.reason,
+                names(error.objects, lambda name: name.title),
+                Span(error.message, Tone.QUIET),
+            )
+            for error in errors
+        ],
+        numbers=("count",),
+        noun="error",
+    )
+    if more:
+        yield Lines(lines=[Span(f"and {counted(more, 'older error')}, left out of the report", Tone.QUIET)])
+
+
+def _not_evaluated(each: NotEvaluated) -> str:
+    first = f", the first {each.first.title}" if each.first is not None else ""
+    return f"{each.source}: {each.why}" + (f" ({counted(each.objects, 'object')}{first})" if each.objects else "")
+
+
+def _name(name: ObjectName) -> str:
+    """Return a name in a column whose head is its kind."""
+    return f"{name.namespace}/{name.name}"
+
+
+def _amounts(of: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items()) or "resource claims"

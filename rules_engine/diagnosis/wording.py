@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from shlex import quote
 
 from rules_engine.model.excerpt import truncate
+from rules_engine.model.wording import time
 
 MAX_NAMES = 5
 """Names in one sentence: enough to begin with, few enough to read."""
@@ -28,11 +29,6 @@ def listed(names: Sequence[str], *, of: int | None = None) -> str:
 def since(at: datetime | None) -> str:
     """Return a clause with a point in time, or "" without one."""
     return "" if at is None else f" since {time(at)}"
-
-
-def time(at: datetime) -> str:
-    """Return a time in UTC, to the second."""
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def command(*words: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rules_engine.model.source import Location
+from rules_engine.model.wording import object_title
 
 
 class FindingSeverity(StrEnum):
@@ -38,8 +39,13 @@ class ObjectName:
     namespace: str = ""
 
     def __str__(self) -> str:
-        """Kind/name or Kind/namespace/name."""
+        """Kind/name or Kind/namespace/name, as in JSON, RuleTests and metrics."""
         return "/".join(filter(None, (self.kind, self.namespace, self.name)))
+
+    @property
+    def title(self) -> str:
+        """The name in a text: `Pod ml/train`, `Node gpu-1`."""
+        return object_title(self.kind, self.name, self.namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,11 @@ _PAGE = Page()
 
 
 class Marked(Protocol):
-    """A place in a file that a caret and a span mark."""
+    """A problem at a place in a file that a caret and a span mark."""
+
+    @property
+    def severity(self) -> Severity:
+        """Whether it is an error."""
 
     @property
     def location(self) -> Location:

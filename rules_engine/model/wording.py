@@ -1,9 +1,13 @@
-"""Parts of sentences that reports share: counts, names and amounts."""
+"""Parts of sentences that reports share: counts, names, times and amounts."""
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import pairwise
 from typing import TypeVar
 
+from rules_engine.model.durations import UNITS
 from rules_engine.model.quantity import Format, Quantity
 
 _MEBIBYTE = Quantity.parse("1Mi")
@@ -32,3 +36,27 @@ def amount(resource: str, nanos: int) -> str:
     if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
         quantity = quantity.floored(_MEBIBYTE)
     return str(quantity)
+
+
+def object_title(kind: str, name: str, namespace: str = "") -> str:
+    """Return an object in a text: `Pod ml/train`, or `Node gpu-1` without a namespace."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def duration(milliseconds: int) -> str:
+    """Return a time with its two largest units, such as 1h30m or 45s."""
+    for (unit, length), (smaller, part) in pairwise(UNITS.items()):
+        if milliseconds >= length:
+            rest = milliseconds % length // part
+            return f"{milliseconds // length}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def percent(share: Fraction | None) -> str:
+    """Return a share in percent; "-" if it is not known."""
+    return "-" if share is None else f"{float(share):.0%}"
+
+
+def time(at: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
 from rules_engine.documents.simulations import load_simulation
-from rules_engine.simulation.output.sentences import duration
+from rules_engine.model.wording import duration
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import PodRecord, State
 from server.demo.scenarios import Load, Scenario

@@ -12,7 +12,15 @@ import click
 
 from rules_engine.cli import Command, examples
 from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import UNUSABLE, check_writable, discard_output, end_unusable, json_text, opened
+from rules_engine.cli.program import (
+    UNUSABLE,
+    check_writable,
+    discard_output,
+    end_unusable,
+    json_text,
+    opened,
+    write_report,
+)
 from rules_engine.cli.progress import progress_bar
 from server.diff.options import sources_option
 from server.option_types import Seconds
@@ -200,7 +208,7 @@ def _checked(target: Target) -> None:
 
 def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFiles") -> None:
     """Print the problems of a side below its heading."""
-    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.report.text import Screen
 
     if files.problems:
         click.echo(f"{option} {_name(sources)}:", err=True)
@@ -237,12 +245,12 @@ def _run(
     in_force: "InForce | None",
 ) -> "Run":
     """Decide all pods, and print the problems of the input."""
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run
     from rules_engine.documents.load import load_cluster
     from rules_engine.model.wording import counted
+    from rules_engine.report.text import Screen
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file
@@ -280,24 +288,15 @@ def _write(target: Target, found: "Answer") -> None:
     """Write the answer in a format."""
     try:
         with opened(target.file) as stream:
-            match target.format:
-                case "json":
-                    from rules_engine.difference.output.json_document import json_document
+            if target.format == "json":
+                from rules_engine.difference.document import document
 
-                    for text in json_document(found, partial(json_text, stream=stream, indent=None)):
-                        stream.write(text)
-                case "markdown":
-                    from rules_engine.difference.output.markdown import markdown
+                for text in document(found, partial(json_text, stream=stream, indent=None)):
+                    stream.write(text)
+            else:
+                from rules_engine.difference.report import report
 
-                    stream.write(markdown(found))
-                case "html":
-                    from rules_engine.difference.output.html_page import html_page
-
-                    click.echo(html_page(found), file=stream)
-                case _:
-                    from rules_engine.difference.output.text_report import print_answer
-
-                    print_answer(found, stream)
+                write_report(report(found), target.format, stream)
             stream.flush()
     except click.FileError as error:
         _fail(error.format_message())

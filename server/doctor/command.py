@@ -13,12 +13,12 @@ from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, opened
+from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, opened, write_report
 from rules_engine.cli.progress import progress_bar
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
-    from rules_engine.diagnosis.report import Report
+    from rules_engine.diagnosis.values import Diagnosis
     from rules_engine.model.cluster_objects import ClusterObjects
     from server.doctor.preparation import Prepared
 
@@ -161,10 +161,10 @@ def doctor(
         pod, namespace = _in_namespace(pod, namespace), None
         if node is not None:
             raise click.UsageError("--pod and --node exclude each other: a report on a pod has its node")
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.diagnosis.scope import Scope
     from rules_engine.model.finding import FindingSeverity
     from rules_engine.model.finding import ObjectName as Name
+    from rules_engine.report.text import Screen
     from server.doctor.preparation import prepare
 
     scope = Scope(
@@ -206,13 +206,13 @@ def doctor(
     missing = scope.not_found(objects)
     if missing:
         _fail(missing)
-    report = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
+    found = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
     try:
         for target in targets:
-            _write(target, report)
+            _write(target, found)
     except click.FileError as error:
         _fail(error.format_message())
-    if report.overview.pending or report.has(FindingSeverity(fail_on)):
+    if found.overview.pending or found.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
 
@@ -246,8 +246,8 @@ _fail = partial(end_unusable, "doctor")
 
 def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     """Read the objects of files; print their problems. Ends the command if there are errors."""
-    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.diagnosis.reading.files import read_objects
+    from rules_engine.report.text import Screen
 
     with progress_bar("elapsed") as report:
         reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))
@@ -281,19 +281,14 @@ def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
     return listed.objects
 
 
-def _write(target: Target, report: "Report") -> None:
-    """Write the report in a format. Raises FileError if the file cannot be written."""
+def _write(target: Target, found: "Diagnosis") -> None:
+    """Write the diagnosis in a format. Raises FileError if the file cannot be written."""
     with opened(target.file) as stream:
-        match target.format:
-            case "json":
-                from rules_engine.diagnosis.output.json_report import json_report
+        if target.format == "json":
+            from rules_engine.diagnosis.document import document
 
-                click.echo(json_text(json_report(report), stream), file=stream)
-            case "html":
-                from rules_engine.diagnosis.output.html_report import html_report
+            click.echo(json_text(document(found), stream), file=stream)
+            return
+        from rules_engine.diagnosis.report import report
 
-                click.echo(html_report(report), file=stream)
-            case _:
-                from rules_engine.diagnosis.output.text_report import print_report
-
-                print_report(report, stream)
+        write_report(report(found), target.format, stream)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.diagnosis.names_in_text import without_names
-from rules_engine.diagnosis.report import Report
+from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from rules_engine.model.json.lenient import text
@@ -35,7 +35,7 @@ class FindingEvent(Event):
     message: str = field(compare=False)
 
 
-def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingEvent]:
+def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[FindingEvent]:
     """Yield the Event of each finding about each object, those of the worst findings first.
 
     A group has the message of its first object: other Events quote it as that one's, those in other namespaces without

@@ -14,8 +14,8 @@ from pathlib import Path
 from time import monotonic
 
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.finding import Certainty, FindingSeverity
 from rules_engine.model.kept_fields import all_kept
 from rules_engine.model.problems import render
@@ -171,7 +171,7 @@ class RepeatedDiagnosis:
         self.state = replace(self.state, refused=None)
 
 
-def counts(report: Report, seconds: float) -> Diagnosed:
+def counts(report: Diagnosis, seconds: float) -> Diagnosed:
     """Return the counts of a report."""
     findings: Counter[tuple[str, FindingSeverity, Certainty]] = Counter()
     for group in report.findings:

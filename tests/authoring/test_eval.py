@@ -175,7 +175,7 @@ def test_each_pod_of_a_file_has_a_value(folder: Path) -> None:
     result = cli("eval", "object.spec.containers[1].name", "-f", "pod.yaml")
     assert (result.exit_code, result.stdout) == (
         1,
-        'Pod/train in namespace ml:\nPod/other in namespace ml:\n"main" : string\n',
+        'Pod ml/train:\nPod ml/other:\n"main" : string\n',
     )
     assert result.stderr.count("error: ") == 1
     assert cli("eval", "objct", "-f", "pod.yaml").stderr.count("error: ") == 1

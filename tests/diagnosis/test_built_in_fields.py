@@ -16,8 +16,8 @@ from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, co
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
 from rules_engine.diagnosis.reading.files import read_objects
-from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster_objects import RESOURCES
@@ -55,7 +55,7 @@ def report(
     kept: dict[str, Kept],
     diagnostics: tuple[CompiledDiagnostic, ...] = (),
     rules: RuleSet | None = None,
-) -> Report:
+) -> Diagnosis:
     dump = folder / "dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, default=str))
     reading = read_objects([dump], kept)

@@ -7,8 +7,8 @@ import pytest
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.report import Absent, Report
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.values import Absent, Diagnosis
 from rules_engine.documents.registry import load
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import ObjectName
@@ -64,7 +64,7 @@ def cluster(**lists: Any) -> ClusterObjects:
     )
 
 
-def found(report: Report) -> list[tuple[str, str, int]]:
+def found(report: Diagnosis) -> list[tuple[str, str, int]]:
     return [(group.finding.reason, str(group.finding.object), len(group.objects)) for group in report.findings]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rules_engine.diagnosis.grouping import grouped
-from rules_engine.diagnosis.report import FindingGroup
+from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules_engine.diagnosis.pending import node_sets, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.report import Agreement, PendingPod
+from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Risk

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.output.shown_changes import Difference, shown_changes
+from rules_engine.difference.shown_changes import Difference, shown_changes
 from rules_engine.difference.values import Amount, Deciding, Fall, Kind, Outcome
 from rules_engine.model.decision import Action
 from rules_engine.model.quantity import Format, Quantity

@@ -102,7 +102,7 @@ def test_a_merge_is_compared_with_its_base(
     assert (tmp_path / "output").read_text() == f"changed={changed}\n"
     written = (tmp_path / "work" / "diff.md").read_text()
     assert (tmp_path / "summary").read_text() == written
-    assert ("Pod/train" in written) == (changed == "1")
+    assert ("Pod ml/train" in written) == (changed == "1")
     assert done.stdout
 
 

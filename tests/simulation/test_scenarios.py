@@ -13,7 +13,7 @@ from rules_engine.documents.simulations import load_simulation
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems import Severity
 from rules_engine.simulation.answer import answer
-from rules_engine.simulation.output.json_document import json_document
+from rules_engine.simulation.document import document
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import Record
 from tests.support.simulation import rules
@@ -128,7 +128,7 @@ def rule_set() -> RuleSet:
 
 def shown(record: Record) -> Any:
     """Return the answer as JSON."""
-    return json.loads("".join(json_document(answer([record]), json.dumps)))
+    return json.loads("".join(document(answer([record]), json.dumps)))
 
 
 @given(scenario=scenarios())

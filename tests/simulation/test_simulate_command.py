@@ -241,7 +241,7 @@ def test_the_answer_is_ascii_where_the_terminal_is(folder: Path) -> None:
 
     assert running.returncode == 0
     assert "?" not in shown
-    assert "  gpu              2  ###########" in shown
+    assert "  gpu              2  #####" in shown
 
 
 def test_a_second_ctrl_c_ends_the_command_at_once() -> None:

@@ -1,6 +1,10 @@
 """Pages as tests read them."""
 
+from collections import Counter
 from html.parser import HTMLParser
+
+from rules_engine.report.html import html
+from rules_engine.report.values import Report
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -37,3 +41,16 @@ class Page(HTMLParser):
 
     def having(self, css_class: str) -> list[dict[str, str | None]]:
         return [attributes for _, attributes in self.elements if css_class in (attributes.get("class") or "").split()]
+
+
+def page_of(report: Report) -> Page:
+    """Return the page of a report, whose elements are all closed."""
+    found = Page(html(report))
+    assert found.open == []
+    return found
+
+
+def missing_words(text: str, page: Page) -> Counter[str]:
+    """Return the words of a report's text that its page does not have as often, but for signs of drawings."""
+    words = [word.rstrip(":").casefold() for word in text.split() if not set(word) & set("░█▁▂▃▄▅▆▇▏▕")]
+    return Counter(words) - Counter(word.rstrip(":").casefold() for word in page.text.split())

@@ -5,21 +5,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rules_engine.diagnosis.report import (
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.values import (
     Absent,
     Agreement,
     Amounts,
     DevicePlugin,
+    Diagnosis,
     FindingGroup,
     GpuNode,
     GpuPod,
     Overview,
     PendingPod,
     RecentError,
-    Report,
     UnreadyPod,
 )
-from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
 from rules_engine.model.source import Location
 
@@ -80,10 +80,10 @@ ALLOCATED = Finding(
 SILENT = replace(ALLOCATED, reason="NoSchedulerMessage", object=pod_name("odd"), message="none is recorded")
 
 
-def empty_report(**fields: Any) -> Report:
+def empty_report(**fields: Any) -> Diagnosis:
     """A report about a cluster without GPUs."""
     overview = Overview(nodes=(), device_plugins=(), pods=(), pending=(), errors=())
-    report = Report(
+    report = Diagnosis(
         now=NOW,
         scope=Scope(),
         objects={"nodes": 1, "pods": 0},
@@ -95,7 +95,7 @@ def empty_report(**fields: Any) -> Report:
     return replace(report, **fields)
 
 
-def whole_report(**fields: Any) -> Report:
+def whole_report(**fields: Any) -> Diagnosis:
     """A report that has something in every section."""
     waiting = tuple(pod_name(f"train-{n}") for n in range(7))
     overview = Overview(
@@ -157,7 +157,7 @@ def whole_report(**fields: Any) -> Report:
         ),
         more_errors=2,
     )
-    report = Report(
+    report = Diagnosis(
         now=NOW,
         scope=Scope(),
         objects={"nodes": 3, "pods": 1200},

@@ -6,6 +6,7 @@ from itertools import groupby
 from rules_engine.authoring.coverage import Coverage, Item
 from rules_engine.model.excerpt import visible
 from rules_engine.model.json.patch import Json
+from rules_engine.report.documents import members, place
 
 _LINE_ENDS = str.maketrans({"\r": r"\r", "\n": r"\n"})
 """Escapes for a file's name in a tracefile, which has none: a name with a line end could add records."""
@@ -25,18 +26,10 @@ def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
 def coverage_json(coverage: Coverage) -> Json:
     """Return the coverage in the document of `test --output json`."""
     return {
-        "percent": coverage.percent,
-        "covered": coverage.covered,
+        **members(coverage, "percent covered"),
         "total": len(coverage.items),
         "uncovered": [
-            {
-                "rule": item.rule,
-                "file": item.location.file,
-                "line": item.location.line,
-                "column": item.location.column,
-                "name": item.name,
-                "never": item.event,
-            }
+            {"rule": item.rule, **place(item.location), "name": item.name, "never": item.event}
             for item in coverage.uncovered
         ],
     }

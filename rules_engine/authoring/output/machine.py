@@ -14,6 +14,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import Location
+from rules_engine.report.documents import members, place
 
 
 def check_json(checked: Checked) -> Json:
@@ -33,15 +34,7 @@ def check_json(checked: Checked) -> Json:
 
 
 def _problem(problem: Problem) -> dict[str, Json]:
-    return {
-        "code": problem.code,
-        "severity": problem.severity.value,
-        "message": problem.message,
-        "file": problem.location.file,
-        "line": problem.location.line,
-        "column": problem.location.column,
-        "length": problem.length,
-    }
+    return {**members(problem, "code severity message"), **place(problem.location), "length": problem.length}
 
 
 def check_sarif(checked: Checked) -> Json:
@@ -184,17 +177,11 @@ def _case(result: Result) -> Json:
     if isinstance(result, CaseResult):
         details["trace"] = [step.to_json() for step in result.admission.trace]
     if isinstance(result, DiagnosisResult):
-        details["findings"] = [
-            {"reason": finding.reason, "object": str(finding.object), "message": finding.message}
-            for finding in result.findings
-        ]
+        details["findings"] = [members(finding, "reason object message") for finding in result.findings]
     return {
         **_case_name(result.name),
         "passed": result.passed,
-        "mismatches": [
-            {"what": mismatch.what, "expected": mismatch.expected, "actual": mismatch.actual}
-            for mismatch in result.mismatches
-        ],
+        "mismatches": [members(mismatch, "what expected actual") for mismatch in result.mismatches],
         **details,
     }
 

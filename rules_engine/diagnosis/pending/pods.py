@@ -18,7 +18,7 @@ from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.pending.unoffered import unoffered
 from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound, unexplained
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.report import Agreement, PendingPod
+from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered

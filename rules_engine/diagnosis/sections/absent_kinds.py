@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rules_engine.diagnosis.report import Absent
+from rules_engine.diagnosis.values import Absent
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 
 UNKNOWN: Mapping[str, str] = {

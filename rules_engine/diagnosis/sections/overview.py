@@ -12,7 +12,7 @@ from rules_engine.diagnosis.objects.gpu_objects import (
     status_of,
 )
 from rules_engine.diagnosis.objects.holders import bound_since
-from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
+from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
 from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName

@@ -9,8 +9,8 @@ from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node
 from rules_engine.diagnosis.objects.timestamps import timestamp
-from rules_engine.diagnosis.report import RecentError
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
+from rules_engine.diagnosis.values import RecentError
 from rules_engine.diagnosis.wording import quoted
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.finding import ObjectName

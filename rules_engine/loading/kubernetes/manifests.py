@@ -16,6 +16,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.pod_defaults import with_defaults
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
+from rules_engine.model.wording import object_title
 
 _AMOUNTS = frozenset(
     {"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "emptyDir", "resourceFieldRef"}
@@ -63,10 +64,9 @@ class Manifest:
     def location(self) -> Location:
         return first_key(self.node).location
 
-    @property
-    def title(self) -> str:
-        """The object's name as in kubectl, with the template if there may be several, and no control characters."""
-        name = f"{self.kind}/{self.name or '(no name)'}"
+    def title(self, namespace: str = "") -> str:
+        """Return the object's name, with the template if there may be several, and no control characters."""
+        name = object_title(self.kind, self.name or "(no name)", namespace or self.namespace)
         inner = ".".join(map(str, self.path))
         return visible(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
 

@@ -101,7 +101,7 @@ def test_nothing_changes_under_the_same_rules(folder: Path) -> None:
 def test_a_change_is_exit_code_1_unless_it_is_allowed(folder: Path, old: str, new: str, kind: str) -> None:
     result = diff("ada.yaml", old=old, new=new)
     assert result.exit_code == 1
-    assert "\n  default/Pod/ada     1\n" in result.stdout
+    assert "\n    Pod default/ada     1\n" in result.stdout
     others = [f"--allow={other}" for other in Kind if other != kind]
     assert diff("ada.yaml", *others, old=old, new=new).exit_code == 1
     assert diff("ada.yaml", "--allow", kind, old=old, new=new).exit_code == 0
@@ -118,7 +118,7 @@ def test_all_kinds_of_a_pod_must_be_allowed(folder: Path) -> None:
 def test_several_sources_are_one_side(folder: Path) -> None:
     result = diff("ada.yaml", "--old", "fall.yaml", "--new", "deny.yaml")
     assert result.exit_code == 1
-    assert "  old: keep.yaml fall.yaml\n  new: keep.yaml deny.yaml\n" in result.stdout
+    assert "  keep.yaml fall.yaml → keep.yaml deny.yaml\n" in result.stdout
 
 
 def test_a_change_of_a_repository(folder: Path) -> None:
@@ -266,7 +266,7 @@ def test_each_format_goes_to_its_file(folder: Path) -> None:
     )
     assert text == result.stdout
     assert json.loads(found)["exitCode"] == 1
-    assert "default/Pod/ada" in markdown
+    assert "Pod default/ada" in markdown
     assert page.startswith("<!doctype html>")
     assert page.endswith("\n")
     assert markdown.endswith("\n")

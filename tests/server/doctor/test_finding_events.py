@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.report import FindingGroup
+from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from server.cluster.connection import Connection

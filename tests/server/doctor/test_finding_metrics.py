@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from rules_engine.diagnosis.report import Absent
+from rules_engine.diagnosis.values import Absent
 from rules_engine.model.finding import Certainty, FindingSeverity, NotEvaluated, ObjectName
 from server.doctor.watch import counts
 from server.telemetry.families import Family, Kind

@@ -1,0 +1,78 @@
+"""Diagnoses as JSON; schemas/output/doctor.json describes them."""
+
+from typing import Any
+
+from rules_engine.diagnosis.values import Diagnosis, FindingGroup
+from rules_engine.model.finding import ObjectName
+from rules_engine.report.documents import members, plain
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the document of `doctor --output json`."""
+    overview, scope = diagnosis.overview, diagnosis.scope
+    return {
+        "time": plain(diagnosis.now),
+        "scope": {
+            "pod": None if scope.pod is None else f"{scope.pod.namespace}/{scope.pod.name}",
+            "node": scope.node or None,
+            "namespace": scope.namespace or None,
+            "sinceSeconds": int(scope.since.total_seconds()),
+        },
+        **members(diagnosis, "rules objects"),
+        "notRead": [members(absent, "objects unknown") for absent in diagnosis.absent],
+        "nodes": [
+            {
+                **members(node, "name product ready cordoned"),
+                "resources": {
+                    resource: members(amounts, "capacity allocatable allocated free")
+                    for resource, amounts in node.resources.items()
+                },
+            }
+            for node in overview.nodes
+        ],
+        "devicePlugins": [
+            {
+                **_object(plugin.name),
+                **members(plugin, "desired ready"),
+                "unready": [{**_object(pod.name), **members(pod, "node status")} for pod in plugin.unready],
+            }
+            for plugin in overview.device_plugins
+        ],
+        "pods": [{**_object(pod.name), **members(pod, "node status amounts since")} for pod in overview.pods],
+        "pendingPods": [
+            {
+                "objects": plain(pending.pods),
+                **members(pending, "since amounts recomputed recorded agreement note evaluated"),
+                "finding": members(pending.finding, "reason certainty message"),
+            }
+            for pending in overview.pending
+        ],
+        "errors": [members(error, "objects reason message count at") for error in overview.errors],
+        "moreErrors": overview.more_errors,
+        "findings": [_finding(group) for group in diagnosis.findings],
+        "notEvaluated": [
+            {"diagnostic": each.source, **members(each, "why objects first")} for each in diagnosis.not_evaluated
+        ],
+    }
+
+
+def _object(name: ObjectName) -> dict[str, Any]:
+    return {"object": str(name)}
+
+
+def _finding(group: FindingGroup) -> dict[str, Any]:
+    finding = group.finding
+    return {
+        **members(finding, "reason severity certainty"),
+        "objects": plain(group.objects),
+        **members(finding, "message cause"),
+        "effects": [_finding(FindingGroup(finding=each, objects=group.objects)) for each in group.effects],
+        "evidence": plain(finding.evidence),
+        "remedies": [
+            {"text": remedy.text, "command": remedy.command or None, "risk": remedy.risk.value}
+            for remedy in finding.remedies
+        ],
+        "onHost": finding.on_host,
+        "diagnostic": finding.source or None,
+        "source": plain(finding.location),
+    }

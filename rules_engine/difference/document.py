@@ -1,0 +1,122 @@
+"""Answers as JSON; schemas/output/diff.json describes them.
+
+Each change has its workloads, rather than each workload its change: a change with thousands of containers, of
+thousands of workloads, is written once, in one line.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.comparison import rules_of
+from rules_engine.difference.grouping import Totals
+from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
+from rules_engine.model.quantity import base_units
+from rules_engine.report.documents import Dump, members, object_parts
+
+
+def document(answer: Answer, dump: Dump) -> Iterator[str]:
+    """Yield the parts of the document of `diff --output json`."""
+    grouping, recorded = answer.grouping, answer.recorded
+    head = {
+        **members(answer, "old new same_rules without_rules"),
+        "inForce": None if answer.in_force is None else members(answer.in_force, "url digest side"),
+        "assumedCluster": answer.assumed_cluster or None,
+        "allowed": _kinds(answer.allowed),
+        "exitCode": answer.exit_code,
+        "clusters": [_totals(name, totals, answer.allowed) for name, totals in grouping.totals.items()],
+        "recorded": None
+        if recorded is None
+        else {
+            **members(recorded, "lines admissions replayed other_rules differing later_calls"),
+            **_sorted(recorded, "not_replayable unreadable"),
+        },
+        "omittedPods": grouping.omitted,
+    }
+    yield from object_parts(head, {"changes": map(_change, _equal_changes(grouping.lines))}, dump)
+    yield "\n"
+
+
+def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:
+    """Return the lines in groups of equal changes, which a Grouping stores once."""
+    found: dict[int, list[Line]] = {}
+    for line in lines:
+        found.setdefault(id(line.change), []).append(line)
+    return found.values()
+
+
+def _kinds(kinds: Iterable[Kind]) -> list[str]:
+    found = frozenset(kinds)
+    return [kind.value for kind in Kind if kind in found]
+
+
+def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, Any]:
+    return {
+        "name": name,
+        **members(totals, "pods changed"),
+        "beyondAllowed": totals.beyond(allowed),
+        "asTheyAreNow": dict(sorted(totals.as_it_is.items())),
+        **members(totals, "kinds"),
+        **_sorted(totals, "namespaces rules unknown"),
+        "gpus": {
+            resource: {"before": base_units(before), "after": base_units(after)}
+            for resource, (before, after) in totals.gpus.items()
+        },
+    }
+
+
+def _sorted(value: object, names: str) -> dict[str, Any]:
+    """Return members that are counts, in the order of their names."""
+    return {name: dict(sorted(counts.items())) for name, counts in members(value, names).items()}
+
+
+def _change(lines: Sequence[Line]) -> dict[str, Any]:
+    change = lines[0].change
+    return {
+        "kinds": _kinds(change.kinds),
+        "rules": _rules(change),
+        "before": _outcome(change.before),
+        "after": _outcome(change.after),
+        "workloads": [{**members(line.workload, "cluster namespace kind name"), "pods": line.count} for line in lines],
+    }
+
+
+def _rules(change: Change) -> list[dict[str, Any]]:
+    before, after = (
+        {deciding.rule: str(deciding.location) for deciding in outcome.deciding}
+        for outcome in (change.before, change.after)
+    )
+    return [{"rule": rule, "before": before.get(rule), "after": after.get(rule)} for rule in rules_of(change)]
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "unknown": outcome.unknown or None,
+        "allowed": None if outcome.unknown else outcome.allowed,
+        "message": outcome.message or None,
+        "resources": [_amount(amount) for amount in outcome.resources],
+        "annotations": dict(outcome.annotations),
+        "warnings": list(outcome.warnings),
+        "gpus": {resource: base_units(nanos) for resource, nanos in outcome.gpus},
+        "rules": [_deciding(deciding) for deciding in outcome.deciding],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, Any]:
+    return members(amount, "container resource request limit")
+
+
+def _deciding(deciding: Deciding) -> dict[str, Any]:
+    return {
+        "rule": deciding.rule,
+        "source": str(deciding.location),
+        "action": deciding.action.value,
+        "message": deciding.message or None,
+        "falls": [members(fall, "requested given") for fall in deciding.falls],
+        "amounts": [
+            {"container": container, "resource": resource, "amount": amount}
+            for container, resource, amount in deciding.amounts
+        ],
+        "annotations": dict(deciding.annotations),
+        "warnings": list(deciding.warnings),
+    }

@@ -1,0 +1,236 @@
+"""The report of `diff`: its result, the changes with their workloads, then the totals."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rules_engine.difference.answer import Answer, InForce, SideInForce
+from rules_engine.difference.grouping import Totals
+from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.shown_changes import Difference, ShownChange, shown_changes
+from rules_engine.difference.values import Kind
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.wording import counted
+from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
+
+MAX_GPUS = 10
+"""GPU resources in a sentence: more than a cluster has, but pods may request any name."""
+
+UNNAMED = "cluster"
+"""The head of the column of the only cluster, beside that of recorded admissions."""
+
+SHOWN_DIGEST = 12
+"""Digits of a digest, as in the server's log."""
+
+PODS = "pods"
+"""The head of a column of numbers of pods."""
+
+
+_TONES: Mapping[Kind, Tone] = {Kind.DENIED: Tone.BAD, Kind.ADMITTED: Tone.GOOD, Kind.UNKNOWN: Tone.WARNING}
+"""Tones of changes; all others are Info."""
+
+
+def report(answer: Answer) -> Report:
+    """Return the report of an answer: its result, the changes with their workloads, then the totals."""
+    changes = shown_changes(answer.grouping.lines)
+    sections = [_change_section(answer, changes)] if changes else []
+    recorded = () if answer.recorded is None else _recorded(answer.recorded)
+    if recorded:
+        sections.append(
+            Section(title="Recorded admissions", blocks=(Lines(lines=recorded, noun="reason"),), folded=False)
+        )
+    sections += _totals(answer)
+    return Report(
+        title="Difference of rules",
+        about=(f"{answer.old} → {answer.new}",),
+        answer=_summary(answer),
+        sections=sections,
+        notices=_notes(answer),
+    )
+
+
+def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
+    number = counted(len(changes), "change")
+    return Section(
+        title="Changes",
+        summary=number,
+        blocks=(Items(items=[_change(answer, change) for change in changes], noun="change"),),
+    )
+
+
+def _change(answer: Answer, change: ShownChange) -> Item:
+    workloads, several = counted(len(change.workloads), "workload"), len(answer.grouping.totals) > 1
+    extent = workloads if several else f"{counted(change.pods, 'pod')} of {workloads}"
+    tone = _TONES.get(change.kinds[0], Tone.INFO)
+    heads = _column_heads(answer, PODS)
+    names = answer.grouping.totals
+    return Item(
+        title=(Span(change.title, tone), f"  {extent}"),
+        tone=tone,
+        fields=[Field(each.title, _difference(each)) for each in change.differences],
+        table=Table(
+            heads=("workload", *heads),
+            rows=[(title, *(_number(of[name]) for name in names)) for title, of in change.workloads.items()],
+            numbers=heads,
+            names=heads if several else (),
+            noun="workload",
+        ),
+    )
+
+
+def _difference(found: Difference) -> Words:
+    if found.before == found.after:
+        return found.after
+    return (found.before, " → ", found.after)
+
+
+def _totals(answer: Answer) -> Iterator[Section]:
+    """Yield a table for each kind of total: a row for each name, with a cell for each cluster."""
+    totals = [*answer.grouping.totals.values()]
+    gpus = dict.fromkeys(name for each in totals for name in each.gpus)
+    amounts = [(name, *(_gpus(each, name) for each in totals)) for name in gpus]
+    for title, head, column, rows in (
+        ("Changed pods by kind of change", "kind", PODS, [*_kind_rows(answer, totals)]),
+        ("Changed pods by namespace", "namespace", PODS, _counted([each.namespaces for each in totals])),
+        ("Changed pods by rule", "rule", PODS, _counted([each.rules for each in totals])),
+        ("Pods whose outcome is not known", "reason", PODS, _counted([each.unknown for each in totals])),
+        ("Live pods decided as they are now", "reason", PODS, _counted([each.as_it_is for each in totals])),
+        ("GPUs of admitted pods", "resource", "requested", amounts),
+    ):
+        if rows:
+            heads = _column_heads(answer, column)
+            table = Table(heads=(head, *heads), rows=rows, numbers=heads, names=heads if len(totals) > 1 else ())
+            yield Section(title=title, blocks=(table,), folded=True)
+
+
+def _column_heads(answer: Answer, only: str) -> tuple[str, ...]:
+    """Return the heads of the columns of clusters; `only` if there is one."""
+    names = answer.grouping.totals
+    return tuple(name or UNNAMED for name in names) if len(names) > 1 else (only,)
+
+
+def _summary(answer: Answer) -> Sequence[str]:
+    """Return a sentence for each cluster on the number of its pods that change, and one on changes of GPUs."""
+    return [
+        f"{prefix}{sentence}"
+        for name, prefix in _prefixes(answer).items()
+        for sentence in _cluster_summary(answer.grouping.totals[name], answer.allowed)
+    ]
+
+
+def _prefixes(answer: Answer) -> Mapping[str, str]:
+    names = answer.grouping.totals
+    return {name: f"{name or UNNAMED}: " if len(names) > 1 else "" for name in names}
+
+
+def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
+    if not totals.pods:
+        yield "no pods"
+        return
+    beyond = totals.beyond(allowed)
+    if not totals.changed:
+        yield f"none of {counted(totals.pods, 'pod')} changed"
+        return
+    unknown = totals.kinds.get(Kind.UNKNOWN, 0)
+    parts = [f"{totals.changed - unknown:,} of {counted(totals.pods, 'pod')} changed"]
+    if unknown:
+        parts.append(f"{unknown:,} not known")
+    if beyond < totals.changed:
+        parts.append(f"{totals.changed - beyond:,} of them allowed")
+    yield ", ".join(parts)
+    gpus = _gpu_changes(totals)
+    if gpus:
+        yield f"GPUs of admitted pods: {gpus}"
+
+
+def _gpu_changes(totals: Totals) -> str:
+    """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
+    found = [f"{_signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
+    more = [f"{len(found) - MAX_GPUS:,} more"] if len(found) > MAX_GPUS else []
+    return ", ".join([*found[:MAX_GPUS], *more])
+
+
+def _signed(nanos: int) -> str:
+    """Return a difference of amounts with its sign."""
+    return f"{'−' if nanos < 0 else '+'}{_devices(abs(nanos))}"
+
+
+def _devices(nanos: int) -> str:
+    """Return an amount of devices. Sums may be larger than any quantity."""
+    whole, rest = divmod(nanos, NANOS)
+    return f"{whole:,}" + (f".{rest:09}".rstrip("0") if rest else "")
+
+
+def _notes(answer: Answer) -> Sequence[str]:
+    """Return sentences on the rules of both sides and on what the answer leaves out."""
+    found = [] if answer.in_force is None else [_in_force(answer.in_force)]
+    if answer.same_rules:
+        found.append("both sides have the same rules")
+    found += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
+    if answer.assumed_cluster:
+        found.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
+    for name, prefix in _prefixes(answer).items():
+        as_it_is = answer.grouping.totals[name].as_it_is.total()
+        if as_it_is:
+            subject = "it is" if as_it_is == 1 else "they are"
+            found.append(f"{prefix}{counted(as_it_is, 'live pod')} decided as {subject} now")
+    if answer.grouping.omitted:
+        found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
+    return found
+
+
+def _in_force(found: InForce) -> str:
+    """Return a sentence on the rules in force at a server."""
+    digest = found.digest[:SHOWN_DIGEST]
+    which = {
+        SideInForce.OLD: "are those of --old",
+        SideInForce.NEW: "are those of --new already",
+        SideInForce.BOTH: "are those of --old and --new, which are equal",
+        SideInForce.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
+    }
+    return f"the rules in force at {found.url} {which[found.side]}"
+
+
+def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:
+    for kind in Kind:
+        numbers = [each.kinds.get(kind, 0) for each in totals]
+        if any(numbers):
+            name = f"{kind.value} (allowed)" if kind in answer.allowed else kind.value
+            yield name, *map(_number, numbers)
+
+
+def _counted(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
+    """Return the rows of numbers of pods, the largest first."""
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total.update(counter)
+    return [(name, *(_number(counter[name]) for counter in counters)) for name, _ in _largest(total)]
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _gpus(totals: Totals, name: str) -> str:
+    before, after = totals.gpus_before[name], totals.gpus_after[name]
+    if before == after:
+        return _devices(after) if after else ""
+    return f"{_devices(before)} → {_devices(after)} ({_signed(after - before)})"
+
+
+def _recorded(totals: RecordedTotals) -> Sequence[str]:
+    """Return sentences on recorded admissions, with the reasons of those that are not decided again."""
+    admissions, lines = counted(totals.admissions, "recorded admission"), counted(totals.lines, "line")
+    found = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
+    if totals.later_calls:
+        found.append(f"{counted(totals.later_calls, 'call')} of /validate decided together with /mutate")
+    if totals.differing:
+        found.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
+    if totals.other_rules:
+        found.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
+    found += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
+    return [*found, *(f"{counted(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable))]
+
+
+def _largest(of: Counter[str]) -> Sequence[tuple[str, int]]:
+    """Return counts with their names, the largest first."""
+    return sorted(of.items(), key=lambda item: (-item[1], item[0]))

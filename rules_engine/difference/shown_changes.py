@@ -1,0 +1,153 @@
+"""Changes as people see them: the parts of outcomes that differ, with the workloads that have equal ones."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules_engine.difference.comparison import rules_of
+from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
+from rules_engine.model.rules import RuleId
+from rules_engine.model.wording import names, object_title
+
+NONE = "none"
+
+NO_EFFECT = "no effect"
+"""The place of a rule that does not contribute to an outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part of two outcomes that differs, as texts."""
+
+    title: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """Workloads with equal differences: the numbers of their pods by cluster, by the title of each.
+
+    `differences` ends with those of the rules that decided. Amounts that a denied pod would have had are no part of it.
+    """
+
+    kinds: tuple[Kind, ...]
+    differences: tuple[Difference, ...]
+    workloads: Mapping[str, Counter[str]]
+
+    @property
+    def title(self) -> str:
+        """The names of its kinds."""
+        return ", ".join(kind.value for kind in self.kinds)
+
+    @property
+    def pods(self) -> int:
+        """The number of pods, of all clusters."""
+        return sum(counts.total() for counts in self.workloads.values())
+
+
+def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
+    """Return the changes of lines: denials first; of equal kinds, those of most pods first."""
+    keys: dict[int, tuple[tuple[Kind, ...], tuple[Difference, ...]]] = {}
+    found: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
+    for line in lines:
+        # A Grouping stores equal changes once.
+        key = keys.get(id(line.change))
+        if key is None:
+            key = keys[id(line.change)] = _key(line.change)
+        workload = line.workload
+        name = object_title(workload.kind, workload.name, workload.namespace)
+        found.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
+    order = {kind: index for index, kind in enumerate(Kind)}
+    return sorted(
+        (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in found.items()),
+        key=lambda each: ([order[kind] for kind in each.kinds], -each.pods),
+    )
+
+
+def _key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
+    kinds = tuple(kind for kind in Kind if kind in change.kinds)
+    return kinds, (*_outcome_differences(change), *_rule_differences(change))
+
+
+def _outcome_differences(change: Change) -> Sequence[Difference]:
+    """Return the parts of the outcomes that differ; of an admission that changes, only the admission."""
+    before, after = change.before, change.after
+    if before.allowed != after.allowed or before.unknown or after.unknown:
+        return [Difference("admission", _admission(before), _admission(after))]
+    return [*_differences(before, after)]
+
+
+def _rule_differences(change: Change) -> Sequence[Difference]:
+    """Return the rules with different effects, each with the file and line that decided before and after."""
+    before, after = _locations(change.before), _locations(change.after)
+    return [Difference(rule, _place(before.get(rule)), _place(after.get(rule))) for rule in rules_of(change)]
+
+
+def _admission(outcome: Outcome) -> str:
+    if outcome.unknown:
+        return f"not known ({outcome.unknown})"
+    return "allowed" if outcome.allowed else f"denied ({outcome.message})"
+
+
+def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
+    if before.message != after.message:
+        yield Difference("message", before.message, after.message)
+    rungs = _rungs(before), _rungs(after)
+    for requested in dict.fromkeys(name for side in rungs for name in side):
+        # Without a fall, the pod keeps what it requests.
+        old, new = (side.get(requested, requested) for side in rungs)
+        if old != new:
+            yield Difference(f"given for {requested}", old, new)
+    yield from _amounts(before, after)
+    annotations = _annotations(before), _annotations(after)
+    for key in dict.fromkeys(key for side in annotations for key in side):
+        old, new = (side.get(key, "not written") for side in annotations)
+        if old != new:
+            yield Difference(f"annotation {key}", old, new)
+    both = {*before.warnings} & {*after.warnings}
+    old, new = ("; ".join(text for text in side.warnings if text not in both) for side in (before, after))
+    if {*before.warnings} != {*after.warnings}:
+        yield Difference("warnings", old or NONE, new or NONE)
+
+
+def _rungs(outcome: Outcome) -> Mapping[str, str]:
+    """Return the resources that are given, by the requested one: several rules may move it in different containers."""
+    given: dict[str, dict[str, None]] = {}
+    for fall in outcome.falls:
+        given.setdefault(fall.requested, {})[fall.given] = None
+    return {requested: ", ".join(resources) for requested, resources in given.items()}
+
+
+def _amounts(before: Outcome, after: Outcome) -> Iterator[Difference]:
+    """Yield the amounts that differ; containers with equal ones are in one line."""
+    sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
+    containers: dict[tuple[str, str, str], list[str]] = {}
+    for container, resource in dict.fromkeys(key for side in sides for key in side):
+        old, new = (side.get((container, resource)) for side in sides)
+        if old != new:
+            containers.setdefault((resource, _amount(old), _amount(new)), []).append(container)
+    for (resource, old_text, new_text), found in containers.items():
+        yield Difference(f"{names(found)} {resource}", old_text, new_text)
+
+
+def _amount(amount: Amount | None) -> str:
+    if amount is None:
+        return NONE
+    request, limit = amount.request, amount.limit
+    if request == limit:
+        return str(limit)
+    parts = {"request": request, "limit": limit}
+    return ", ".join(f"{name} {quantity}" for name, quantity in parts.items() if quantity is not None)
+
+
+def _annotations(outcome: Outcome) -> Mapping[str, str]:
+    return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations}
+
+
+def _locations(outcome: Outcome) -> Mapping[RuleId, Deciding]:
+    return {deciding.rule: deciding for deciding in outcome.deciding}
+
+
+def _place(deciding: Deciding | None) -> str:
+    return NO_EFFECT if deciding is None else f"{deciding.location.file}:{deciding.location.line}"

@@ -1,0 +1,1 @@
+"""Reports: one value for all answers, and one renderer for each format."""

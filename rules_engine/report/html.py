@@ -1,0 +1,75 @@
+"""Reports as one HTML page that needs no other file and runs no script. The only module that imports jinja2."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.wording import NAMES, counted, names, percent
+from rules_engine.report import values
+from rules_engine.report.paths import WIDTH, area
+from rules_engine.report.values import Cell, Curve, Report, Span, Table
+
+MAX_ROWS = 200
+"""Rows of a table, items of a section, and names of an item: a page with more opens slowly, and JSON has them all."""
+
+UNFOLDED = 10
+"""Rows of an item's table that are shown without a click."""
+
+MAX_TEXT = 1_000
+"""Characters of a text of a pod or a file."""
+
+CURVE_HEIGHT = 40
+
+
+def html(report: Report) -> str:
+    """Return the page of a report. Markup and control characters in texts are escaped."""
+    environment = Environment(
+        loader=FileSystemLoader([Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.tests |= {name.lower(): _is(getattr(values, name)) for name in values.BLOCKS}
+    return environment.get_template("report.html").render(
+        report=report,
+        max_rows=MAX_ROWS,
+        unfolded=UNFOLDED,
+        width=WIDTH,
+        curve_height=CURVE_HEIGHT,
+        counted=counted,
+        names=names,
+        max_names=NAMES,
+        percent=percent,
+        parts=_parts,
+        is_number=_is_number,
+        area=_area,
+        first=lambda items: list(islice(items, MAX_ROWS)),
+    )
+
+
+def _area(curve: Curve) -> str:
+    return area(curve.means, curve.capacity, CURVE_HEIGHT)
+
+
+def _is(kind: type) -> Any:
+    return lambda value: isinstance(value, kind)
+
+
+def _parts(cell: Cell) -> Sequence[str | Span]:
+    """Return the parts of words."""
+    return cell if isinstance(cell, tuple) else (cell,)  # type: ignore[return-value]
+
+
+def _is_number(table: Table, index: int) -> bool:
+    return table.heads[index] in table.numbers
+
+
+def _shown(value: object) -> object:
+    """Escape control characters of a text, and cut it; what is HTML already stays."""
+    return truncate(visible(value), MAX_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -1,0 +1,281 @@
+"""Reports as text, on a terminal or in a pipe."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from io import TextIOWrapper
+from itertools import pairwise
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.problems import MAX_COLUMNS, Marked, Page, Severity, render
+from rules_engine.model.wording import counted, names, percent
+from rules_engine.report.values import (
+    Bar,
+    Block,
+    Cell,
+    Curve,
+    Curves,
+    Drawings,
+    Item,
+    Items,
+    Lines,
+    Report,
+    Section,
+    Span,
+    Table,
+    Tone,
+    Tree,
+    Words,
+)
+
+WIDTH = 100_000
+"""Columns of a line that is not wrapped: those in a pipe, and those of tables."""
+
+MIN_WIDTH = 40
+"""Least columns of wrapped text: a tree has frames on the left, and words must fit beside it."""
+
+MAX_ROWS = 40
+"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+
+MIN_ROWS = 5
+"""Rows of the table of an item, however many items there are."""
+
+MAX_FIELDS = 20
+"""Fields of an item: a pod may have hundreds of containers."""
+
+MAX_TEXT = 500
+"""Characters of a text of a pod or a file in a report."""
+
+BAR = 10
+"""Columns of a bar."""
+
+CURVE = 40
+"""Columns of a curve."""
+
+LEVELS = " ▁▂▃▄▅▆▇█"
+
+STYLES: Mapping[Tone, Style] = {
+    Tone.STRONG: Style(bold=True),
+    Tone.QUIET: Style(dim=True),
+    Tone.GOOD: Style(color="green"),
+    Tone.INFO: Style(color="cyan"),
+    Tone.WARNING: Style(color="yellow"),
+    Tone.BAD: Style(color="red"),
+    Tone.CHANGED: Style(color="yellow"),
+}
+
+
+class Screen:
+    """A stream for people: without other characters than ASCII's in the C locale, and wrapped on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        if isinstance(stream, TextIOWrapper) and _is_ascii_locale():
+            stream.reconfigure(encoding="ascii", errors=stream.errors)
+        coloured = _is_coloured(stream)
+        self._limit = WIDTH
+        self._page = Page(columns=_columns(stream), encoding=stream.encoding or "utf-8")
+        self._width = self._page.columns if stream.isatty() else WIDTH
+        self._console = Console(
+            file=stream,
+            color_system="standard" if coloured else None,
+            force_terminal=coloured,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+            width=WIDTH,
+        )
+
+    def report(self, report: Report) -> None:
+        """Print a report, a section after the other; texts of pods and files are cut."""
+        self._limit = MAX_TEXT
+        self.line(Span(report.title, Tone.STRONG))
+        for line in report.about:
+            self.line(line, 2)
+        for line in report.answer:
+            self.line(line, 2)
+        for section in report.sections:
+            self._section(section)
+        if report.notices:
+            self.line("")
+        for notice in report.notices[:MAX_ROWS]:
+            self.line(Span(notice, Tone.WARNING), 2)
+        self._more(len(report.notices) - MAX_ROWS, "notice")
+
+    def problems(self, problems: Iterable[Marked], sources: Mapping[str, Sequence[str]]) -> None:
+        """Print each problem with its source line, cut to the width, and a caret."""
+        for problem in problems:
+            head, *below = render(problem, sources, self._page).split("\n")
+            color = STYLES[Tone.BAD if problem.severity is Severity.ERROR else Tone.WARNING]
+            place, level = visible(f"{problem.location}: "), f"{problem.severity.value}: "
+            self._print(
+                Text.assemble((place, "bold"), (level, color + STYLES[Tone.STRONG]), head[len(place + level) :])
+            )
+            for index, text in enumerate(below):
+                self._console.print(Text(text, style=color if index else ""))
+
+    def line(self, words: Words, indent: int = 0) -> None:
+        """Print a line."""
+        self._print(self._text(words), indent)
+
+    def tree(self, tree: Tree, indent: int = 0) -> None:
+        """Print a tree; lines that are too long for the terminal continue within its frame."""
+        self._print(self._text(tree.line), indent)
+        self._children(tree.children, Text(" " * indent))
+
+    def blocks(self, blocks: Iterable[Block]) -> None:
+        """Print blocks without a report."""
+        for block in blocks:
+            self.block(block, 0)
+
+    def block(self, block: Block, indent: int = 2) -> None:
+        """Print a part of a section."""
+        match block:
+            case Table():
+                self.table(block, indent)
+            case Lines(lines=lines, noun=noun, whole=whole):
+                limit = len(lines) if whole else MAX_ROWS
+                for words in lines[:limit]:
+                    self.line(words, indent)
+                self._more(len(lines) - limit, noun)
+            case Items(items=items, noun=noun):
+                for index, item in enumerate(items[:MAX_ROWS]):
+                    if index:
+                        self.line("")
+                    self._item(item, indent, max(MAX_ROWS // len(items), MIN_ROWS))
+                self._more(len(items) - MAX_ROWS, noun)
+            case Tree():
+                self.tree(block, indent)
+            case Curves(curves=curves):
+                width = max((cell_len(curve.name) for curve in curves), default=0)
+                for curve in curves:
+                    self._print(Text(f"{curve.name:{width}}  0s ▕{_levels(curve)}▏ {curve.end}"), indent)
+            case Drawings():
+                pass  # they are for pages
+
+    def table(self, table: Table, indent: int = 2, limit: int = MAX_ROWS) -> None:
+        """Print a table, its head if there are rows. It is not wrapped: its columns would not be ones."""
+        rows = [[self._text(cell) for cell in row] for row in table.rows[:limit]]
+        if not rows:
+            return
+        heads = [visible(head if head in table.names else head.upper()) for head in table.heads]
+        shown = [[Text(head, STYLES[Tone.QUIET]) for head in heads], *rows]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*shown, strict=True)]
+        for row in shown:
+            line = Text(" " * indent)
+            for index, (cell, width, name) in enumerate(zip(row, widths, table.heads, strict=True)):
+                gap = " " * (width - cell.cell_len)
+                line.append("  " if index else "")
+                line = Text.assemble(line, gap, cell) if name in table.numbers else Text.assemble(line, cell, gap)
+            line.rstrip()
+            self._console.print(line)
+        self._more(len(table.rows) - limit, table.noun, indent)
+
+    def _section(self, section: Section) -> None:
+        self.line("")
+        self._print(Text.assemble((section.title, "bold"), visible(f"  {section.summary}".rstrip())))
+        for block in section.blocks:
+            self.block(block)
+        for part in section.sections:
+            self._section(part)
+
+    def _item(self, item: Item, indent: int, rows: int) -> None:
+        title = (item.title,) if isinstance(item.title, str | Span) else item.title
+        gap = "  " if title and item.objects else ""
+        self.line((*title, gap, Span(names(item.objects), Tone.STRONG)), indent)
+        for words in item.lines:
+            self.line(words, indent + 2)
+        for field in item.fields[:MAX_FIELDS]:
+            value = (field.value,) if isinstance(field.value, str | Span) else field.value
+            self.line((f"{field.name}: ", *value), indent + 2)
+            for command in field.command.splitlines():
+                self._console.print(Text(f"{' ' * (indent + 6)}{visible(command)}"))
+        self._more(len(item.fields) - MAX_FIELDS, "line", indent + 2)
+        if item.table is not None:
+            self.table(item.table, indent + 2, rows)
+
+    def _children(self, children: Sequence[Tree], frame: Text) -> None:
+        for index, child in enumerate(children):
+            last = index == len(children) - 1
+            first, further = ("└── ", "    ") if last else ("├── ", "│   ")
+            quiet = STYLES[Tone.QUIET]
+            self._print(
+                self._text(child.line),
+                before=Text.assemble(frame, (first, quiet)),
+                after=Text.assemble(frame, (further, quiet)),
+            )
+            self._children(child.children, Text.assemble(frame, (further, quiet)))
+
+    def _print(self, text: Text, indent: int = 0, before: Text | None = None, after: Text | None = None) -> None:
+        """Print a line with what stands before it, wrapped at word ends: `after` stands before what follows."""
+        before = Text(" " * indent) if before is None else before
+        after = Text(" " * (indent + 2)) if after is None else after
+        width = max(self._width, MIN_WIDTH) - after.cell_len
+        lines = [text] if text.cell_len <= width else text.wrap(self._console, width)
+        for index, line in enumerate(lines):
+            shown = Text.assemble(after if index else before, line)
+            shown.rstrip()
+            self._console.print(shown)
+
+    def _text(self, cell: Cell) -> Text:
+        """Return words as a text with styles, control characters escaped."""
+        if isinstance(cell, Bar):
+            filled = 0 if cell.share is None else min(round(cell.share * BAR), BAR)
+            return Text(f"{'█' * filled}{'░' * (BAR - filled)} {percent(cell.share):>4}")
+        found = Text()
+        for part in (cell,) if isinstance(cell, str | Span) else cell:
+            text, style = (part, None) if isinstance(part, str) else (part.text, STYLES[part.tone])
+            found.append(truncate(visible(text), self._limit), style)
+        return found
+
+    def _more(self, number: int, noun: str, indent: int = 2) -> None:
+        """Print how many were left out, if any."""
+        if number > 0:
+            self.line(Span(f"and {counted(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
+
+
+def _levels(curve: Curve) -> str:
+    """Return the use of a resource over time, in columns of equal time; none of them is empty."""
+    columns = min(CURVE, len(curve.means))
+    edges = [column * len(curve.means) // columns for column in range(columns + 1)]
+    means = [sum(curve.means[start:end], Fraction()) / (end - start) for start, end in pairwise(edges)]
+    top = len(LEVELS) - 1
+    return "".join(LEVELS[min(-(-mean * top // curve.capacity), top)] for mean in means)
+
+
+def _columns(stream: TextIO) -> int:
+    """Return the columns of a terminal, of COLUMNS if it is set; MAX_COLUMNS for files and pipes."""
+    if not stream.isatty():
+        return MAX_COLUMNS
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    # 0 columns: the terminal does not know, as over a serial line.
+    return os.get_terminal_size(stream.fileno()).columns or MAX_COLUMNS
+
+
+def _is_ascii_locale() -> bool:
+    """Return True if the user chose the C locale, for which Python writes UTF-8.
+
+    Python also sets LC_CTYPE to C.UTF-8 then (PEP 538), and if no locale is chosen: it is not the user's choice.
+    """
+    chosen = os.environ.get("LC_ALL") or os.environ.get("LANG")
+    return chosen in ("C", "POSIX") and not os.environ.get("PYTHONIOENCODING")
+
+
+def _is_coloured(stream: TextIO) -> bool:
+    """Return True for a terminal, and for any stream with FORCE_COLOR (force-color.org).
+
+    NO_COLOR (no-color.org) overrides both: colours that were not wanted are worse than none.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    )

@@ -1,0 +1,143 @@
+"""Answers as JSON; schemas/output/simulate.json describes them. A pod is one line."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from rules_engine.model.quantity import NANOS, base_units
+from rules_engine.report.documents import Dump, members, object_parts, plain
+from rules_engine.simulation.answer import Answer, Result
+from rules_engine.simulation.comparison import Better, Compared, Unit
+from rules_engine.simulation.record import Amounts, PodRecord, Record
+from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals, waited
+from rules_engine.simulation.usage import bound_pods, use_changes
+from rules_engine.simulation.words import seconds
+
+
+def document(answer: Answer, dump: Dump) -> Iterator[str]:
+    """Yield the parts of the document of `simulate --output json`."""
+    simulation = answer.simulation
+    head = {
+        "simulation": simulation.name,
+        "source": str(simulation.location),
+        "seed": simulation.seed,
+        "untilSeconds": seconds(simulation.until),
+        "scheduler": members(simulation.scheduler, "scoring resources preemption"),
+        "comparison": [_compared(each) for each in answer.comparison],
+    }
+    yield from object_parts(head, {"results": (_result(result, dump) for result in answer.results)}, dump)
+    yield "\n"
+
+
+def _result(result: Result, dump: Dump) -> Iterator[str]:
+    record, totals = result.record, result.totals
+    pods = bound_pods(record)
+    head = {
+        **members(record, "rules interrupted"),
+        "endedSeconds": seconds(record.ended),
+        "totals": _totals(totals),
+        "notices": list(record.notices),
+        "falls": [members(fall, "rule requested given pods devices") for fall in totals.falls],
+        "denials": [{**_pods(group), "message": group.text, "rule": group.rule} for group in totals.denials],
+        "pending": [{**_pods(group), "message": group.text, "given": amounts(group.given)} for group in totals.pending],
+        "notModelled": [{**_pods(group), "what": group.text} for group in totals.not_modelled],
+        "changes": [{"atSeconds": seconds(each.at), **members(each, "node becomes")} for each in record.changes],
+    }
+    lists = {
+        "nodes": (_node(node, pods[node.node], record) for node in totals.nodes),
+        "pods": (_pod(pod, record) for pod in record.pods),
+    }
+    yield from object_parts(head, lists, dump)
+
+
+def amounts(of: Amounts) -> dict[str, Any]:
+    """Return amounts by resource, in cores, bytes and devices."""
+    return {name: base_units(nanos) for name, nanos in sorted(of.items())}
+
+
+def _mean(nanos: Fraction) -> float:
+    return float(nanos / NANOS)
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    waiting = totals.waiting
+    return {
+        **members(totals, "pods states bound fell replaced"),
+        "waiting": {
+            "p50Seconds": seconds(waiting.p50),
+            "p95Seconds": seconds(waiting.p95),
+            "atEnd": waiting.waiting,
+            "longestAtEndSeconds": seconds(waiting.longest),
+        },
+        "gpuHours": members(totals.gpu_hours, "capacity requested given lost short"),
+        "fragmentation": plain(totals.fragmentation),
+        "resources": {name: _cluster_use(use) for name, use in totals.resources.items()},
+    }
+
+
+def _use(use: ResourceUse) -> dict[str, Any]:
+    return {
+        "capacity": base_units(use.capacity),
+        "mean": _mean(use.mean),
+        "peak": base_units(use.peak),
+        "end": base_units(use.end),
+    }
+
+
+def _cluster_use(use: ClusterUse) -> dict[str, Any]:
+    return {**_use(use), "fragmentation": plain(use.fragmentation), "curve": [_mean(part) for part in use.curve]}
+
+
+def _pods(group: PodsWith) -> dict[str, Any]:
+    """Return the number of pods and the first of them; the others are found by their own members."""
+    first = group.pods[0]
+    return {"pods": len(group.pods), "first": f"{first.namespace}/{first.name}"}
+
+
+def _node(node: NodeUse, pods: Sequence[PodRecord], record: Record) -> dict[str, Any]:
+    used: dict[str, list[Any]] = {name: [] for name in node.resources}
+    for name, at, amount in use_changes(pods, node.resources, record):
+        used[name].append([seconds(at), base_units(amount)])
+    return {
+        "name": node.node,
+        "pods": node.pods,
+        "resources": {name: {**_use(use), "used": used[name]} for name, use in node.resources.items()},
+    }
+
+
+def _pod(pod: PodRecord, record: Record) -> dict[str, Any]:
+    admitted = pod.admitted
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "arrival": None if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
+        "priority": pod.priority,
+        "requested": amounts(admitted.requested),
+        "given": amounts(admitted.given),
+        "falls": [{**members(fall, "rule requested given"), "devices": fall.count} for fall in admitted.falls],
+        "warnings": list(admitted.warnings),
+        "state": pod.state.value,
+        "node": pod.node or None,
+        "arrivedSeconds": seconds(pod.arrived),
+        "boundSeconds": seconds(pod.bound),
+        "endedSeconds": seconds(pod.ended),
+        "waitedSeconds": seconds(waited(pod)),
+        "message": pod.message or admitted.message or None,
+        "deniedBy": admitted.denied_by,
+        "replaces": pod.replaces or None,
+        "by": pod.by or None,
+    }
+
+
+def _compared(each: Compared) -> dict[str, Any]:
+    metric = each.metric
+    in_seconds = metric.unit is Unit.MILLISECONDS
+    return {
+        "metric": metric.name,
+        "unit": "seconds" if in_seconds else metric.unit.value,
+        "better": None if metric.better is Better.NEITHER else metric.better.value,
+        "values": [
+            seconds(None if value is None else int(value)) if in_seconds else plain(value) for value in each.values
+        ],
+        "verdicts": plain(each.verdicts),
+    }

@@ -1,0 +1,131 @@
+"""Drawings of nodes: which pods hold their devices when."""
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.simulation import Milliseconds, NodeEvent
+from rules_engine.model.wording import duration, percent
+from rules_engine.report.paths import WIDTH, area
+from rules_engine.report.values import Drawing, Shape
+from rules_engine.simulation.answer import Result
+from rules_engine.simulation.record import PodRecord, Record
+from rules_engine.simulation.totals import NodeUse, ResourceUse
+from rules_engine.simulation.usage import bound_pods, curve, intervals, run_time, span
+from rules_engine.simulation.words import pod_title, request
+
+LANE = 10
+"""Height of a device."""
+
+MAX_LANES = 64
+"""Devices of a node that are drawn one by one: more are an area, with the height of AREA_LANES devices."""
+
+AREA_LANES = 4
+
+MAX_TITLE = 80
+"""Characters of a pod's name in a drawing."""
+
+COLOURS = 8
+"""Colours of arrivals; further ones begin again with the first."""
+
+
+def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Sequence[Drawing]:
+    """Return the drawings of nodes: of their GPUs, or of all resources of a node without GPUs.
+
+    Bars are drawn for as many nodes as max_bars suffices for, and areas for the others.
+    """
+    record = result.record
+    pods = bound_pods(record)
+    changes = {node: list(found) for node, found in groupby(_by_node(record.changes), key=lambda change: change.node)}
+    drawn: list[Drawing] = []
+    for node in nodes:
+        names = [name for name in node.resources if is_gpu(name)] or list(node.resources)
+        for name in names:
+            use = node.resources[name]
+            held = [pod for pod in pods[node.node] if pod.admitted.given.get(name)]
+            bars = list(_bars(held, name, use, record)) if _has_lanes(name, use) and len(held) <= max_bars else None
+            if bars is not None and len(bars) > max_bars:
+                bars = None
+            max_bars -= len(bars or ())
+            lanes = AREA_LANES if bars is None else use.capacity // NANOS
+            drawn.append(
+                Drawing(
+                    name=f"Node {node.node}",
+                    text=f"{name}, {percent(use.share)} used on average",
+                    height=lanes * LANE,
+                    shapes=[*(bars or ()), *(_mark(change, record) for change in changes.get(node.node, ()))],
+                    area=_area(held, name, use, record) if bars is None else "",
+                )
+            )
+    return drawn
+
+
+def _by_node(changes: Sequence[NodeEvent]) -> Sequence[NodeEvent]:
+    return sorted(changes, key=lambda change: change.node)
+
+
+def _has_lanes(name: str, use: ResourceUse) -> bool:
+    return is_gpu(name) and 0 < use.capacity <= MAX_LANES * NANOS
+
+
+def _x(time: Milliseconds, record: Record) -> str:
+    return f"{time * WIDTH / span(record):.6g}"
+
+
+def _mark(change: NodeEvent, record: Record) -> Shape:
+    return Shape(x=_x(change.at, record), text=f"{duration(change.at)}: {change.becomes.value}")
+
+
+def _bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> Iterator[Shape]:
+    """Yield the bars of pods: each takes the first devices that are free, and none if it finds too few."""
+    lanes = use.capacity // NANOS
+    free = list(range(lanes))
+    held: list[tuple[Milliseconds, int, Sequence[int]]] = []
+    times = [run_time(pod, record) for pod in pods]
+    for number in sorted(range(len(pods)), key=lambda number: times[number][0]):
+        start, end = times[number]
+        if end <= start:
+            continue
+        while held and held[0][0] <= start:
+            free += heappop(held)[2]
+        heapify(free)
+        pod = pods[number]
+        devices = pod.admitted.given[name] // NANOS
+        taken = [heappop(free) for _ in range(min(devices, len(free)))]
+        heappush(held, (end, number, taken))
+        for first, length in _runs(taken):
+            yield Shape(
+                x=_x(start, record),
+                y=first * LANE,
+                width=_x(end - start, record),
+                height=length * LANE - 1,
+                css=css(pod),
+                text=_text(pod, start, end),
+            )
+
+
+def css(pod: PodRecord) -> str:
+    """Return the classes of a pod's bar: the colour of its arrival, and `fell`."""
+    colour = "there" if pod.arrival is None else f"k{pod.arrival % COLOURS}"
+    return f"{colour} fell" if pod.admitted.falls else colour
+
+
+def _text(pod: PodRecord, start: Milliseconds, end: Milliseconds) -> str:
+    name = truncate(pod_title(pod), MAX_TITLE)
+    return f"{name}: {request(pod)}, {duration(start)} to {duration(end)}"
+
+
+def _runs(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first lane and the length of each run of adjacent lanes, which are in order."""
+    for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
+        found = [lane for _, lane in run]
+        yield found[0], len(found)
+
+
+def _area(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> str:
+    """Return the path of the use of a resource over time."""
+    levels = ((start, until, used.get(name, 0)) for start, until, used in intervals(pods, record))
+    return area(curve(levels, span(record)), use.capacity, AREA_LANES * LANE)

@@ -1,0 +1,325 @@
+"""The report of `simulate`: the comparison first, then what happened under each rule set."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from rules_engine.model.gpu_resources import is_gpu, short_name
+from rules_engine.model.simulation import Arrival
+from rules_engine.model.wording import counted, duration, names, object_title, percent
+from rules_engine.report.values import (
+    Bar,
+    Block,
+    Cell,
+    Curve,
+    Curves,
+    Drawings,
+    Item,
+    Items,
+    Lines,
+    Report,
+    Section,
+    Span,
+    Table,
+    Tone,
+)
+from rules_engine.simulation.answer import Answer, Result
+from rules_engine.simulation.comparison import Better, Unit, Value, Verdict
+from rules_engine.simulation.drawings import COLOURS, node_drawings
+from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.totals import PodsWith, Totals, waited
+from rules_engine.simulation.words import BEGINNING, amount, devices, pod_title, request
+
+MAX_PODS = 40
+"""Pods that are listed one by one: of more, those that are equal are one line."""
+
+MAX_DRAWN = 200
+"""Nodes that are drawn, of all rule sets together."""
+
+MAX_BARS = 4_000
+"""Bars of pods in drawings, of all rule sets together: some 700 kB. Further nodes have areas instead."""
+
+TICKS = 4
+"""Parts of the time axis."""
+
+_DIRECTIONS: Mapping[Better, str] = {
+    Better.HIGHER: "higher is better",
+    Better.LOWER: "lower is better",
+    Better.NEITHER: "",
+}
+_VERDICTS: Mapping[Verdict, Tone] = {
+    Verdict.BETTER: Tone.GOOD,
+    Verdict.WORSE: Tone.BAD,
+    Verdict.EQUAL: Tone.QUIET,
+    Verdict.DIFFERENT: Tone.CHANGED,
+    Verdict.UNKNOWN: Tone.QUIET,
+}
+
+
+def report(answer: Answer, *, drawn: bool = False) -> Report:
+    """Return the report of an answer. `drawn`: with drawings of nodes, which only pages show."""
+    simulation, results = answer.simulation, answer.results
+    options = simulation.scheduler
+    played = [
+        counted(len(results[0].record.nodes), "node"),
+        f"seed {simulation.seed}",
+        options.scoring.value,
+        *([] if options.preemption else ["no preemption"]),
+    ]
+    several = len(results) > 1
+    sections = [_comparison(answer)] if several else []
+    notices: dict[str, None] = {}
+    for result in results:
+        record = result.record
+        parts = [*_sections(result, MAX_DRAWN // len(results) if drawn else 0, MAX_BARS // len(results))]
+        sections += [Section(title=f"Rules {record.rules}", sections=parts)] if several else parts
+        prefix = f"{record.rules}: " if several else ""
+        if record.interrupted:
+            notices[f"{prefix}interrupted at {duration(record.ended)}: nothing after that is simulated"] = None
+        notices |= dict.fromkeys(record.notices)
+        for group in result.totals.not_modelled:
+            notices[f"{prefix}not modelled: {group.text}, used by {_names(group.pods)}"] = None
+    return Report(
+        title=f"Simulation {simulation.name}: {duration(results[0].totals.time)}",
+        about=[", ".join(played), *([] if several else [f"rules: {results[0].record.rules}"])],
+        sections=sections,
+        notices=[*notices],
+    )
+
+
+def _comparison(answer: Answer) -> Section:
+    first, *others = [result.record.rules for result in answer.results]
+    if not answer.comparison:
+        return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
+    rows: list[Sequence[Cell]] = []
+    for each in answer.comparison:
+        value, *values = [_value(found, each.metric.unit) for found in each.values]
+        compared = [
+            cell
+            for other, verdict in zip(values, each.verdicts, strict=True)
+            for cell in (other, Span(verdict.value, _VERDICTS[verdict]))
+        ]
+        direction = Span(_DIRECTIONS[each.metric.better], Tone.QUIET)
+        rows.append((each.metric.title, value, *compared, direction))
+    heads = ("metric", first, *(head for other in others for head in (other, "verdict")), "")
+    sets = (first, *others)
+    table = Table(heads=heads, rows=rows, numbers=sets, names=sets, noun="metric")
+    return Section(title="Comparison", summary=f"with {first}", blocks=(table,))
+
+
+def _value(found: Value, unit: Unit) -> str:
+    """Return the value of a metric; "-" if it has none."""
+    if found is None:
+        return "-"
+    match unit:
+        case Unit.SHARE:
+            return f"{float(found):.1%}"
+        case Unit.GPU_HOURS:
+            return _hours(Fraction(found))
+        case Unit.MILLISECONDS:
+            return duration(int(found))
+    return f"{int(found):,}"
+
+
+def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
+    record, totals = result.record, result.totals
+    states = f"{totals.pods:,}: {_states(totals.states)}" if totals.pods else "none"
+    waiting = [Lines(lines=[f"waiting time: {_waiting(totals)}"])] if totals.pods else []
+    yield Section(title="Pods", summary=states, blocks=waiting)
+    if totals.falls:
+        rows = [
+            (
+                f"{short_name(fall.requested)} → {short_name(fall.given)}",
+                f"{fall.pods:,}",
+                f"{fall.devices:,}",
+                fall.rule,
+            )
+            for fall in totals.falls
+        ]
+        heads = ("requested → given", "pods", "devices", "rule")
+        falls = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fall")
+        yield Section(title="Falls", summary=counted(totals.fell, "pod"), blocks=(falls,))
+    if totals.denials:
+        denied = [_group(group, Tone.BAD, "") for group in totals.denials]
+        number = counted(totals.states[State.DENIED], "pod")
+        yield Section(title="Denied", summary=number, blocks=(Items(items=denied, noun="denial"),))
+    if totals.pending:
+        longest = [duration(record.ended - min(pod.arrived for pod in group.pods)) for group in totals.pending]
+        waits = [
+            _group(group, Tone.WARNING, f"{devices(group.given)}, waiting for up to {time}")
+            for group, time in zip(totals.pending, longest, strict=True)
+        ]
+        number = counted(totals.waiting.waiting, "pod")
+        yield Section(title="Waiting at the end", summary=number, blocks=(Items(items=waits, noun="message"),))
+    yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use(totals)])
+    if totals.gpu_hours.capacity or totals.gpu_hours.requested:
+        yield Section(title="GPU-hours", summary=_gpu_hours(totals))
+    yield Section(title="Nodes", summary=counted(len(totals.nodes), "node"), blocks=[*_nodes(result, drawn, max_bars)])
+    if record.pods:
+        yield Section(title="All pods", summary=counted(len(record.pods), "pod"), blocks=(_pods(record),))
+
+
+def _group(group: PodsWith, tone: Tone, line: str) -> Item:
+    return Item(tone=tone, lines=[*([line] if line else []), group.text], objects=[*map(pod_title, group.pods)])
+
+
+def _use(totals: Totals) -> Iterator[Block]:
+    rows = [
+        (
+            short_name(name),
+            amount(name, use.capacity),
+            Bar(use.share),
+            amount(name, use.peak),
+            amount(name, use.end),
+            "" if use.fragmentation is None else percent(use.fragmentation),
+        )
+        for name, use in totals.resources.items()
+    ]
+    heads = ("resource", "capacity", "mean", "peak", "end", "fragmented")
+    yield Table(heads=heads, rows=rows, numbers=("capacity", "peak", "end", "fragmented"))
+    yield Curves(
+        curves=[
+            Curve(
+                name=short_name(name),
+                means=use.curve,
+                capacity=use.capacity,
+                end=duration(totals.time),
+                text=f"{percent(use.share)} used on average",
+            )
+            for name, use in totals.resources.items()
+            if is_gpu(name) and use.capacity
+        ]
+    )
+
+
+def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
+    record, nodes = result.record, result.totals.nodes
+    shown = [node for node in nodes if any(map(is_gpu, node.resources))] or nodes
+    rows: list[Sequence[Cell]] = []
+    for node in shown:
+        resources = [name for name in node.resources if is_gpu(name)] or list(node.resources)
+        for index, name in enumerate(resources):
+            use = node.resources[name]
+            own = ("", "") if index else (node.node, f"{node.pods:,}")
+            amounts = amount(name, use.capacity), Bar(use.share), amount(name, use.peak), amount(name, use.end)
+            rows.append((*own, short_name(name), *amounts))
+    heads = ("Node", "pods", "resource", "capacity", "mean", "peak", "end")
+    yield Table(heads=heads, rows=rows, numbers=("pods", "capacity", "peak", "end"))
+    further = [f"{duration(change.at)}: Node {change.node} becomes {change.becomes.value}" for change in record.changes]
+    yield Lines(lines=further, noun="change")
+    if len(shown) < len(nodes):
+        yield Lines(lines=[Span(f"and {counted(len(nodes) - len(shown), 'node')} without GPUs", Tone.QUIET)])
+    if drawn:
+        used = sorted(shown, key=lambda node: not node.pods)[:drawn]  # idle nodes come last
+        time = max(result.totals.time, 1)
+        yield Drawings(
+            drawings=node_drawings(result, used, max_bars),
+            ticks=[duration(time * tick // TICKS) for tick in range(TICKS + 1)],
+            legend=[*_legend(result)],
+            more=len(shown) - len(used),
+        )
+
+
+def _legend(result: Result) -> Iterator[tuple[str, str]]:
+    arrivals = result.record.simulation.arrivals
+    for number, arrival in enumerate(arrivals[:COLOURS]):
+        yield f"k{number}", _arrival(arrival)
+    if len(arrivals) > COLOURS:
+        yield "", f"and {counted(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
+    if any(pod.arrival is None for pod in result.record.pods):
+        yield "there", BEGINNING
+    if result.totals.fell:
+        yield "fell", "given another resource"
+
+
+def _pods(record: Record) -> Table:
+    if len(record.pods) <= MAX_PODS:
+        return Table(
+            heads=("Pod", "requests", "state", "node", "arrived", "waited"),
+            rows=[
+                (
+                    f"{pod.namespace}/{pod.name}",
+                    request(pod),
+                    _state(pod),
+                    pod.node,
+                    duration(max(pod.arrived, 0)),
+                    _waited(pod, record),
+                )
+                for pod in record.pods
+            ],
+            numbers=("arrived", "waited"),
+            noun="pod",
+        )
+    titles = [*map(_arrival, record.simulation.arrivals)]
+    groups: dict[tuple[int | None, str], Counter[State]] = {}
+    requests: dict[tuple[int, bool], str] = {}  # pods of an arrival share what they request
+    for pod in record.pods:
+        key = id(pod.admitted), pod.state is State.DENIED
+        text = requests[key] if key in requests else requests.setdefault(key, request(pod))
+        groups.setdefault((pod.arrival, text), Counter())[pod.state] += 1
+    return Table(
+        heads=("arrival", "pods", "requests", "states"),
+        rows=[
+            (
+                BEGINNING if arrival is None else titles[arrival],
+                f"{states.total():,}",
+                text,
+                _states({state: states[state] for state in State}),
+            )
+            for (arrival, text), states in groups.items()
+        ],
+        numbers=("pods",),
+        noun="line",
+    )
+
+
+def _arrival(arrival: Arrival) -> str:
+    kind, _, name = arrival.title.partition("/")
+    return object_title(kind, name, arrival.namespace)
+
+
+def _names(pods: Sequence[PodRecord]) -> str:
+    return names(pods, pod_title)
+
+
+def _state(pod: PodRecord) -> str:
+    """Return the state of a pod, with what ended it."""
+    if not pod.by:
+        return pod.state.value
+    return f"{pod.state.value}: {pod.by}" if pod.state is State.EVICTED else f"{pod.state.value} by {pod.by}"
+
+
+def _waited(pod: PodRecord, record: Record) -> str:
+    """Return the time that a pod waited, or waits at the end; "" for others."""
+    time = record.ended - pod.arrived if pod.state is State.PENDING else waited(pod)
+    return "" if time is None else duration(time)
+
+
+def _states(counts: Mapping[State, int]) -> str:
+    return ", ".join(f"{number:,} {state.value.lower()}" for state, number in counts.items() if number)
+
+
+def _waiting(totals: Totals) -> str:
+    times = totals.waiting
+    known = times.p50 is not None and times.p95 is not None
+    bound = f"p50 {duration(times.p50 or 0)}, p95 {duration(times.p95 or 0)}" if known else "no pod got a node"
+    if not times.waiting:
+        return bound
+    verb = "waits" if times.waiting == 1 else "wait"
+    return f"{bound}; {times.waiting:,} {verb} at the end, for up to {duration(times.longest)}"
+
+
+def _gpu_hours(totals: Totals) -> str:
+    found = totals.gpu_hours
+    used = f" ({percent(found.given / found.capacity)})" if found.capacity else ""
+    parts = [f"{_hours(found.given)} given of {_hours(found.capacity)}{used}", f"{_hours(found.requested)} requested"]
+    if found.lost:
+        parts.append(f"{_hours(found.lost)} lost by falling")
+    if found.short:
+        parts.append(f"{_hours(found.short)} given too little")
+    return ", ".join(parts)
+
+
+def _hours(number: Fraction) -> str:
+    """Return a number of hours, with two decimals if there are few."""
+    return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"

@@ -1,0 +1,44 @@
+"""Words of simulations that several formats have: times, amounts and the names of arrivals."""
+
+from rules_engine.model import wording
+from rules_engine.model.gpu_resources import is_gpu, short_name
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.simulation import Milliseconds
+from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+
+BEGINNING = "at the beginning"
+"""The title of pods that were there at the beginning."""
+
+
+def seconds(time: Milliseconds | None) -> int | float | None:
+    """Return seconds, with milliseconds as decimals; None without a time."""
+    if time is None:
+        return None
+    whole, rest = divmod(time, 1000)
+    return time / 1000 if rest else whole
+
+
+def amount(resource: str, nanos: int) -> str:
+    """Return an amount: devices as a number, all else as Kubernetes writes it."""
+    return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.amount(resource, nanos)
+
+
+def devices(amounts: Amounts) -> str:
+    """Return the GPUs in amounts, or without GPUs all of them."""
+    gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
+    chosen = gpus or {name: held for name, held in amounts.items() if held}
+    return ", ".join(f"{amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())) or "nothing"
+
+
+def request(pod: PodRecord) -> str:
+    """Return the GPUs that a pod requested, and after an arrow those that it was given if they differ."""
+    requested, given = devices(pod.admitted.requested), devices(pod.admitted.given)
+    return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
+
+
+def pod_title(pod: PodRecord) -> str:
+    return wording.object_title("Pod", pod.name, pod.namespace)
+
+
+def arrival_title(pod: PodRecord, record: Record) -> str:
+    return BEGINNING if pod.arrival is None else record.simulation.arrivals[pod.arrival].title

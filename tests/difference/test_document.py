@@ -1,0 +1,225 @@
+"""Answers of diffs as JSON, with their schema."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from msgspec.structs import replace
+
+from rules_engine.difference.answer import Answer, SideInForce
+from rules_engine.difference.document import document as rendered
+from rules_engine.difference.values import Kind, Outcome
+from rules_engine.model.quantity import NANOS
+from tests.support.differences import (
+    GPU,
+    IN_FORCE,
+    LADDER,
+    LIMIT,
+    MIG2,
+    MIG3,
+    RECORDED,
+    UNKNOWN,
+    WHOLE,
+    Pods,
+    amount,
+    answer,
+    denied,
+    fallen,
+    kept,
+    submitted,
+)
+from tests.support.output_schemas import objects_of
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "diff.json").read_text())
+
+
+def document(found: Answer) -> Any:
+    return json.loads("".join(rendered(found, json.dumps)))
+
+
+def change(*pods: Pods) -> Any:
+    (found,) = document(answer(pods))["changes"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        answer(),
+        answer([]),
+        answer(recorded=RECORDED, in_force=IN_FORCE, same_rules=True, omitted=3, allowed=frozenset(Kind)),
+        answer([(submitted("a", cluster="x"), Outcome(annotations=(("a", None),)), kept())], clusters=("x", "y")),
+    ],
+)
+def test_every_answer_matches_the_schema(found: Answer) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(found))] == []
+
+
+def test_every_member_is_described_and_required() -> None:
+    for each in objects_of(SCHEMA):
+        assert each["additionalProperties"] is False
+        assert sorted(each["required"]) == sorted(each["properties"])
+
+
+def test_the_schema_has_all_kinds() -> None:
+    assert SCHEMA["$defs"]["kinds"]["items"]["enum"] == [kind.value for kind in Kind]
+
+
+def test_totals_of_a_cluster() -> None:
+    found = document(answer(allowed=frozenset({Kind.RUNG, Kind.ADMITTED})))
+
+    assert found["clusters"] == [
+        {
+            "name": "",
+            "pods": 319,
+            "changed": 18,
+            "beyondAllowed": 9,
+            "asTheyAreNow": {"no controller": 1},
+            "kinds": {
+                "Denied": 1,
+                "Admitted": 1,
+                "Rung": 8,
+                "Resources": 3,
+                "Warnings": 3,
+                "Message": 1,
+                "Unknown": 4,
+            },
+            "namespaces": {"lab": 2, "ml": 16},
+            "rules": {LADDER: 8, "ResourceInjection/memory": 3, LIMIT: 3},
+            "unknown": {"Validation/owner reads request.userInfo": 4},
+            "gpus": {GPU: {"before": 320, "after": 328}, MIG3: {"before": 8, "after": 0}},
+        }
+    ]
+    assert (found["old"], found["new"], found["sameRules"], found["inForce"]) == (
+        "git:main:rules",
+        "rules",
+        False,
+        None,
+    )
+    assert (found["allowed"], found["exitCode"]) == (["Admitted", "Rung"], 1)
+    assert (found["recorded"], found["omittedPods"]) == (None, 0)
+
+
+def test_the_side_in_force() -> None:
+    assert document(answer(in_force=IN_FORCE))["inForce"] == {
+        "url": "https://gpu-rules",
+        "digest": "2" * 64,
+        "side": "old",
+    }
+    assert SCHEMA["$defs"]["inForce"]["properties"]["side"]["enum"] == [side.value for side in SideInForce]
+
+
+def test_an_answer_with_allowed_changes_has_exit_code_0() -> None:
+    assert document(answer(WHOLE[:1], allowed=frozenset({Kind.RUNG})))["exitCode"] == 0
+
+
+def test_totals_of_recorded_admissions() -> None:
+    assert document(answer(recorded=RECORDED))["recorded"] == {
+        "lines": 1_010,
+        "admissions": 1_000,
+        "replayed": 980,
+        "otherRules": 5,
+        "differing": 2,
+        "laterCalls": 7,
+        "notReplayable": {"its view was not found": 9, "no view": 4},
+        "unreadable": {"no JSON": 10},
+    }
+
+
+def test_a_change_has_both_outcomes_and_its_workloads() -> None:
+    pods = (submitted("web", kind="Deployment", count=6), fallen(MIG3, 12), fallen(GPU, 13))
+    annotation = "gpu-webhook.k8s.io/fallback"
+
+    assert change(pods, (submitted("train", count=2), *pods[1:])) == {
+        "kinds": ["Rung"],
+        "rules": [{"rule": LADDER, "before": "rules/mig.yaml:12:7", "after": "rules/mig.yaml:13:7"}],
+        "before": {
+            "unknown": None,
+            "allowed": True,
+            "message": None,
+            "resources": [{"container": "main", "resource": MIG3, "request": "1", "limit": "1"}],
+            "annotations": {annotation: "2g.20gb->3g.40gb"},
+            "warnings": [],
+            "gpus": {MIG3: 1},
+            "rules": [
+                {
+                    "rule": LADDER,
+                    "source": "rules/mig.yaml:12:7",
+                    "action": "change",
+                    "message": None,
+                    "falls": [{"requested": MIG2, "given": MIG3}],
+                    "amounts": [{"container": "main", "resource": MIG3, "amount": "1"}],
+                    "annotations": {annotation: "2g.20gb->3g.40gb"},
+                    "warnings": [],
+                }
+            ],
+        },
+        "after": {
+            "unknown": None,
+            "allowed": True,
+            "message": None,
+            "resources": [{"container": "main", "resource": GPU, "request": "1", "limit": "1"}],
+            "annotations": {annotation: "2g.20gb->gpu"},
+            "warnings": [],
+            "gpus": {GPU: 1},
+            "rules": [
+                {
+                    "rule": LADDER,
+                    "source": "rules/mig.yaml:13:7",
+                    "action": "change",
+                    "message": None,
+                    "falls": [{"requested": MIG2, "given": GPU}],
+                    "amounts": [{"container": "main", "resource": GPU, "amount": "1"}],
+                    "annotations": {annotation: "2g.20gb->gpu"},
+                    "warnings": [],
+                }
+            ],
+        },
+        "workloads": [
+            {"cluster": "", "namespace": "ml", "kind": "Deployment", "name": "web", "pods": 6},
+            {"cluster": "", "namespace": "ml", "kind": "Job", "name": "train", "pods": 2},
+        ],
+    }
+
+
+def test_a_denial_has_its_message_and_rule() -> None:
+    found = change((submitted("a"), kept(), denied()))
+
+    assert found["rules"] == [{"rule": LIMIT, "before": None, "after": "rules/limit.yaml:14:7"}]
+    after = found["after"]
+    assert (after["allowed"], after["message"]) == (False, "Validation/limit: at most 8 GPUs")
+    assert [(rule["action"], rule["message"]) for rule in after["rules"]] == [("deny", "at most 8 GPUs")]
+
+
+def test_an_outcome_that_is_not_known_is_not_allowed_either() -> None:
+    before = change((submitted("a"), UNKNOWN, kept()))["before"]
+
+    assert (before["allowed"], before["unknown"]) == (None, UNKNOWN.unknown)
+
+
+def test_amounts_are_quantities_and_devices_numbers() -> None:
+    resources = (amount("spec.resources", "memory", None, "1536Mi"), amount("main", "cpu", "1500m"))
+    after = change((submitted("a"), kept(), Outcome(resources=resources, gpus=((GPU, NANOS * 3 // 2),))))["after"]
+
+    assert after["resources"] == [
+        {"container": "spec.resources", "resource": "memory", "request": None, "limit": "1536Mi"},
+        {"container": "main", "resource": "cpu", "request": "1500m", "limit": None},
+    ]
+    assert after["gpus"] == {GPU: 1.5}
+
+
+def test_a_large_change_of_many_workloads_is_written_once() -> None:
+    annotations = tuple((f"key-{n}", "x" * 1_000) for n in range(100))
+    large = replace(kept(), annotations=annotations)
+    pods = [(submitted(f"w-{n}"), kept(), large) for n in range(1_000)]
+
+    assert sum(map(len, rendered(answer(pods), json.dumps))) < 300_000
+
+
+def test_texts_are_whole() -> None:
+    evil = "\x1b\n<b>" * 1_000
+
+    assert change((submitted("a"), kept(), denied(evil)))["after"]["message"] == f"{LIMIT}: {evil}"

@@ -1,0 +1,168 @@
+"""Markdown of diffs, as a renderer of it reads them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from markdown_it import MarkdownIt
+
+from rules_engine.difference.answer import Answer
+from rules_engine.difference.report import report
+from rules_engine.difference.values import Outcome
+from rules_engine.report import markdown as renderer
+from rules_engine.report.markdown import MAX_BYTES, MAX_ROWS
+from tests.support.differences import IN_FORCE, RECORDED, Pods, answer, denied, injected, kept, submitted
+from tests.support.html_pages import Page
+
+RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
+
+EVIL = (
+    "| x |\n| y |",
+    "`code` ``two`` ```",
+    "`",
+    "\\|\\`\\",
+    "</code></td></details><script>alert(1)</script><!-- ",
+    "**bold** _it_ ~~no~~ [click](http://example.com) ![i](//x) <b>",
+    "@everyone #12 org/repo#3 http://example.com www.example.com a@example.com",
+    "\x1b[31m\u202e\r\n# head\n\n- list\n",
+    "&lt;script&gt; &#124; &amp;",
+    " ",
+    "",
+    "```\n" * 3,
+)
+
+
+def markdown(found: Answer) -> str:
+    return renderer.markdown(report(found))
+
+
+def page(found: Answer) -> Page:
+    text = markdown(found)
+    assert len(text.encode()) <= MAX_BYTES
+    shown = Page(RENDERER.render(text))
+    assert shown.open == []
+    return shown
+
+
+def pods(number: int, *, different: bool = False) -> list[Pods]:
+    return [(submitted(f"job-{n:05}"), kept(), denied(f"no {n}" if different else "no")) for n in range(number)]
+
+
+def test_an_answer_with_every_kind_of_change() -> None:
+    text = markdown(answer(recorded=RECORDED))
+    assert text.startswith("### gpu-rules: 14 of 319 pods changed, 4 not known\n\n`git:main:rules → rules`")
+    assert "\n- GPUs of admitted pods: +8 nvidia.com/gpu, −8 nvidia.com/mig-3g.40gb\n" in text
+    assert (
+        "**Denied  1 pod of 1 workload**\n\n- admission: `allowed → denied (Validation/limit: at most 8 GPUs)`\n"
+        "- Validation/limit: `no effect → rules/limit.yaml:14`\n\n"
+        "| workload | pods |\n| --- | --: |\n| `Job ml/greedy` | 1 |\n"
+    ) in text
+    assert "\n<details>\n<summary>Totals</summary>\n\n**Changed pods by kind of change**\n\n| kind | pods |\n" in text
+    found = page(answer(recorded=RECORDED))
+    assert [tag for tag, _ in found.elements].count("table") == 12
+    assert "9 not replayable: its view was not found" in found.text
+
+
+def test_an_answer_without_pods() -> None:
+    assert markdown(answer([])) == "### gpu-rules: no pods\n\n`git:main:rules → rules`\n"
+
+
+def test_clusters_have_columns() -> None:
+    both = [(submitted("a", cluster=name), kept(), denied()) for name in ("east", "we|st")]
+    text = markdown(answer(both, clusters=("east", "we|st")))
+    assert text.startswith("### gpu-rules: east: 1 of 1 pod changed\n")
+    assert "- we&#124;st: 1 of 1 pod changed\n" in text
+    assert "| workload | east | we&#124;st |\n| --- | --: | --: |\n| `Job ml/a` | 1 | 1 |" in text
+
+
+def test_a_large_change_does_not_hide_others() -> None:
+    small = [(submitted(f"small-{n:03}"), kept(), denied(f"no {n}")) for n in range(100)]
+    text = markdown(answer([*pods(4_000), *small], recorded=RECORDED))
+    assert text.count("Job ml/small-") == 100
+    assert "and 3,980 more workloads (`--output json` has all)" in text
+
+
+def test_many_changes_are_bounded() -> None:
+    found = answer(pods(4_000, different=True), recorded=RECORDED)
+    text = markdown(found)
+    more = re.search(r"\nand ([0-9,]+) more changes \(`--output json` has all\)\n", text)
+    assert MAX_BYTES - 1_500 < len(text.encode()) <= MAX_BYTES
+    assert more is not None
+    assert int(more[1].replace(",", "")) + text.count("`Job ml/job-") == 4_000
+    assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(found).text
+
+
+def test_long_changes_texts_and_totals_are_cut() -> None:
+    annotations = tuple((f"key-{n:03}", "x" * 10_000) for n in range(500))
+    found = [(submitted("a", namespace=f"{'n' * 63}-{n}"), kept(), kept(annotations=annotations)) for n in range(90)]
+
+    text = markdown(answer(found))
+
+    assert f"- and {500 - MAX_ROWS} more lines (`--output json` has all)\n" in text
+    assert f"and {90 - MAX_ROWS} more rows (`--output json` has all)\n" in text
+    page(answer(found))
+
+
+def test_many_clusters_and_reasons_are_cut() -> None:
+    names = [f"{'cluster-' * 20}{n}" for n in range(400)]
+    found = answer([(submitted("a", cluster=name), kept(), denied()) for name in names], clusters=names)
+
+    text = markdown(found)
+
+    assert len(text.encode()) <= MAX_BYTES
+    assert "more lines (`--output json` has all)\n" in text
+    assert "and 1 more change (`--output json` has all)\n" in text
+    page(found)
+
+
+def test_a_change_of_any_size_is_counted() -> None:
+    wide = "\U0001f600|" * 5_000
+    outcomes = [Outcome(annotations=tuple((f"{n}-{m}-{wide}", wide) for m in range(20))) for n in range(300)]
+
+    page(answer([(submitted(wide, namespace=wide), kept(), each) for each in outcomes], old=wide, new=wide))
+
+
+def evil_answer(evil: str) -> Answer:
+    made: Sequence[Pods] = [
+        (
+            submitted(evil, kind=evil, namespace=evil, cluster=evil),
+            injected("1Gi", 9),
+            injected("1Gi", 9, warnings=(evil,)),
+        ),
+        (submitted("a", cluster=evil), kept(), denied(evil)),
+        (submitted("b", cluster=evil), Outcome(unknown=evil or "-"), kept()),
+        (submitted("c", cluster=evil), kept(), Outcome(annotations=((evil, evil),), gpus=((f"gpu/{evil}", 1),))),
+    ]
+    return answer(made, clusters=(evil, "other"), old=evil, new=evil, in_force=replace(IN_FORCE, url=evil))
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_texts_are_no_markup(evil: str) -> None:
+    found = evil_answer(evil)
+    shown = page(found)
+
+    allowed = {"h3", "p", "ul", "li", "code", "table", "thead", "tbody", "tr", "th", "td", "strong", "br", "details"}
+    assert {tag for tag, _ in shown.elements} <= {*allowed, "summary"}
+    assert [tag for tag, _ in shown.elements].count("table") == 9
+    assert [tag for tag, _ in shown.elements].count("details") == 1
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_texts_are_shown_as_they_are(evil: str) -> None:
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in evil)
+
+    assert " ".join(f"denied (Validation/limit: {escaped})".split()) in page(evil_answer(evil)).text
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_no_text_outside_of_code_is_a_mention_or_a_link(evil: str) -> None:
+    """GitHub makes links of the rendered page's text, but not within code."""
+    rendered = RENDERER.render(markdown(evil_answer(evil)))
+    outside = re.sub(r"<code>.*?</code>", "", rendered)
+
+    assert not re.search(r"[@#]\w", outside)
+    # Its Markdown makes links of URLs in the source.
+    source = re.sub(r"<code>.*?</code>|`[^`|\\\n]+`", "", markdown(evil_answer(evil)))
+    assert "://" not in source
+    assert "www." not in source

@@ -1,0 +1,196 @@
+"""Answers as JSON, with their schema, and as CSV."""
+
+import csv
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from rules_engine.report.tables import write_csv
+from rules_engine.simulation.answer import answer
+from rules_engine.simulation.document import document as rendered
+from rules_engine.simulation.record import Record, State
+from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
+from tests.support.output_schemas import objects_of
+from tests.support.simulation_records import (
+    GPU,
+    HOUR,
+    MESSAGE,
+    SMALL,
+    admitted_pod,
+    record,
+    recorded_node,
+    recorded_pod,
+    simulation,
+    whole_record,
+)
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "simulate.json").read_text())
+
+
+def document(*records: Record) -> Any:
+    return json.loads("".join(rendered(answer(records), json.dumps)))
+
+
+EMPTY = record([], [], 0, simulation=simulation(until=1_500))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [whole_record()],
+        [EMPTY],
+        [whole_record(), replace(whole_record(), rules="other", pods=())],
+        [replace(whole_record(), interrupted=True, notices=("left out",)), EMPTY],
+    ],
+)
+def test_every_answer_matches_the_schema(records: list[Record]) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(*records))] == []
+
+
+def test_every_member_is_described_and_required() -> None:
+    for each in objects_of(SCHEMA):
+        assert each["additionalProperties"] is False
+        assert sorted(each["required"]) == sorted(each["properties"])
+
+
+def test_a_pod_has_what_it_requested_and_what_it_was_given() -> None:
+    old, fell, _, low, _, wait, replacing, denied = document(whole_record())["results"][0]["pods"]
+
+    assert fell == {
+        "namespace": "ml",
+        "name": "train-1",
+        "arrival": "Job/train",
+        "priority": 0,
+        "requested": {"cpu": 1, SMALL: 1},
+        "given": {"cpu": 1, GPU: 1},
+        "falls": [{"rule": "FallbackLadder/mig-80gb", "requested": SMALL, "given": GPU, "devices": 1}],
+        "warnings": [],
+        "state": "Succeeded",
+        "node": "a",
+        "arrivedSeconds": 0,
+        "boundSeconds": 0,
+        "endedSeconds": 3600,
+        "waitedSeconds": 0,
+        "message": None,
+        "deniedBy": None,
+        "replaces": None,
+        "by": None,
+    }
+    assert (old["arrival"], old["waitedSeconds"], old["by"]) == (None, None, "b became Drained")
+    assert (low["given"], low["by"]) == ({"cpu": 0.5, GPU: 1}, "ml/high")
+    assert (wait["node"], wait["boundSeconds"], wait["message"]) == (None, None, MESSAGE)
+    assert replacing["replaces"] == "old"
+    assert (denied["message"], denied["deniedBy"]) == ("Validation/limit: no more than 8 GPUs", "Validation/limit")
+
+
+def test_a_node_has_its_use_over_time() -> None:
+    first, _ = document(whole_record())["results"][0]["nodes"]
+
+    assert first["resources"][GPU] == {
+        "capacity": 4,
+        "mean": 149 / 60,
+        "peak": 3,
+        "end": 2,
+        "used": [[0, 2], [120, 3], [3600, 2]],
+    }
+
+
+def test_a_comparison_has_all_values() -> None:
+    whole = whole_record()
+    found = {each["metric"]: each for each in document(whole, replace(whole, pods=()), whole)["comparison"]}
+
+    assert found["bound"] == {
+        "metric": "bound",
+        "unit": "pods",
+        "better": "higher",
+        "values": [5, 0, 5],
+        "verdicts": ["worse", "equal"],
+    }
+    assert found["waitingP50"] == {
+        "metric": "waitingP50",
+        "unit": "seconds",
+        "better": "lower",
+        "values": [60, None, 60],
+        "verdicts": ["worse", "equal"],
+    }
+    assert found["denied"]["better"] is None
+
+
+def test_the_same_record_gives_the_same_bytes() -> None:
+    assert list(rendered(answer([whole_record()]), json.dumps)) == list(rendered(answer([whole_record()]), json.dumps))
+
+
+def rows(written: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(written)))
+
+
+def pods_table(*records: Record) -> list[dict[str, str]]:
+    stream = StringIO()
+    write_csv(stream, PODS, pod_rows(answer(records)))
+    assert stream.getvalue().splitlines()[0] == ",".join(PODS)
+    return rows(stream.getvalue())
+
+
+def test_a_pod_is_a_line() -> None:
+    found = pods_table(whole_record(), replace(whole_record(), rules="other"))
+
+    assert len(found) == 16
+    assert [row["rules"] for row in found] == ["rules"] * 8 + ["other"] * 8
+    assert found[2] == {
+        "rules": "rules",
+        "namespace": "ml",
+        "pod": "train-2",
+        "arrival": "Job/train",
+        "priority": "0",
+        "requested": f"cpu=1; {SMALL}=1",
+        "given": f"cpu=1; {GPU}=1",
+        "falls": f"{SMALL} -> {GPU}",
+        "state": "Running",
+        "node": "a",
+        "arrivedSeconds": "60",
+        "boundSeconds": "120",
+        "endedSeconds": "",
+        "waitedSeconds": "60",
+        "message": "",
+        "by": "",
+        "replaces": "",
+    }
+    assert [row["message"] for row in found[5:8]] == [MESSAGE, MESSAGE, "Validation/limit: no more than 8 GPUs"]
+
+
+def test_texts_are_escaped_for_terminals_and_spreadsheets() -> None:
+    evil = "=1+1\x1b\n"
+    pods = [recorded_pod("p", admitted_pod({}, message=evil), state=State.DENIED)]
+
+    (row,) = pods_table(record([], pods, HOUR))
+
+    assert row["message"] == "'=1+1\\x1b\\n"
+
+
+def test_a_change_of_use_is_a_line() -> None:
+    stream = StringIO()
+    write_csv(stream, USAGE, usage_rows(answer([whole_record()])))
+
+    assert stream.getvalue().splitlines()[0] == ",".join(USAGE)
+    assert [tuple(row.values()) for row in rows(stream.getvalue()) if row["resource"] in (GPU, "memory")] == [
+        ("rules", "a", GPU, "0", "2", "4"),
+        ("rules", "a", "memory", "0", "0", str(64 << 30)),
+        ("rules", "a", GPU, "120", "3", "4"),
+        ("rules", "a", GPU, "3600", "2", "4"),
+        ("rules", "b", GPU, "0", "4", "4"),
+        ("rules", "b", "memory", "0", str(16 << 30), str(64 << 30)),
+        ("rules", "b", GPU, "1800", "0", "4"),
+        ("rules", "b", "memory", "1800", "0", str(64 << 30)),
+    ]
+
+
+def test_a_node_without_pods_is_unused_from_the_beginning() -> None:
+    (node,) = document(record([recorded_node("a", gpu=1)], [], HOUR))["results"][0]["nodes"]
+
+    assert node["resources"][GPU]["used"] == [[0, 0]]

@@ -1,0 +1,231 @@
+"""Reports of simulations."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+
+from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.report.text import MAX_ROWS, Screen
+from rules_engine.simulation.answer import answer
+from rules_engine.simulation.record import Record, State
+from rules_engine.simulation.report import report
+from rules_engine.simulation.words import request
+from tests.support.html_pages import missing_words, page_of
+from tests.support.simulation_records import (
+    GPU,
+    HOUR,
+    MINUTE,
+    SMALL,
+    admitted_pod,
+    fallen,
+    record,
+    recorded_node,
+    recorded_pod,
+    simulation,
+    whole_record,
+)
+
+ONE = admitted_pod({GPU: 1})
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def text(*records: Record) -> str:
+    stream = StringIO()
+    Screen(stream).report(report(answer(records)))
+    return stream.getvalue()
+
+
+WHOLE = """\
+Simulation load: 2h
+  2 nodes, seed 1, LeastAllocated
+  rules: rules
+
+Pods  8: 1 denied, 2 pending, 2 running, 1 succeeded, 1 preempted, 1 evicted
+  waiting time: p50 0s, p95 1m; 2 wait at the end, for up to 1h58m
+
+Falls  2 pods
+  REQUESTED → GIVEN  PODS  DEVICES  RULE
+  1g.10gb → gpu         2        2  FallbackLadder/mig-80gb
+
+Denied  1 pod
+  Pod ml/greedy
+    Validation/limit: no more than 8 GPUs
+
+Waiting at the end  2 pods
+  Pod ml/wait-1, Pod ml/wait-2
+    4 × gpu, waiting for up to 1h58m
+    0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu. preemption: 0/3 \
+nodes are available: 3 Preemption is not helpful for scheduling.
+
+Use of resources
+  RESOURCE  CAPACITY  MEAN               PEAK    END  FRAGMENTED
+  gpu              8  ████░░░░░░  44%       7      2         14%
+  cpu             32  █░░░░░░░░░  12%  10500m  1500m
+  memory       128Gi  ░░░░░░░░░░   3%    16Gi      0
+  gpu  0s ▕▇▇▇▇▇▇▇▇▇▇▃▃▃▃▃▃▃▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▏ 2h
+
+GPU-hours  6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost by falling
+
+Nodes  2 nodes
+  NODE  PODS  RESOURCE  CAPACITY  MEAN             PEAK  END
+  a        4  gpu              4  ██████░░░░  62%     3    2
+  b        1  gpu              4  ██░░░░░░░░  25%     4    0
+  30m: Node b becomes Drained
+
+All pods  8 pods
+  POD         REQUESTS               STATE                      NODE  ARRIVED  WAITED
+  ml/old      4 × gpu                Evicted: b became Drained  b          0s
+  ml/train-1  1 × 1g.10gb → 1 × gpu  Succeeded                  a          0s      0s
+  ml/train-2  1 × 1g.10gb → 1 × gpu  Running                    a          1m      1m
+  ml/low      1 × gpu                Preempted by ml/high       a          0s      0s
+  ml/high     1 × gpu                Running                    a          1m      0s
+  ml/wait-1   4 × gpu                Pending                               2m   1h58m
+  ml/wait-2   4 × gpu                Pending                               3m   1h57m
+  ml/greedy   9 × gpu                Denied                                4m
+
+  not modelled: volumes, used by Pod ml/low, Pod ml/high
+"""
+
+
+def test_a_record_with_everything() -> None:
+    assert text(whole_record()) == WHOLE
+
+
+COMPARISON = """\
+Comparison  with rules
+  METRIC                       rules  other  VERDICT
+  pods that got a node             5      4  worse      higher is better
+  pods that ended                  1      1  equal      higher is better
+  pods that wait at the end        2      0  better     lower is better
+  waiting time, p50               1m     0s  better     lower is better
+  waiting time, p95                -     1m  better     lower is better
+  pods denied                      1      0  different
+  pods preempted                   1      1  equal      lower is better
+  pods evicted                     1      1  equal      lower is better
+  pods given another resource      2      2  equal      lower is better
+  GPU utilisation              43.5%  31.1%  worse      higher is better
+  GPU-hours given               6.97   4.98  different
+  GPU-hours lost by falling     2.54   2.54  equal      lower is better
+  GPU-hours given too little    0.00   0.00  equal      lower is better
+  fragmentation                14.4%  11.4%  better     lower is better
+
+Rules rules
+
+Pods  8"""
+
+
+def test_a_comparison_comes_before_the_answers() -> None:
+    whole = whole_record()
+    other = replace(whole, rules="other", pods=whole.pods[:4])
+    shown = text(whole, other)
+    assert COMPARISON in shown
+    assert shown.index("Rules rules") < shown.index("Rules other")
+    assert not missing_words(shown, page_of(report(answer([whole, other]), drawn=True)))
+
+
+def test_every_rule_set_has_its_columns() -> None:
+    whole = whole_record()
+    shown = text(whole, replace(whole, rules="new\x1b"), replace(whole, rules="folder/a"))
+    assert "  METRIC                       rules  new\\x1b  VERDICT  folder/a  VERDICT\n" in shown
+
+
+def test_parts_are_not_compared() -> None:
+    part = replace(whole_record(), interrupted=True)
+    shown = text(part, part)
+    assert shown.count("  rules: interrupted at 2h: nothing after that is simulated\n") == 1
+    assert "\nComparison  none: parts of a simulation are not comparable\n" in shown
+
+
+def test_a_simulation_without_pods() -> None:
+    assert text(record([recorded_node("a", cpu=4)], [], 0)) == (
+        "Simulation load: 0s\n"
+        "  1 node, seed 1, LeastAllocated\n"
+        "  rules: rules\n"
+        "\n"
+        "Pods  none\n"
+        "\n"
+        "Use of resources  none\n"
+        "\n"
+        "Nodes  1 node\n"
+    )
+
+
+def test_lines_of_small_answers_fit_a_terminal() -> None:
+    lines = text(replace(whole_record(), pods=whole_record().pods[1:3])).splitlines()
+
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_options_of_the_scheduler_are_shown() -> None:
+    options = SchedulerOptions(scoring=Strategy.MOST_ALLOCATED, preemption=False)
+
+    shown = text(record([recorded_node("a")], [], 0, simulation=simulation(seed=7, scheduler=options)))
+
+    assert "  1 node, seed 7, MostAllocated, no preemption\n" in shown
+
+
+def test_notices_are_shown() -> None:
+    assert "\n  a pod was left out\n" in text(whole_record(notices=("a pod was left out",)))
+
+
+def test_many_pods_are_grouped_by_arrival_and_request() -> None:
+    pods = [recorded_pod(f"p-{n}", fallen() if n % 2 else ONE, arrival=0) for n in range(MAX_ROWS)]
+    pods.append(recorded_pod("last", ONE, arrival=None, node="a"))
+
+    shown = text(record([recorded_node("a", gpu=4)], pods, MINUTE))
+
+    assert "ml/p-7" not in shown
+    assert (
+        "  ARRIVAL           PODS  REQUESTS               STATES\n"
+        "  Pod ml/train        20  1 × gpu                20 pending\n"
+        "  Pod ml/train        20  1 × 1g.10gb → 1 × gpu  20 pending\n"
+        "  at the beginning     1  1 × gpu                1 running\n"
+    ) in shown
+
+
+def test_nodes_without_gpus_are_counted() -> None:
+    shown = text(record([recorded_node("a", gpu=4), recorded_node("cpus", cpu=4)], [], MINUTE))
+    assert "Nodes  2 nodes\n" in shown
+    assert "  and 1 node without GPUs\n" in shown
+
+
+def test_names_and_messages_are_escaped() -> None:
+    evil = "\x1b[31mred\u202e"
+    kind = admitted_pod({GPU: 1}, message=evil)
+    pods = [
+        recorded_pod(evil, kind, state=State.DENIED),
+        recorded_pod("w", admitted_pod({GPU: 1}, not_modelled=(evil,)), message=evil, by=evil),
+    ]
+
+    shown = text(record([recorded_node(evil, gpu=1)], pods, 0, rules=evil, notices=(evil,)))
+
+    assert not {"\x1b", "\u202e"} & set(shown)
+    assert shown.count("\\x1b[31mred\\u202e") >= 8
+
+
+def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = Terminal()
+    Screen(stream).report(report(answer([whole_record(), replace(whole_record(), pods=())])))
+
+    assert "\x1b[31mworse" in stream.getvalue()
+    assert "\x1b" not in text(whole_record())
+
+
+def test_requests_are_gpus_or_all() -> None:
+    assert request(recorded_pod("p", admitted_pod({SMALL: 2, "cpu": 4}))) == "2 × 1g.10gb"
+    assert request(recorded_pod("p", admitted_pod({"cpu": 4, "memory": "1Gi"}))) == "4 × cpu, 1Gi × memory"
+    assert request(recorded_pod("p", admitted_pod({}))) == "nothing"
+
+
+def test_too_little_and_much_time_is_shown() -> None:
+    small = admitted_pod({GPU: 1}, {SMALL: 1})
+
+    shown = text(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], 700 * HOUR))
+
+    assert "GPU-hours  100 given of 700 (14%), 700 requested, 600 given too little\n" in shown

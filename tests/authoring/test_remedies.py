@@ -643,11 +643,15 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "template in quotes",
         validation("\"{{ object.metadata.name }} == 'x'\""),
-        "7:20: unexpected '{{' (write object.metadata.name)",
+        "7:20: unexpected '{{ object.metadata.n…' (write object.metadata.name)",
     ),
-    ("shell", validation("${object.metadata.name} == 'x'"), "7:19: unexpected '${' (write object.metadata.name)"),
-    ("curly quotes", validation("object.metadata.name == “x”"), "7:43: unexpected '“' (write 'x')"),
-    ("single curly quotes", validation("object.metadata.name == ‘x’"), "7:43: unexpected '‘' (write 'x')"),
+    (
+        "shell",
+        validation("${object.metadata.name} == 'x'"),
+        "7:19: unexpected '${object.metadata.na…' (write object.metadata.name)",
+    ),
+    ("curly quotes", validation("object.metadata.name == “x”"), "7:43: unexpected '“x”' (write 'x')"),
+    ("single curly quotes", validation("object.metadata.name == ‘x’"), "7:43: unexpected '‘x’' (write 'x')"),
     (
         "True in an expression",
         validation("object.spec.hostIPC == True"),
@@ -659,7 +663,7 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "not",
         validation("not object.spec.hostIPC"),
-        "7:19: unexpected 'not' (write !, and the expression in quotes)",
+        "7:19: unexpected 'not' (write !)",
     ),
     (
         "not further on",
@@ -684,10 +688,7 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "null",
         validation("object.spec.nodeName == null"),
-        (
-            "7:19: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName),"
-            " and the expression in quotes)"
-        ),
+        ("7:19: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName))"),
     ),
     (
         "label not null",
@@ -701,10 +702,7 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "index in has",
         validation('has(object.metadata.labels["team"])'),
-        (
-            '7:19: has() takes a field selection such as has(a.b) (write "team" in object.metadata.?labels.orValue({}),'
-            " and the expression in quotes)"
-        ),
+        ('7:19: has() takes a field selection such as has(a.b) (write "team" in object.metadata.?labels.orValue({}))'),
     ),
     (
         "slash in has",
@@ -746,13 +744,6 @@ EXPRESSIONS: Sequence[Row] = (
         "double arrow",
         validation("object.spec.containers.all(c => c.tty)"),
         "7:48: unexpected '=>' (write ,)",
-    ),
-    ("at most", validation("object.spec.containers.size() ≤ 2"), "7:49: unexpected '≤' (write <=)"),
-    ("dash for minus", validation("object.spec.priority – 1 > 2"), "7:40: unexpected '–' (write -)"),
-    (
-        "no-break space",
-        validation("object.metadata.name ==\xa0'a'"),
-        "7:42: unexpected no-break space (write a space)",
     ),
     ("semicolon", validation("object.spec.hostIPC;"), "7:38: unexpected ';' (delete it)"),
     ("return", validation("return object.spec.hostIPC"), "7:19: unexpected 'return' (delete it)"),
@@ -848,7 +839,7 @@ ADVICE: Sequence[Row] = (
     (
         "template in an expression",
         validation("'{{ .Values.x }} == 1'"),
-        "7:20: unexpected '{{' (write the value: templates are not expanded)",
+        "7:20: unexpected '{{ .Values.x }}' (write the value: templates are not expanded)",
     ),
     (
         "field of another part",
@@ -1029,8 +1020,6 @@ def remedied(text: str, problem: Problem) -> list[str]:
         return [changed(f"{line[:start]}{found[1]}{line[start:]}")]
     if message.endswith("(delete it)"):
         return [changed(line[:start] + line[end:])]
-    if message.endswith("(write a space)"):
-        return [changed(f"{line[:start]} {line[end:]}")]
     if "cel-" not in problem.code and line[start - 1] in "'\"" and line[end : end + 1] == line[start - 1]:
         # The marked text is inside of quotes, which belong to the value.
         start, end = start - 1, end + 1
@@ -1049,14 +1038,7 @@ def remedied(text: str, problem: Problem) -> list[str]:
     elif re.search(r"write [a-zA-Z]+: \{", message):
         end = len(line)
     after = [f"{line[:start]}{new}{line[end:]}" for new in texts]
-    if "and the expression in quotes" in message:
-        after = [re.sub(r"(expression: )(.*)", quote_value, new) for new in after]
     return [changed(new) for new in after]
-
-
-def quote_value(found: re.Match[str]) -> str:
-    quote = '"' if "'" in found[2] else "'"
-    return f"{found[1]}{quote}{found[2]}{quote}"
 
 
 def alternatives(message: str) -> list[str]:
@@ -1067,7 +1049,7 @@ def alternatives(message: str) -> list[str]:
         return found[1].split(", ")
     found = re.search(r" \((?:amounts are strings: )?write (.*)\)$", message) or re.search(r"[:,] write (.*)$", message)
     assert found, message
-    advised = re.sub(r" without quotes$|, and .* in quotes$|, and indent .*$", "", found[1]).removeprefix("….")
+    advised = re.sub(r" without quotes$|, and indent .*$", "", found[1]).removeprefix("….")
     if choice := re.fullmatch(r"(.*), or (.*) for the text", advised):
         return [*choice[1].split(" or "), choice[2]]
     advised = advised.removesuffix(" for the text")

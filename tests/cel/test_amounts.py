@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rules_engine.cel import CelProblems, Environment, Program, compile_expression, types
-from rules_engine.cel.syntax.hints import IN_QUOTES
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import both, outcome
@@ -47,7 +46,7 @@ def remedied(expression: str, problem: Problem) -> str:
 def advised(problem: Problem) -> str:
     remedy = re.search(r"write (.*)\)$", problem.message)
     assert remedy
-    return remedy[1].removesuffix(IN_QUOTES)
+    return remedy[1]
 
 
 @cache
@@ -85,7 +84,6 @@ OPERATORS = [
     (f"{GPUS} + 1", f"{LIMIT}.add(quantity('1'))"),
     (f"{GPUS} - 1", f"{LIMIT}.sub(quantity('1'))"),
     (f"{GPUS} * 2", f"{LIMIT}.mul(quantity('2'))"),
-    (f"{GPUS} / 2", f"{LIMIT}.div(quantity('2'))"),
     (f"{GPUS} in [1, 2, 4]", f"{LIMIT} in [1, 2, 4].map(n, quantity(string(n)))"),
     (
         'c.resources.limits["cpu"] > 4',
@@ -126,7 +124,7 @@ def test_the_message_has_the_reason() -> None:
     assert [problem.message for problem in found("limit <= 4")] == [
         (
             "operator <= cannot be applied to string and int (amounts are strings: write"
-            " !quantity(limit).isGreaterThan(quantity('4')), and the expression in quotes)"
+            " !quantity(limit).isGreaterThan(quantity('4')))"
         )
     ]
     assert [problem.message for problem in found("quantity(limit) > quantity('4')")] == [
@@ -241,7 +239,6 @@ def test_the_remedy_compares_the_amount_of_any_container(compared: str, amount: 
         (f"1 - {GPUS}", "== quantity('-2')", lambda gpus: gpus == 3),
         (f"{GPUS} * 2", "== quantity('6')", lambda gpus: gpus == 3),
         (f"2 * {GPUS}", "== quantity('6')", lambda gpus: gpus == 3),
-        (f"{GPUS} / 3", "== quantity('1')", lambda gpus: gpus == 3),
         (f"{GPUS} in [1, 3]", "", lambda gpus: gpus == 3),
         (f"{GPUS} in [most]", "", lambda gpus: gpus == 3),
         (f"!({GPUS} in [1, 3])", "", lambda gpus: gpus == 0),
@@ -371,6 +368,7 @@ def test_an_amount_is_a_string_like_any_other(expression: str) -> None:
     "expression",
     [
         "4 / limit",
+        "limit / 2",
         "limit < duration('1s')",
         "limit % 4 == 0",
         "limit && true",
@@ -390,12 +388,10 @@ def test_a_mistake_without_a_known_remedy_has_none(expression: str) -> None:
     assert ["write" in problem.message for problem in found(expression)] == [False]
 
 
-def test_a_long_part_is_left_out_of_the_remedy() -> None:
+def test_a_long_remedy_is_left_out() -> None:
     expression = f"c.resources.limits['{'a' * 100}.com/{'b' * 50}'] > 4"
     [problem] = found(expression)
-    assert problem.message.endswith(
-        "(amounts are strings: write quantity(….orValue('0')).isGreaterThan(quantity('4')))"
-    )
+    assert problem.message == "operator > cannot be applied to string and int"
 
 
 def test_the_remedy_has_the_value_that_its_author_means() -> None:

@@ -79,10 +79,7 @@ PROBLEMS = [
     ),
     (
         "null == object.spec.nodeName",
-        (
-            "1:1: operator == cannot be applied to null_type and string (write !has(object.spec.nodeName),"
-            " and the expression in quotes) [cel-type]"
-        ),
+        ("1:1: operator == cannot be applied to null_type and string (write !has(object.spec.nodeName)) [cel-type]"),
     ),
     (
         "true && object.spec.nodeName == null",

@@ -5,10 +5,10 @@ container without an amount has none of it: remedies read it as 0, since any par
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.hints import IN_QUOTES, PRESENT, quoted
+from rules_engine.cel.syntax.hints import PRESENT, clause, quoted
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -26,9 +26,6 @@ from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.types import AMOUNT, QUANTITY, STRING, Type, list_of
 from rules_engine.model.quantity import QuantityError, parse_quantity
 
-MAX_SHOWN = 120
-"""Characters of a sub-expression in a remedy: enough for a path with a resource name, so that it can be copied."""
-
 _ORDERS: Mapping[str, str] = {
     "<": "{}.isLessThan({})",
     "<=": "!{}.isGreaterThan({})",
@@ -42,7 +39,6 @@ _OPERATORS: Mapping[str, str] = {
     "+": "{}.add({})",
     "-": "{}.sub({})",
     "*": "{}.mul({})",
-    "/": "{}.div({})",
 }
 _CONVERSIONS: Mapping[str, str] = {"int": "asInteger", "uint": "asInteger", "double": "asApproximateFloat"}
 
@@ -63,23 +59,16 @@ class Amounts:
 
     def operator(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
-        remedy = self._operator(node, found)
-        return _clause(self.with_quotes(remedy, node), found) if remedy else ""
-
-    def with_quotes(self, remedy: str, node: Expression) -> str:
-        """Return a remedy for a node, with advice on quotes if it begins the value: "!" is a tag in YAML."""
-        return f"{remedy}{IN_QUOTES if remedy.startswith('!') and not self._text[: node.span.start].strip() else ''}"
+        return _clause(self._operator(node, found), found)
 
     def _operator(self, node: Binary, found: Sequence[Type]) -> str:
         left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), found, strict=True))
-        if not left or not any(map(_is_amount, found)):
+        if not left or not _any_amount(found):
             return ""
         if node.operator == "in" and found[1] == list_of(types.INT):
             written = f"{left} in {self._shown(node.right)}.map(n, quantity(string(n)))"
         elif node.operator == "%" and found[1] == types.INT and self._number_method(node.left) == "asInteger":
             written = f"{left}.asInteger() % {self._shown(node.right)}"
-        elif node.operator == "/" and _is_amount(found[1]):
-            return ""  # An absent amount cannot divide.
         elif right and node.operator in _OPERATORS:
             written = _OPERATORS[node.operator].format(left, right)
         else:
@@ -90,21 +79,23 @@ class Amounts:
     def as_text(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the warning for amounts that an operator orders, joins or compares as text."""
         amounts = [kind is AMOUNT for kind in found]
-        if node.operator in _ORDERS and any(amounts) and found[0] == found[1]:
-            return f"amounts are compared as text, '10' before '9' (write {self._operator(node, found)})"
+        if not any(amounts):
+            return ""
+        remedy = clause(self._operator(node, found))
+        if node.operator in _ORDERS and found[0] == found[1]:
+            return f"amounts are compared as text, '10' before '9'{remedy}"
         if node.operator == "+" and all(amounts):
-            return f"amounts are joined as text, '1' and '2' as '12' (write {self._operator(node, found)})"
-        if node.operator in ("==", "!=") and any(amounts):
-            for literal in (node.left, node.right):
-                if isinstance(literal, Literal) and (canonical := _canonical(str(literal.value))):
-                    remedy = self._operator(node, found)
-                    return f"the API server writes '{literal.value}' as '{canonical}' (write {remedy})"
+            return f"amounts are joined as text, '1' and '2' as '12'{remedy}"
+        literal = node.left if isinstance(node.left, Literal) else node.right
+        written = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, Literal) else ""
+        if canonical := _canonical(written):
+            return f"the API server writes '{written}' as '{canonical}'{remedy}"
         return ""
 
     def branches(self, node: Conditional, found: Sequence[Type]) -> str:
         """Return the remedy for a conditional whose values are an amount and a number."""
         written = [self._quantity(part, kind) for part, kind in zip((node.then, node.otherwise), found, strict=True)]
-        return _clause(" : ".join(map(str, written)), found) if all(written) and any(map(_is_amount, found)) else ""
+        return _clause(" : ".join(written), found) if all(written) and _any_amount(found) else ""
 
     def conversion(self, node: Call, found: Sequence[Type]) -> str:
         """Return the warning for a conversion of an amount to a number."""
@@ -124,29 +115,25 @@ class Amounts:
         parts = [part for part in (target, *node.arguments) if part is not None]
         name = overloads[0].name
         if name == "sum" and found[0].name == "list":
-            return self._sum(parts[0], found[0])
-        if name == "orValue" and _is_amount(found[0]) and found[1] in _NUMBERS:
-            default = self._literal(node.arguments[0]) or quoted("0", self._text)
-            return _clause(f"quantity({_line(self.path(parts[0])[0])}.orValue({default}))", found)
+            return self._sum(parts[0], found[0].parameters[0])
+        if name == "orValue" and _any_amount(found[:1]) and found[1] in _NUMBERS:
+            default = self._literal(parts[1]) or quoted("0", self._text)
+            return _clause(f"quantity({self.path(parts[0])[0]}.orValue({default}))", found)
         written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
-        if not all(written):
+        if all(written) and name == "quantity":
+            return _clause(written[0], found)
+        of_quantities = any(set(overload.parameters) == {QUANTITY} for overload in overloads)
+        if not all(written) or not of_quantities or not _any_amount(found):
             return ""
-        if name == "quantity":
-            return _clause(str(written[0]), found)
-        if not any(set(overload.parameters) == {QUANTITY} for overload in overloads) or not any(map(_is_amount, found)):
-            return ""
-        arguments = written if target is None else written[1:]
-        receiver = "" if target is None else f"{written[0]}."
-        return _clause(f"{receiver}{name}({', '.join(map(str, arguments))})", found)
+        receiver, arguments = ("", written) if target is None else (f"{written[0]}.", written[1:])
+        return _clause(f"{receiver}{name}({', '.join(arguments)})", found)
 
-    def _sum(self, target: Expression, found: Type) -> str:
-        kind = found.parameters[0]
-        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _is_amount(kind):
+    def _sum(self, target: Expression, kind: Type) -> str:
+        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _any_amount([kind]):
             return ""
-        start, end = (place - target.span.start for place in (target.body.span.start, target.body.span.end))
-        written = self._text[target.span.start : target.span.end]
         number = f"{self._quantity(target.body, kind)}.{self._number_method(target.body)}()"
-        return _clause(f"{_line(written[:start] + number + written[end:])}.sum()", [kind])
+        before = self._text[target.span.start : target.body.span.start]
+        return _clause(f"{before}{number}{self._text[target.body.span.end : target.span.end]}.sum()", [kind])
 
     def _number_method(self, node: Expression) -> str:
         """Return the method for the number of an amount: extended resources are whole, others may be `500m`."""
@@ -164,12 +151,11 @@ class Amounts:
             return self._quantity(amount, AMOUNT) if amount in self._nodes else shown
         if kind in _NUMBERS:
             return f"quantity({self._literal(node) or f'string({shown})'})"
-        if not _is_amount(kind):
-            return f"quantity({shown})" if kind == STRING else ""
-        path, optional = self.path(node)
-        if optional or kind != STRING:
-            return f"quantity({_line(path)}.orValue({quoted('0', self._text)}))"
-        return f"quantity({shown})"
+        if _any_amount([kind]):
+            path, optional = self.path(node)
+            default = f".orValue({quoted('0', self._text)})" if optional or kind != STRING else ""
+            return f"quantity({path}{default})"
+        return f"quantity({shown})" if kind == STRING else ""
 
     def path(self, node: Expression) -> tuple[str, bool]:
         """Return a value's path in which any part may be absent, and whether this makes it an optional."""
@@ -179,14 +165,13 @@ class Amounts:
             absent = not optional and node.field not in PRESENT
             return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
         if isinstance(node, Index):
-            key = self._text[node.key.span.start : node.key.span.end]
-            return f"{self.path(node.operand)[0]}[?{key}]", True
-        return self._text[node.span.start : node.span.end], False
+            return f"{self.path(node.operand)[0]}[?{self._shown(node.key)}]", True
+        return self._shown(node), False
 
     def present(self, node: Expression) -> str:
         """Return the condition that a value is present, in which any part of its path may be absent."""
         if isinstance(node, Select) and not self.path(node.operand)[1]:
-            return f"has({self._text[node.span.start : node.span.end]})"
+            return f"has({self._shown(node)})"
         return f"{self.path(node)[0]}.hasValue()"
 
     def _literal(self, node: Expression) -> str:
@@ -195,13 +180,7 @@ class Amounts:
         return quoted(shown, self._text) if _NUMBER.fullmatch(shown) else ""
 
     def _shown(self, node: Expression) -> str:
-        return _line(self._text[node.span.start : node.span.end])
-
-
-def _line(text: str) -> str:
-    """Return a text in one line, or an ellipsis if it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_SHOWN else "…"
+        return self._text[node.span.start : node.span.end]
 
 
 def _canonical(text: str) -> str:
@@ -213,13 +192,14 @@ def _canonical(text: str) -> str:
     return canonical if canonical != text else ""
 
 
-def _is_amount(kind: Type) -> bool:
-    """Return whether a type is an amount, a quantity, or an optional of one."""
-    inner = kind.parameters[0] if kind.name == types.OPTIONAL.name and kind.parameters else kind
-    return inner is AMOUNT or inner == QUANTITY
+def _any_amount(kinds: Iterable[Type]) -> bool:
+    """Return whether one of the types is an amount, a quantity, or an optional of one."""
+    inner = [kind.parameters[0] if kind.name == types.OPTIONAL.name and kind.parameters else kind for kind in kinds]
+    return any(kind is AMOUNT or kind == QUANTITY for kind in inner)
 
 
 def _clause(remedy: str, found: Sequence[Type]) -> str:
     """Return the clause of a message; with the reason, if a string is not what its author expects."""
-    unexpected = any(map(_is_amount, found)) and QUANTITY not in found
-    return f" (amounts are strings: write {remedy})" if unexpected else f" (write {remedy})"
+    unexpected = _any_amount(found) and QUANTITY not in found
+    written = clause(" ".join(remedy.split()))
+    return written.replace("(", "(amounts are strings: ", 1) if unexpected else written

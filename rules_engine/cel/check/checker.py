@@ -562,9 +562,8 @@ class _Checker:
         if node.operator in ("==", "!=") and types.NULL in found:
             field = node.left if found[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
-            quotes = hints.IN_QUOTES if absent and node.span.start == 0 else ""
             present = self.amounts.present(field) if isinstance(field, Select | Index) else ""
-            return hints.clause(f"{absent}{present}{quotes}") if present else ""
+            return hints.clause(f"{absent}{present}") if present else ""
         if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
             return hints.clause(f"{right}.contains({left})")
         if types.INT in found and types.STRING in found:

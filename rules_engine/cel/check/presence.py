@@ -65,8 +65,7 @@ class Read:
         if isinstance(chain, Has):
             remedy = remedies.present(chain.select)
         elif isinstance(chain, Binary):
-            sign = "!" if chain.operator == "==" else ""
-            remedy = remedies.with_quotes(f"{sign}{remedies.present(chain.left)}", chain)
+            remedy = f"{'!' if chain.operator == '==' else ''}{remedies.present(chain.left)}"
         elif kind is not None and kind.name in _DEFAULTS:
             default = _DEFAULTS[kind.name] or quoted("0" if kind is AMOUNT else "", text)
             remedy = f"{remedies.path(chain)[0]}.orValue({default})"

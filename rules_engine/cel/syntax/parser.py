@@ -165,11 +165,7 @@ def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
         return hints.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
     span = Span(start, start + len(token))
-    return hints.unexpected(text, start) or (span, f"unexpected {_shown(token)}")
-
-
-def _shown(token: str) -> str:
-    return f"'{token}'" if len(token) <= 20 else f"'{token[:20]}…'"
+    return hints.unexpected(text, start) or (span, f"unexpected {hints.shown(token)}")
 
 
 Child: TypeAlias = Any
@@ -273,7 +269,7 @@ class _Builder:
         operand, name = children[0], children[-1]
         field = name[1:-1] if name.startswith("`") else str(name)
         if name in KEYWORDS:
-            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {_shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.shown(name)}", _token_span(name))
         return Select(
             operand=operand,
             field=field,
@@ -294,7 +290,7 @@ class _Builder:
         target, _, name = children[:3]
         arguments = _arguments(children[3:])
         if name in KEYWORDS:
-            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {_shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.shown(name)}", _token_span(name))
         macro = self._macro(target, name, arguments, children)
         if macro is not None:
             return macro

@@ -149,7 +149,7 @@ class ExpressionCompiler:
         doomed = [*self._constants.problems(program, environment, result)]
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
         if self._advice and not doomed:
-            self.problems.extend(constant_conditions(program, environment, self._constants, effects))
+            self.problems.extend(constant_conditions(program, self._constants, effects))
         return program
 
     def _levels_of_variables(self, program: Program) -> int:

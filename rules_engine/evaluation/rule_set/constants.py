@@ -4,12 +4,13 @@ Params are constants, so such a part has one value, or fails for every pod for w
 the same at admission only: there params are objects that may change at any time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import NoneType
 
-from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type, types
-from rules_engine.cel.check.checker import Checked, Constant, check
+from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
+from rules_engine.cel.check.checker import Checked, check
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.syntax.tree import (
     Binary,
@@ -29,7 +30,7 @@ from rules_engine.cel.syntax.tree import (
     own_names,
 )
 from rules_engine.cel.values.runtime_values import type_of
-from rules_engine.cel.values.types import DYN, PARAMETERS
+from rules_engine.cel.values.types import DYN
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
@@ -92,14 +93,13 @@ class Reading:
         self._checked = checked
         self._values = values
         self._budget = Budget(MAX_COST)
-        self._read: dict[Expression, frozenset[str]] = {}
-        self._named: dict[Bind, bool] = {}
+        self._reads = cache(self._found)
 
     def value(self, node: Expression) -> object:
         """Return the value of a part, or an Unknown."""
         if isinstance(node, Literal):
             return node.value
-        if not self._reads(node) <= self._values.keys():
+        if not self._reads(node).keys() <= self._values.keys():
             return Unknown()
         try:
             return interpret(replace(self._checked, expression=node), self._values, self._budget)
@@ -108,23 +108,15 @@ class Reading:
         except EvaluationError as error:
             return Unknown(error)
 
-    def may_be_nan(self, node: Expression, environment: Environment) -> bool:
-        """Return True if the value of a part may be or contain NaN, which differs from itself."""
-        return _mentions_double(self._check(node, node, environment).result)
-
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the innermost parts that fail for every pod; parts that are never evaluated are left out."""
         value = self.value(node)
         if not isinstance(value, Unknown):
             return
-        found = False
-        for part in self._parts(node):
-            for problem in self.failures(part, environment):
-                found = True
-                yield problem
+        found = [problem for part in self._parts(node) for problem in self.failures(part, environment)]
         if found:
-            return
-        if value.error is None:
+            yield from found
+        elif value.error is None:
             yield from self._mistyped(node, environment)
         elif self._reads(node):
             yield self._failure(node, value.error)
@@ -137,60 +129,33 @@ class Reading:
             message = f"the expression must be {wanted}, not {type_of(value).plain}"
             yield self._problem(Code.CEL_RESULT_TYPE, message, node.span)
 
-    def _reads(self, node: Expression) -> frozenset[str]:
-        """Return the variables that a part depends on, including those of macros around it."""
-        if node not in self._read:
-            self._read[node] = self._found(node)
-        return self._read[node]
-
-    def _found(self, node: Expression) -> frozenset[str]:
+    def _found(self, node: Expression) -> Mapping[str, Expression]:
+        """Return a read of each variable that a part depends on, including those of macros around it."""
         reference = self._checked.references.get(node)
-        if reference is not None:
-            return frozenset() if isinstance(reference, Constant) else frozenset({reference})
+        if isinstance(reference, str):
+            return {reference: node}
         if isinstance(node, Name):
-            return frozenset({_LOCAL + node.name})
-        if isinstance(node, Has):
-            return self._reads(node.select.operand)
-        return frozenset().union(*(self._reads(part) - own for part, own in self._evaluated(node)))
+            return {_LOCAL + node.name: node} if node in self._checked.locals else {}
+        around, own = outside(node), {_LOCAL + name for name in own_names(node)}
+        reads = [(name, read, part) for part in children(node) for name, read in self._reads(part).items()]
+        return {name: read for name, read, part in reads if part is around or name not in own}
 
-    def _evaluated(self, node: Expression) -> Iterator[tuple[Expression, frozenset[str]]]:
-        """Yield the parts of a node that have values, each with the variables that only it may read."""
-        own = frozenset(f"{_LOCAL}{name}" for name in own_names(node))
-        around = outside(node)
-        for part in children(node):
-            if not (isinstance(node, Call) and part is node.target and node in self._checked.namespaced):
-                yield part, frozenset() if part is around else own
-
-    def _parts(self, node: Expression) -> Iterator[Expression]:
-        """Yield the parts of a node that may be evaluated."""
+    def _parts(self, node: Expression) -> Sequence[Expression]:
+        """Return the parts of a node that may be evaluated."""
         match node:
             case Has(select=select):
-                yield select.operand
+                return (select.operand,)
             case Conditional(condition=condition, then=then, otherwise=otherwise):
-                yield condition
                 decided = self.value(condition)
-                if decided is not False:
-                    yield then
-                if decided is not True:
-                    yield otherwise
+                branches = ((then, False), (otherwise, True))
+                return condition, *(branch for branch, excluding in branches if decided is not excluding)
             case Logic(operator=operator, operands=operands):
                 # One operand decides, and absorbs the errors of all others.
-                if not any(self.value(operand) is (operator == "||") for operand in operands):
-                    yield from operands
-            case Bind(name=name, value=value, body=body):
-                if node not in self._named:
-                    self._named[node] = self._names(body, name)
-                if self._named[node]:
-                    yield value
-                yield body
-            case _ if node not in self._checked.references:
-                yield from (part for part, _ in self._evaluated(node))
-
-    def _names(self, node: Expression, name: str) -> bool:
-        """Return True if a name may be evaluated in this part: the value of a cel.bind is evaluated only then."""
-        if isinstance(node, Name):
-            return node.name == name
-        return any(self._names(part, name) for part in self._parts(node))
+                decided = any(self.value(operand) is (operator == "||") for operand in operands)
+                return () if decided else operands
+            case Bind(body=body):
+                return (body,)  # The value is evaluated only if the body reads it.
+        return () if node in self._checked.references else children(node)
 
     def _failure(self, node: Expression, error: EvaluationError) -> Problem:
         if isinstance(node, Select | Index):
@@ -198,70 +163,37 @@ class Reading:
             key = node.field if isinstance(node, Select) else self.value(node.key)
             if isinstance(operand, Mapping) and isinstance(key, str):
                 span = node.name_span if isinstance(node, Select) else node.key.span
-                message = f"{self._text(node.operand.span)} has no '{key}'{did_you_mean(key, operand)}"
+                text = self._checked.source.text[node.operand.span.start : node.operand.span.end]
+                message = f"{truncate(' '.join(text.split()))} has no '{key}'{did_you_mean(key, operand)}"
                 return self._problem(Code.CEL_PARAMS, message, span)
         span = node.name_span if isinstance(node, Select | Call) else node.span
         return self._problem(Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span)
 
     def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
-        written = self._with_constants(node)
-        if written is None:
-            return
-        found = self._check(node, written, environment)
-        amounts = (problem for problem in found.warnings if problem.code == Code.CEL_AMOUNT)
-        for problem in (*found.problems, *(problem for problem in amounts if problem not in self._checked.warnings)):
-            yield replace(problem, code=Code.CEL_PARAMS)
-
-    def _check(self, node: Expression, written: Expression, environment: Environment) -> Checked:
-        """Check a part on its own, as it is written or with literals."""
-        names = {name.name: self._checked.locals[name] for name in self._free_names(node)}
-        return check(self._checked.source, written, environment.extended(**names))
-
-    def _free_names(self, node: Expression) -> Iterator[Name]:
-        """Yield the names in a part that are variables of macros around it."""
-        if isinstance(node, Name) and node in self._checked.locals:
-            yield node
-        for part, own in self._evaluated(node):
-            yield from (name for name in self._free_names(part) if _LOCAL + name.name not in own)
-
-    def _with_constants(self, node: Expression) -> Expression | None:
-        """Return a node with literals for the constants whose types matter at run time; None if it has none."""
         match node:
             case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
-                written: Expression = replace(node, left=self._written(left), right=self._written(right))
+                written: Expression = replace(node, left=self._literal(left), right=self._literal(right))
             case Conditional(condition=condition):
-                written = replace(node, condition=self._written(condition))
+                written = replace(node, condition=self._literal(condition))
             case Logic(operands=operands):
-                written = replace(node, operands=tuple(map(self._written, operands)))
-            case Call(target=target, arguments=arguments) if self._has_plain_types(node):
-                receiver = None if target is None else self._written(target)
-                written = replace(node, target=receiver, arguments=tuple(map(self._written, arguments)))
+                written = replace(node, operands=tuple(map(self._literal, operands)))
             case _:
-                return None
-        return None if children(written) == children(node) else written
+                return
+        if children(written) == children(node):
+            return
+        types, reads = self._checked.locals, self._reads(node).values()
+        names = {read.name: types[read] for read in reads if isinstance(read, Name) and read in types}
+        found = check(self._checked.source, written, environment.extended(**names))
+        for problem in (*found.problems, *found.warnings):
+            if problem not in self._checked.warnings:
+                yield replace(problem, code=Code.CEL_PARAMS)
 
-    def _written(self, node: Expression) -> Expression:
+    def _literal(self, node: Expression) -> Expression:
         """Return a literal for a scalar constant, else the part itself."""
         value = self.value(node) if self._reads(node) else Unknown()
         return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
 
-    def _has_plain_types(self, node: Call) -> bool:
-        """Return True if a function declares the types of its arguments; others accept values of any type."""
-        overloads = self._checked.calls[node].overloads
-        return not any(_mentions_any(parameter) for overload in overloads for parameter in overload.parameters)
-
-    def _text(self, span: Span) -> str:
-        return truncate(" ".join(self._checked.source.text[span.start : span.end].split()))
-
     def _problem(self, code: Code, message: str, span: Span) -> Problem:
         location = self._checked.source.at(span.start)
         return Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))
-
-
-def _mentions_any(found: Type) -> bool:
-    return found in PARAMETERS or found == types.DYN or any(map(_mentions_any, found.parameters))
-
-
-def _mentions_double(found: Type) -> bool:
-    return found in (types.DOUBLE, types.DYN) or any(map(_mentions_double, found.parameters))

@@ -23,12 +23,11 @@ def unused_names(
         for path, variable in variables.items():
             if path not in read:
                 yield _unused(declared, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
-    if declared.params:
-        members = {member for program in programs if _PARAMS in program.reads for member in _params(program)}
-        if None not in members:
-            for name in declared.params:
-                if name not in members:
-                    yield _unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
+    members = {name for program in programs for name in _params(program.checked.expression, program.checked.references)}
+    if None not in members:
+        for name in declared.params:
+            if name not in members:
+                yield _unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
 
 
 def _unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
@@ -37,21 +36,17 @@ def _unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
     )
 
 
-def _params(program: Program) -> Iterator[str | None]:
+def _params(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
     """Yield the members of params that an expression reads; None if it reads them by a name that it computes."""
-    yield from _members(program.checked.expression, program.checked.references)
-
-
-def _members(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
     match node:
-        case Select(operand=operand, field=str(name)) if references.get(operand) == _PARAMS:
-            yield name
-        case Index(operand=operand, key=Literal(value=str(name))) if references.get(operand) == _PARAMS:
-            yield name
-        case Binary(operator="in", left=Literal(value=str(name)), right=right) if references.get(right) == _PARAMS:
+        case (
+            Select(operand=operand, field=str(name))
+            | Index(operand=operand, key=Literal(value=str(name)))
+            | Binary(operator="in", left=Literal(value=str(name)), right=operand)
+        ) if references.get(operand) == _PARAMS:
             yield name
         case _ if references.get(node) == _PARAMS:
             yield None
         case _:
             for part in children(node):
-                yield from _members(part, references)
+                yield from _params(part, references)

@@ -52,7 +52,6 @@ def expression(text: str, **fields: str) -> str:
         (f"object.spec.containers.exists(c, has({LIMITS}) && {LIMITS}['a/b'] != '2')", [f"{LIMITS}['a/b']"]),
         (f"object.spec.containers.map(c, c.name != 'a', {LIMITS}['a/b']).size() > 0", [f"{LIMITS}['a/b']"]),
         ("object.spec.containers[0].resources.limits.cpu == '1'", ["object.spec.containers[0].resources.limits.cpu"]),
-        ("cel.bind(n, object.spec.priority, n > 0 || n == 3)", ["object.spec.priority"]),
         ("variables.team == 'a' || variables.team == 'b'", [TEAM]),
         ("variables.labels['app'] == 'a'", ["variables.labels['app']"]),
         ("variables.inits.all(c, c.securityContext.privileged)", ["c.securityContext.privileged"]),

@@ -57,10 +57,8 @@ class _Builder:
                 return self._call(node, names)
             case Comprehension():
                 return self._comprehension(node, names)
-            case Bind():
-                return self.levels(node.body, {**names, node.name: self.levels(node.value, names)})
-            case OptionalMap():
-                return self.levels(node.body, {**names, node.name: self.levels(node.target, names)})
+            case Bind(name=name, value=value, body=body) | OptionalMap(name=name, target=value, body=body):
+                return self.levels(body, {**names, name: self.levels(value, names)})
         return 0
 
     def _most(self, nodes: Iterable[Expression], names: Mapping[str, int]) -> int:

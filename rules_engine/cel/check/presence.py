@@ -85,19 +85,14 @@ class Presence:
 
     def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path]) -> None:
         self.checked, self._variables, self._absent = checked, variables, absent
-        self._sources: dict[Expression, tuple[Expression, bool]] = {}
-        """The value of each name, or (with True) the list or map of which it is an item."""
+        self._sources: dict[Expression, Expression] = {}
+        """The list or map of which each name is an item."""
         self._chains: dict[Expression, Chain] = {}
         self._resolve(checked.expression, {})
         # Names and variables stand for the same node again and again.
         self.path, self.proven, self.reads = cache(self._path), cache(self._proven), cache(self._reads)
 
-    def _resolve(
-        self,
-        node: Expression,
-        names: Mapping[str, tuple[Expression, bool]],
-        chain: Chain | None = None,
-    ) -> None:
+    def _resolve(self, node: Expression, names: Mapping[str, Expression], chain: Chain | None = None) -> None:
         if isinstance(node, Name) and node not in self.checked.references and node.name in names:
             self._sources[node] = names[node.name]
         inside: Expression | None = None
@@ -106,27 +101,23 @@ class Presence:
                 self._chains[node] = chain = chain or node
             case Binary(operator="==" | "!=", left=Select() | Index() as inside, right=Literal(value=None)):
                 chain = node
-        source = outside(node)
-        inner = dict(names)
-        if source is not None:
-            inner |= dict.fromkeys(own_names(node), (source, isinstance(node, Comprehension)))
+        source, inner = outside(node), {name: item for name, item in names.items() if name not in own_names(node)}
+        if isinstance(node, Comprehension):
+            inner |= dict.fromkeys(own_names(node), node.target)
         for part in children(node):
             self._resolve(part, names if part is source else inner, chain if part is inside else None)
 
     def _value(self, node: Expression) -> "tuple[Presence, Expression] | None":
-        """Return the expression that a variable or a name stands for."""
+        """Return the expression that a variable stands for."""
         variable = self._variables.get(str(self.checked.references.get(node)))
-        if variable is not None:
-            return variable, variable.checked.expression
-        source, is_item = self._sources.get(node, (node, True))
-        return None if is_item else (self, source)
+        return None if variable is None else (variable, variable.checked.expression)
 
     def _path(self, node: Expression) -> Path:
         value = self._value(node)
         if value is not None:
             return value[0].path(value[1])
         if node in self._sources:
-            return self.item(self._sources[node][0])
+            return self.item(self._sources[node])
         match node:
             case _ if isinstance(reference := self.checked.references.get(node), str):
                 return (reference,)
@@ -136,8 +127,6 @@ class Presence:
                 return self.item(operand)
             case Call(function="orValue" | "value", target=operand) if operand is not None:
                 return self.path(operand)
-            case Call(function=name, target=operand, arguments=()) if operand and node not in self.checked.namespaced:
-                return (*self.path(operand), name)
         return (node,)
 
     def item(self, node: Expression) -> Path:
@@ -200,8 +189,8 @@ class Presence:
                     yield condition, proven
                     proven |= self.proven(condition, True)
                 yield body, proven
-            case Bind(body=body):
-                yield body, _NONE
+            case Bind():
+                return  # Its name may stand for a test.
             case _ if node not in self.checked.references:
                 yield from ((part, _NONE) for part in children(node))
 
@@ -210,8 +199,9 @@ class Presence:
         path = self.path(node)
         key = node.key if isinstance(node, Index) else None
         computed = key is not None and not isinstance(key, Literal) and self.path(key)[0] != "params"
-        made = isinstance(path[0], ListLiteral | MapLiteral)
-        return path in self._absent or (node in self.checked.fallible and not computed and not made)
+        # Calls, and names of other macros, stand for values of which nothing is known here.
+        known = not isinstance(path[0], Call | ListLiteral | MapLiteral | Name)
+        return path in self._absent or (node in self.checked.fallible and not computed and known)
 
 
 def unproven(reads: Iterable[Read], proven: Paths) -> frozenset[Read]:

@@ -12,18 +12,8 @@ MAX_SHOWN = 160
 MAX_TOKEN = 20
 """Characters of an unexpected text in a message."""
 
-_SYMBOLS: Mapping[str, str] = {
-    "===": "==",
-    "!==": "!=",
-    "=~": "….matches('…')",
-    "<>": "!=",
-    "=<": "<=",
-    "=>": ">=",
-    "??": "….orValue(…)",
-    "=": "==",
-    "&": "&&",
-    "|": "||",
-}
+_SYMBOLS = {"===": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=>": ">=", "=": "==", "&": "&&", "|": "||"}
+
 _CONDITIONAL = "… ? … : …"
 _WORDS: Mapping[str, str] = {
     "and": "&&",
@@ -49,6 +39,8 @@ _SPELLINGS: Sequence[tuple[str, str]] = (
     (r"(\[\s*\*?\s*\])", "write ….all(x, …) or ….exists(x, …)"),
     (r"\bin\s*\([^(),]*(,)", "write … in [a, b]"),
     (r"\(\s*\w+\s*(=>|->)", "write ,"),
+    (r"(=~)", "write ….matches('…')"),
+    (r"(\?\?)", "write ….orValue(…)"),
     *((rf"(?<![=!<>&|+*/%^-])({re.escape(symbol)})(?![=&|])", f"write {cel}") for symbol, cel in _SYMBOLS.items()),
     # A word is parsed as a name until something follows it.
     *(
@@ -71,36 +63,27 @@ _MAPS = "(?:labels|annotations|limits|requests|nodeSelector)"
 _LOOKUP = re.compile(rf"([\w.]+?\.{_MAPS})\.([\w.-]+/[\w.-]+)")
 _ABSENT = re.compile(rf"(\w+(?:\.(?:{'|'.join(sorted(PRESENT))}))*)\.((?:\w+\.)*{_MAPS})")
 
-_NAMES: Mapping[str, str] = {
-    "none": "null",
-    "nil": "null",
-    "undefined": "null",
-    "null": "null",
-    "true": "true",
-    "false": "false",
-}
+_NAMES = {"none": "null", "nil": "null", "undefined": "null", "null": "null", "true": "true", "false": "false"}
 """Constants of other languages, in lower case."""
 
 _SUBJECTS = frozenset({"pod", "self", "this"})
 
 _FUNCTIONS: Mapping[str, str] = {
-    "abs": "math.abs(…)",
-    "any": "….exists(x, …)",
-    "count": "….size()",
-    "empty": "….size() == 0",
-    "every": "….all(x, …)",
-    "float": "double(…)",
-    "isEmpty": "….size() == 0",
-    "len": "….size()",
-    "length": "….size()",
-    "lower": "….lowerAscii()",
-    "not": "!(…)",
-    "some": "….exists(x, …)",
-    "str": "string(…)",
-    "strip": "….trim()",
-    "toLowerCase": "….lowerAscii()",
-    "toUpperCase": "….upperAscii()",
-    "upper": "….upperAscii()",
+    name: cel
+    for names, cel in (
+        ("count len length", "….size()"),
+        ("empty isEmpty", "….size() == 0"),
+        ("any some", "….exists(x, …)"),
+        ("every", "….all(x, …)"),
+        ("not", "!(…)"),
+        ("str", "string(…)"),
+        ("float", "double(…)"),
+        ("strip", "….trim()"),
+        ("abs", "math.abs(…)"),
+        ("lower toLowerCase", "….lowerAscii()"),
+        ("upper toUpperCase", "….upperAscii()"),
+    )
+    for name in names.split()
 }
 
 

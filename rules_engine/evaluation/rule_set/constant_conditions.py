@@ -10,10 +10,8 @@ from functools import cache
 from itertools import combinations
 
 from rules_engine.cel import Program, Type, types
-from rules_engine.cel.check.checker import PREDICATES
 from rules_engine.cel.syntax.tree import (
     Binary,
-    Comprehension,
     Conditional,
     Expression,
     Index,
@@ -46,7 +44,7 @@ def constant_conditions(program: Program, constants: Constants, effects: Sequenc
             message = f"the condition depends on params and variables alone, and is always {_word(value)}"
             yield conditions.problem(expression, f"{message}: {effects[value]}")
             return
-    for part, decided in conditions.constant_parts(expression, condition=bool(effects)):
+    for part, decided in conditions.constant_parts(expression):
         if effects and conditions.decision(expression) is not None:
             yield conditions.problem(part, f"the condition is always {_word(decided)}: {effects[decided]}")
         else:
@@ -61,13 +59,12 @@ class _Conditions:
         self._reading = Reading(program.checked, {})
         self.decision = cache(self._decision)
 
-    def constant_parts(self, node: Expression, *, condition: bool) -> Iterator[tuple[Expression, bool]]:
-        """Yield the constant conditions in an expression, each at its cause. `condition`: the expression is one."""
-        condition = condition or isinstance(node, Logic)
-        decision = self.decision(node) if condition else None
+    def constant_parts(self, node: Expression) -> Iterator[tuple[Expression, bool]]:
+        """Yield the constant conditions in an expression, each at its cause."""
+        decision = self.decision(node)
         if decision is None:
             for part in children(node):
-                yield from self.constant_parts(part, condition=_is_condition(part, node, inherited=condition))
+                yield from self.constant_parts(part)
         elif not _is_deliberate(node):
             yield self._culprit(node), decision
 
@@ -136,18 +133,6 @@ class _Conditions:
 
     def _text(self, node: Expression) -> str:
         return self._checked.source.text[node.span.start : node.span.end]
-
-
-def _is_condition(part: Expression, whole: Expression, *, inherited: bool) -> bool:
-    """Return True if a direct subexpression is a condition; `inherited`: the whole is one."""
-    match whole:
-        case Logic() | Unary(operator="!"):
-            return True
-        case Conditional(condition=condition):
-            return inherited or part is condition
-        case Comprehension(fold=fold, condition=condition, body=body):
-            return part is condition or (part is body and fold in PREDICATES)
-    return False
 
 
 def _is_deliberate(node: Expression) -> bool:

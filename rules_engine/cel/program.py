@@ -122,16 +122,8 @@ def compile_expression(
     checked = check(source, parse(source), environment)
     problems = checked.problems
     if not problems and result != DYN and checked.result not in (DYN, result):
-        span = checked.expression.span
         message = f"the expression must be {result}, not {checked.result}"
-        problems = (
-            Problem(
-                code=Code.CEL_RESULT_TYPE,
-                message=message,
-                location=source.at(span.start),
-                length=max(1, span.end - span.start),
-            ),
-        )
+        problems = (checked.problem(Code.CEL_RESULT_TYPE, message, checked.expression.span),)
     if problems:
         raise CelProblems(problems)
     return program_of(checked) if generated else Program(checked, None, levels(checked))

@@ -131,6 +131,10 @@ class Checked:
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
+    def problem(self, code: Code, message: str, span: Span, severity: Severity = Severity.ERROR) -> Problem:
+        """Return a problem of a part of the expression."""
+        return _problem(self.source, code, message, span, severity)
+
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
@@ -189,17 +193,13 @@ class _Checker:
 
     def problem(self, code: Code, message: str, span: Span) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
-        self.problems.append(self._problem(code, message, span, Severity.ERROR))
+        self.problems.append(_problem(self.source, code, message, span, Severity.ERROR))
         return DYN
 
     def warn(self, code: Code, message: str, span: Span) -> None:
         """Record a warning, unless the message is empty."""
         if message:
-            self.warnings.append(self._problem(code, message, span, Severity.WARNING))
-
-    def _problem(self, code: Code, message: str, span: Span, severity: Severity) -> Problem:
-        location, length = self.source.at(span.start), max(1, span.end - span.start)
-        return Problem(code=code, message=message, location=location, length=length, severity=severity)
+            self.warnings.append(_problem(self.source, code, message, span, Severity.WARNING))
 
     def shown(self, found: Type) -> str:
         return str(self.inference.settled(found))
@@ -697,6 +697,11 @@ class _Checker:
         if not node.flat:
             return optional_of(body)
         return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
+
+
+def _problem(source: SourceText, code: Code, message: str, span: Span, severity: Severity) -> Problem:
+    location, length = source.at(span.start), max(1, span.end - span.start)
+    return Problem(code=code, message=message, location=location, length=length, severity=severity)
 
 
 def _unwrapped(found: Type) -> tuple[Type, bool]:

@@ -71,13 +71,8 @@ class Read:
             remedy = f"{remedies.path(chain)[0]}.orValue({default})"
         else:
             remedy = f"{remedies.present(chain)} && …"
-        return Problem(
-            code=Code.CEL_ABSENT,
-            message=f"fails if {text[self.member.span.start : self.member.span.end]} is absent{clause(remedy)}",
-            location=self.checked.source.at(chain.span.start),
-            length=max(1, chain.span.end - chain.span.start),
-            severity=Severity.WARNING,
-        )
+        message = f"fails if {text[self.member.span.start : self.member.span.end]} is absent{clause(remedy)}"
+        return self.checked.problem(Code.CEL_ABSENT, message, chain.span, Severity.WARNING)
 
 
 class Presence:

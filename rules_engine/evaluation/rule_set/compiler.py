@@ -184,13 +184,8 @@ class Compiler(ExpressionCompiler):
 
 
 def _too_deep(program: Program) -> Problem:
-    span = program.checked.expression.span
-    return Problem(
-        code=Code.CEL_TOO_DEEP,
-        message=f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep",
-        location=program.source.at(span.start),
-        length=max(1, span.end - span.start),
-    )
+    message = f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
+    return program.checked.problem(Code.CEL_TOO_DEEP, message, program.checked.expression.span)
 
 
 def _with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:

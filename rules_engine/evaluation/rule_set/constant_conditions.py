@@ -69,14 +69,7 @@ class _Conditions:
             yield self._culprit(node), decision
 
     def problem(self, node: Expression, message: str) -> Problem:
-        span = node.span
-        return Problem(
-            code=Code.CONSTANT_CONDITION,
-            message=message,
-            location=self._checked.source.at(span.start),
-            length=max(1, span.end - span.start),
-            severity=Severity.WARNING,
-        )
+        return self._checked.problem(Code.CONSTANT_CONDITION, message, node.span, Severity.WARNING)
 
     def _culprit(self, node: Expression) -> Expression:
         """Return the part that decides a condition: an operand of which the value is always the same, if one is."""

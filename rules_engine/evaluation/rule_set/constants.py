@@ -24,7 +24,6 @@ from rules_engine.cel.syntax.tree import (
     Logic,
     Name,
     Select,
-    Span,
     children,
     outside,
     own_names,
@@ -127,7 +126,7 @@ class Reading:
         value = self.value(node)
         if wanted != DYN and not isinstance(value, Unknown) and type_of(value) != wanted:
             message = f"the expression must be {wanted}, not {type_of(value).plain}"
-            yield self._problem(Code.CEL_RESULT_TYPE, message, node.span)
+            yield self._checked.problem(Code.CEL_RESULT_TYPE, message, node.span)
 
     def _found(self, node: Expression) -> Mapping[str, Expression]:
         """Return a read of each variable that a part depends on, including those of macros around it."""
@@ -165,9 +164,11 @@ class Reading:
                 span = node.name_span if isinstance(node, Select) else node.key.span
                 text = self._checked.source.text[node.operand.span.start : node.operand.span.end]
                 message = f"{truncate(' '.join(text.split()))} has no '{key}'{did_you_mean(key, operand)}"
-                return self._problem(Code.CEL_PARAMS, message, span)
+                return self._checked.problem(Code.CEL_PARAMS, message, span)
         span = node.name_span if isinstance(node, Select | Call) else node.span
-        return self._problem(Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span)
+        return self._checked.problem(
+            Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span
+        )
 
     def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
@@ -193,7 +194,3 @@ class Reading:
         """Return a literal for a scalar constant, else the part itself."""
         value = self.value(node) if self._reads(node) else Unknown()
         return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
-
-    def _problem(self, code: Code, message: str, span: Span) -> Problem:
-        location = self._checked.source.at(span.start)
-        return Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))

@@ -587,14 +587,6 @@ EXPRESSIONS: Sequence[Row] = (
         "7:87: unexpected '64Gi' (write quantity('64Gi'))",
     ),
     (
-        "remainder of an amount",
-        validation("object.spec.containers.all(c, c.resources.limits['nvidia.com/gpu'] % 2 == 0)"),
-        (
-            "7:49: operator % cannot be applied to string and int (amounts are strings: write"
-            " quantity(c.?resources.limits[?'nvidia.com/gpu'].orValue('0')).asInteger() % 2)"
-        ),
-    ),
-    (
         "resource after a dot",
         validation("object.spec.containers.all(c, c.resources.limits.nvidia.com/gpu <= 8)"),
         "7:67: 'nvidia.com/gpu' is not a name (write ['nvidia.com/gpu'])",

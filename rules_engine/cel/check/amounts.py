@@ -13,7 +13,6 @@ from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
     Comprehension,
-    Conditional,
     Expression,
     Fold,
     Index,
@@ -67,8 +66,6 @@ class Amounts:
             return ""
         if node.operator == "in" and found[1] == list_of(types.INT):
             written = f"{left} in {self._shown(node.right)}.map(n, quantity(string(n)))"
-        elif node.operator == "%" and found[1] == types.INT and self._number_method(node.left) == "asInteger":
-            written = f"{left}.asInteger() % {self._shown(node.right)}"
         elif right and node.operator in _OPERATORS:
             written = _OPERATORS[node.operator].format(left, right)
         else:
@@ -91,11 +88,6 @@ class Amounts:
         if canonical := _canonical(written):
             return f"the API server writes '{written}' as '{canonical}'{remedy}"
         return ""
-
-    def branches(self, node: Conditional, found: Sequence[Type]) -> str:
-        """Return the remedy for a conditional whose values are an amount and a number."""
-        written = [self._quantity(part, kind) for part, kind in zip((node.then, node.otherwise), found, strict=True)]
-        return _clause(" : ".join(written), found) if all(written) and _any_amount(found) else ""
 
     def conversion(self, node: Call, found: Sequence[Type]) -> str:
         """Return the warning for a conversion of an amount to a number."""

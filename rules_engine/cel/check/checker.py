@@ -591,8 +591,7 @@ class _Checker:
         then, otherwise = self.type(node.then), self.type(node.otherwise)
         if not self.inference.fits_all([then], [otherwise]):
             shown = f"{self.shown(then)} and {self.shown(otherwise)}"
-            hint = self.amounts.branches(node, [then, otherwise])
-            message = f"the values before and after : are of different types, {shown}{hint}"
+            message = f"the values before and after : are of different types, {shown}"
             return self.problem(Code.CEL_TYPE, message, node.span)
         return self.inference.joined([then, otherwise])
 

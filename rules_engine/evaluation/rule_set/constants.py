@@ -179,6 +179,8 @@ class Reading:
                 written = replace(node, condition=self._literal(condition))
             case Logic(operands=operands):
                 written = replace(node, operands=tuple(map(self._literal, operands)))
+            case Call(function="matches", arguments=arguments):
+                written = replace(node, arguments=tuple(map(self._literal, arguments)))
             case _:
                 return
         if children(written) == children(node):

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 if TYPE_CHECKING:
+    from rules_engine.cli.options import Target
     from rules_engine.report.values import Report
 
 PROBLEMS_FOUND = 1
@@ -161,6 +162,22 @@ def fail_if(condition: bool) -> None:
     """End the command with PROBLEMS_FOUND if the condition holds."""
     if condition:
         raise SystemExit(PROBLEMS_FOUND)
+
+
+def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str, TextIO], None]) -> None:
+    """Write an answer in each format by `write`. Ends the command if one cannot be written: it has no answer then."""
+    for target in targets:
+        try:
+            with opened(target.file) as stream:
+                write(target.format, stream)
+                stream.flush()
+        except click.FileError as error:
+            end_unusable(command, error.format_message())
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            discard_output()
+            end_unusable(command, f"cannot write the output: {error.strerror}")
 
 
 def write_report(report: "Report", format: str, stream: TextIO) -> None:

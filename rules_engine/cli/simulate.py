@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -27,7 +27,7 @@ from rules_engine.cli.program import (
     check_writable,
     examples,
     json_text,
-    opened,
+    write_answer,
     write_report,
 )
 from rules_engine.cli.progress import progress_bar
@@ -123,8 +123,7 @@ def simulate(
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
     with interrupts() as check:
         found = answer(_played(simulation, dict(zip(sets, files, strict=True)), check))
-        for target in targets:
-            _write(target, found)
+        write_answer("simulate", targets, partial(_write, found))
     if found.interrupted:
         raise SystemExit(INTERRUPTED)
 
@@ -193,22 +192,20 @@ def interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write(target: Target, found: "Answer") -> None:
+def _write(found: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
-    with opened(target.file) as stream:
-        match target.format:
-            case "json":
-                from rules_engine.simulation.document import document
+    match format:
+        case "json":
+            from rules_engine.simulation.document import document
 
-                for text in document(found, partial(json_text, stream=stream, indent=None)):
-                    stream.write(text)
-            case "csv" | "usage-csv":
-                from rules_engine.report.tables import write_csv
-                from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
+            stream.writelines(document(found, partial(json_text, stream=stream, indent=None)))
+        case "csv" | "usage-csv":
+            from rules_engine.report.tables import write_csv
+            from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
 
-                pods = target.format == "csv"
-                write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(found))
-            case _:
-                from rules_engine.simulation.report import report
+            pods = format == "csv"
+            write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(found))
+        case _:
+            from rules_engine.simulation.report import report
 
-                write_report(report(found, drawn=target.format == "html"), target.format, stream)
+            write_report(report(found, drawn=format == "html"), format, stream)

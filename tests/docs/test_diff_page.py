@@ -10,7 +10,7 @@ from rules_engine.difference.reading.controllers import MAX_CONTROLLERS
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS
 from rules_engine.difference.values import Kind
 from server.cli import main
-from server.diff.command import COLLECTIONS
+from server.cli.diff import COLLECTIONS
 from tests.support.documents import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "diff.md").read_text(encoding="utf-8")

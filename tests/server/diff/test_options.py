@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from rules_engine.authoring.rule_sources import RuleSource, read_sources
-from server.diff.options import sources_option
+from server.cli.sources_option import sources_option
 from tests.support.apiserver import api_server
 from tests.support.loading import rule
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from rules_engine.cli.program import UNUSABLE
 from rules_engine.model.cluster_objects import RESOURCES
 from server.cli import main
-from server.doctor.command import KINDS
+from server.cli.doctor import KINDS
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
 from tests.support.server import ROOT, command, environment
 from tests.support.terminals import shown_on

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.diagnosis.scope import Scope
+from server.cli.doctor import doctor
 from server.cluster.connection import Connection
-from server.doctor.command import doctor
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
 from server.doctor.preparation import Prepared, prepare
 from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from errno import ENOMEM
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -15,14 +15,13 @@ from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Tar
 from rules_engine.cli.program import (
     UNUSABLE,
     check_writable,
-    discard_output,
     end_unusable,
     json_text,
-    opened,
+    write_answer,
     write_report,
 )
 from rules_engine.cli.progress import progress_bar
-from server.diff.options import sources_option
+from server.cli.sources_option import sources_option
 from server.option_types import Seconds
 
 if TYPE_CHECKING:
@@ -190,8 +189,7 @@ def diff(
     run = _run(inputs, clusters, sides, (old, new), namespace, processes, frozenset(allow), in_force)
     if run.answer is None:
         raise SystemExit(UNUSABLE)
-    for target in targets:
-        _write(target, run.answer)
+    write_answer("diff", targets, partial(_write, run.answer))
     raise SystemExit(run.answer.exit_code)
 
 
@@ -284,24 +282,13 @@ def _side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
     return Side(name=_name(sources), rule_set=files.rule_set, digest=files.loaded.digest)
 
 
-def _write(target: Target, found: "Answer") -> None:
+def _write(found: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
-    try:
-        with opened(target.file) as stream:
-            if target.format == "json":
-                from rules_engine.difference.document import document
+    if format == "json":
+        from rules_engine.difference.document import document
 
-                for text in document(found, partial(json_text, stream=stream, indent=None)):
-                    stream.write(text)
-            else:
-                from rules_engine.difference.report import report
+        stream.writelines(document(found, partial(json_text, stream=stream, indent=None)))
+    else:
+        from rules_engine.difference.report import report
 
-                write_report(report(found), target.format, stream)
-            stream.flush()
-    except click.FileError as error:
-        _fail(error.format_message())
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        discard_output()
-        _fail(f"cannot write the output: {error.strerror}")
+        write_report(report(found), format, stream)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
-from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, opened, write_report
+from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
@@ -207,11 +207,7 @@ def doctor(
     if missing:
         _fail(missing)
     found = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
-    try:
-        for target in targets:
-            _write(target, found)
-    except click.FileError as error:
-        _fail(error.format_message())
+    write_answer("doctor", targets, partial(_write, found))
     if found.overview.pending or found.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
@@ -281,14 +277,13 @@ def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
     return listed.objects
 
 
-def _write(target: Target, found: "Diagnosis") -> None:
-    """Write the diagnosis in a format. Raises FileError if the file cannot be written."""
-    with opened(target.file) as stream:
-        if target.format == "json":
-            from rules_engine.diagnosis.document import document
+def _write(found: "Diagnosis", format: str, stream: TextIO) -> None:
+    """Write the diagnosis in a format."""
+    if format == "json":
+        from rules_engine.diagnosis.document import document
 
-            click.echo(json_text(document(found), stream), file=stream)
-            return
+        stream.write(f"{json_text(document(found), stream)}\n")
+    else:
         from rules_engine.diagnosis.report import report
 
-        write_report(report(found), target.format, stream)
+        write_report(report(found), format, stream)

@@ -1,0 +1,17 @@
+"""`demo`: scenarios on a real server."""
+
+import click
+
+from rules_engine.cli import Command, examples
+
+
+@click.command(
+    cls=Command,
+    short_help="Send scenarios to a real server over HTTPS.",
+    epilog=examples("gpu-rules demo"),
+)
+def demo() -> None:
+    """Send scenarios to a real server over HTTPS and print the results."""
+    from server.demo.run import run
+
+    raise SystemExit(run())

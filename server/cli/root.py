@@ -1,0 +1,28 @@
+"""The root command: the offline commands, and those that import the server's libraries when run."""
+
+import click
+
+from rules_engine.cli import COMMANDS, Root, examples
+from server.cli.capture import capture
+from server.cli.demo import demo
+from server.cli.diff import diff
+from server.cli.doctor import doctor
+from server.cli.serve import serve
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "gpu-rules check rules",
+        "gpu-rules explain -f pod.yaml --rules rules",
+        "gpu-rules COMMAND --help",
+    ),
+)
+@click.version_option(package_name="gpu-rules", prog_name="gpu-rules")
+def main() -> None:
+    """Declarative admission rules for GPUs on Kubernetes."""
+
+
+for command in (*COMMANDS, capture, demo, diff, doctor, serve):
+    main.add_command(command)

@@ -1,0 +1,40 @@
+"""`serve`: the admission server."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rules_engine.cli import Command, examples, more_rules_argument, rule_paths
+from server.settings import SETTINGS, Settings
+
+
+@click.command(
+    cls=Command,
+    params=[setting.to_option() for setting in SETTINGS],
+    epilog=examples(
+        "gpu-rules serve",
+        "gpu-rules serve --rules rules --cluster cluster.yaml",
+        "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve",
+    ),
+)
+@more_rules_argument
+def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any) -> None:
+    """Serve admission decisions over HTTPS.
+
+    Every option can also be given as an environment variable: GPU_RULES_ and its name, as in GPU_RULES_LISTEN.
+    """
+    settings = Settings(rules=rule_paths(rules, more_rules), **options)
+    conflict = settings.conflict()
+    if conflict is not None:
+        raise click.UsageError(conflict)
+
+    from server.serve import StartError, print_or_log
+    from server.serve import serve as run
+
+    try:
+        run(settings)
+    except StartError as error:
+        print_or_log(str(error), logging.ERROR, settings)
+        raise SystemExit(1) from None

@@ -34,8 +34,8 @@ from rules_engine.cel import Budget, Environment, Program, compile_expression, t
 from rules_engine.cel.budget import REQUEST_COST
 from rules_engine.documents.registry import load
 from rules_engine.evaluation import validate
-from rules_engine.model.cluster import UNKNOWN_CLUSTER
-from rules_engine.model.source import SourceText
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
+from rules_engine.model.problems.source import SourceText
 from tests.fuzz import cel_costs
 from tests.support import evaluation
 

@@ -19,8 +19,8 @@ from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reading import read_node

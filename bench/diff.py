@@ -26,12 +26,12 @@ from typing import Any
 from bench import doctor
 from bench.process import ROOT
 from bench.promise import Promise, exit_code
-from rules_engine.authoring.rule_files import RuleFiles, read_rules
 from rules_engine.evaluation import mutate, validate
-from rules_engine.model.admission import AdmissionRequest, pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.node import read_node
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.sources.rule_files import RuleFiles, read_rules
 from server.http.admission_record import AdmissionRecord
 from server.state import Served
 from server.telemetry.decision_log import MAX_LINE_BYTES, line

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from bench.reviews import UID
-from rules_engine.model.decision import Decision
+from rules_engine.model.rules.decision import Decision
 from server.cli import main
 from server.http.admission import ENDPOINTS, Admission
 from server.http.messages import Response

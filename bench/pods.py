@@ -18,9 +18,9 @@ from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.nodes.reservations import PodKey
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
 from server.cluster.store import Store
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
 

@@ -26,7 +26,7 @@ $pip install $options --no-index "$work"/gpu_rules-*.whl
 # Fail here if a pin is missing, not when the server starts.
 $pip check
 "$target/bin/gpu-rules" --version
-"$target/bin/gpu-rules" check "$("$target/bin/python" -c 'from rules_engine.authoring.rule_files import DEFAULT_RULES as r; print(r)')"
+"$target/bin/gpu-rules" check "$("$target/bin/python" -c 'from rules_engine.sources.rule_files import DEFAULT_RULES as r; print(r)')"
 
 # The image installs nothing at run time.
 $pip uninstall --quiet --yes pip setuptools

@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rules_engine.authoring.rule_files import read_rules  # noqa: E402 - needs the path when run as a program
-from rules_engine.authoring.schemas import without_schema_comments  # noqa: E402
-from rules_engine.authoring.yaml_text import dump  # noqa: E402
+from rules_engine.sources.rule_files import read_rules  # noqa: E402 - needs the path when run as a program
+from rules_engine.sources.yaml_text import dump  # noqa: E402
+from rules_engine.starting.schemas import without_schema_comments  # noqa: E402
 from rules_engine.webhooks.configuration import helm_values  # noqa: E402
 from server.settings import SETTINGS  # noqa: E402
 from tests.support.helm import run_helm  # noqa: E402

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from rules_engine.cli import LAST_PORT
-from rules_engine.model.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from server.cluster.source import Live
 
 _UNITS: Mapping[str, timedelta] = {

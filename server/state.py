@@ -11,9 +11,9 @@ import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Rule
 from server.cluster.source import ClusterSource, FixedCluster
 from server.timestamps import rfc3339
 

@@ -14,8 +14,8 @@ Generated code counts a short loop before it starts, which may be too much but n
 the limit, `rewind` refunds it and the interpreter, which counts exactly, decides.
 """
 
-from rules_engine.model.problems import Problem
-from rules_engine.model.source import Location
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import Location
 
 MAX_EXPRESSION_LENGTH = 20_000
 """Characters in one expression: 40 times the longest rule we know; parsing that much takes about 0.1 s."""

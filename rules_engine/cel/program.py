@@ -12,9 +12,9 @@ from rules_engine.cel.run.codegen import Function, generate
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.values.runtime_values import Optional, check_int, is_map
 from rules_engine.cel.values.types import DYN, Type
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import SourceText
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from rules_engine.cel.syntax.tree import (
 )
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import NOTHING, Kept, at, merged
+from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, at, merged
 
 
 @dataclass(frozen=True, slots=True)

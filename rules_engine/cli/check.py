@@ -11,7 +11,7 @@ from rules_engine.cli.options import KnownValue, PathOrStdin, output_option, pat
 from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.problem_reference import Entry
+    from rules_engine.checking.problem_reference import Entry
 
 
 class CodeName(KnownValue["Entry"]):
@@ -20,7 +20,7 @@ class CodeName(KnownValue["Entry"]):
     name = "CODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Entry":
-        from rules_engine.authoring.problem_reference import DOCUMENT_URL, nearest_code, reference
+        from rules_engine.checking.problem_reference import DOCUMENT_URL, nearest_code, reference
 
         entries = {str(code): entry for code, entry in reference().items()}
         name = str(value).strip("[]").casefold()
@@ -29,7 +29,7 @@ class CodeName(KnownValue["Entry"]):
         return entries[name]
 
     def known(self) -> Mapping[str, str]:
-        from rules_engine.authoring.problem_reference import reference
+        from rules_engine.checking.problem_reference import reference
 
         return {str(code): entry.cause for code, entry in reference().items()}
 
@@ -72,9 +72,9 @@ def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bo
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
     without --strict.
     """
-    from rules_engine.authoring.check import NOTHING_CHECKED
-    from rules_engine.authoring.check import check as check_rules
-    from rules_engine.authoring.output import machine
+    from rules_engine.checking.check import NOTHING_CHECKED
+    from rules_engine.checking.check import check as check_rules
+    from rules_engine.explaining import machine
 
     checked = check_rules(paths, cluster)
     if strict:
@@ -88,7 +88,7 @@ def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bo
             for line in machine.check_github(checked):
                 click.echo(line)
         case _:
-            from rules_engine.authoring.output.text import checked_total
+            from rules_engine.explaining.text import checked_total
             from rules_engine.report.text import Screen
 
             screen = Screen(sys.stdout)

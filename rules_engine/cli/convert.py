@@ -12,7 +12,7 @@ from rules_engine.cli.options import ObjectName, PathOrStdin
 from rules_engine.cli.program import Command, Group, examples, fail_if
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.convert import Conversion
+    from rules_engine.converting.convert import Conversion
 
 
 @click.group(
@@ -50,7 +50,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     entry with every difference to standard error. The RuleTests that -o writes pin the results of gpuinjector; where
     those of the rules differ, the name of the case says so. Exits with 1 if the configuration has an error.
     """
-    from rules_engine.authoring.convert import convert_file
+    from rules_engine.converting.convert import convert_file
 
     conversion = convert_file(file)
     _report(conversion, file)
@@ -58,7 +58,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     if folder is None:
         click.echo(conversion.text, nl=False)
         return
-    from rules_engine.authoring.pinned_results import pinned_results
+    from rules_engine.converting.pinned_results import pinned_results
 
     names = [rule.name for rule in conversion.rules]
     rules = {f"{name}.yaml": text for name, text in zip(names, conversion.documents, strict=True)}
@@ -67,7 +67,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 
 def _report(conversion: "Conversion", file: Path) -> None:
     """Print each entry with its rule and its differences to standard error, after the other findings."""
-    from rules_engine.model.excerpt import visible
+    from rules_engine.model.problems.excerpt import visible
     from rules_engine.report.text import Screen
 
     screen = Screen(sys.stderr)
@@ -100,8 +100,8 @@ def _report(conversion: "Conversion", file: Path) -> None:
 @click.option("--name", type=ObjectName(), default="webhook", show_default=True, help="Name of the FallbackLadder.")
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
-    from rules_engine.authoring.webhook_ladder import webhook_ladder as ladder
-    from rules_engine.model.excerpt import visible
+    from rules_engine.converting.webhook_ladder import webhook_ladder as ladder
+    from rules_engine.model.problems.excerpt import visible
 
     names = resources.split(",")
     [(most, count)] = Counter(names).most_common(1)

@@ -16,7 +16,7 @@ from rules_engine.cli.options import (
     rules_option,
 )
 from rules_engine.cli.program import Command, examples, fail_if, print_json
-from rules_engine.model.names import is_label_key, is_label_value
+from rules_engine.model.kubernetes.names import is_label_key, is_label_value
 
 
 class Labels(click.ParamType[Mapping[str, str]]):
@@ -73,14 +73,14 @@ def effective(
     Exits with 1 if rules or cluster have errors.
     """
     paths = rule_paths(rules, more_rules)
-    from rules_engine.authoring.effective import effective as view
-    from rules_engine.authoring.output.text import assumed, effective_blocks
-    from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
     from rules_engine.documents.load import load_cluster
-    from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
-    from rules_engine.model.excerpt import visible
-    from rules_engine.model.problems import did_you_mean
+    from rules_engine.explaining.effective import effective as view
+    from rules_engine.explaining.text import assumed, effective_blocks
+    from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
+    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_some_rules
 
     if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")

@@ -12,7 +12,7 @@ from rules_engine.cli.options import cluster_option, manifest_option, request_na
 from rules_engine.cli.program import Command, examples, fail_if
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.eval import Subject
+    from rules_engine.explaining.eval import Subject
 
 _OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
 
@@ -71,14 +71,14 @@ def evaluate(
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if expression is None and not terminal:
         raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
-    from rules_engine.authoring.eval import EXPRESSION, Subject
-    from rules_engine.authoring.explain import NamespaceError
-    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
     from rules_engine.documents.load import load_cluster
     from rules_engine.documents.pods import load_pods
-    from rules_engine.model.cluster import Cluster
-    from rules_engine.model.problems import did_you_mean
+    from rules_engine.explaining.eval import EXPRESSION, Subject
+    from rules_engine.explaining.explain import NamespaceError
+    from rules_engine.model.kubernetes.cluster import Cluster
+    from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
 
     files = read_rules(rules or (DEFAULT_RULES,)) if rule_id is not None else None
     found, unclear, cluster_sources = load_cluster(cluster or DEFAULT_CLUSTER)
@@ -132,6 +132,6 @@ def _expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
     """Return the expression, or those that the user enters at the prompt."""
     if expression is not None:
         return (expression,)
-    from rules_engine.authoring.output.prompt import lines
+    from rules_engine.explaining.prompt import lines
 
     return lines(subject.completions)

@@ -23,8 +23,8 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import PROBLEMS_FOUND, Command, examples, fail_if, json_text, print_json
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.explain import Explanation
     from rules_engine.documents.manifest_stream import PodPart
+    from rules_engine.explaining.explain import Explanation
     from rules_engine.loading import Manifest
 
 
@@ -94,13 +94,13 @@ def explain(
     if manifest is None:
         raise click.UsageError("Missing option '-f' / '--filename'.")
     paths = rule_paths(rules, more_rules)
-    from rules_engine.authoring.explain import explain as explain_pod
-    from rules_engine.authoring.explain import read_material
-    from rules_engine.authoring.output import machine
-    from rules_engine.authoring.output.text import assumed, explained
-    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
     from rules_engine.documents.manifest_stream import stream_pods
+    from rules_engine.explaining import machine
+    from rules_engine.explaining.explain import explain as explain_pod
+    from rules_engine.explaining.explain import read_material
+    from rules_engine.explaining.text import assumed, explained
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
 
     material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
     parts = stream_pods(manifest)
@@ -134,9 +134,9 @@ class _Run:
 
     def explanations(self, first: "PodPart", parts: Iterator["PodPart"]) -> Iterator["Explanation"]:
         """Yield the explanations. The problems of the first part are already reported."""
-        from rules_engine.authoring.explain import NamespaceError
-        from rules_engine.authoring.rule_files import has_errors
+        from rules_engine.explaining.explain import NamespaceError
         from rules_engine.report.text import Screen
+        from rules_engine.sources.rule_files import has_errors
 
         screen = Screen(sys.stderr)
         for part in chain((first,), parts):
@@ -158,9 +158,9 @@ _WITH_LOG = frozenset({"log", "pod", "every", "output"})
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
     """Show the decisions of a decision log."""
-    from rules_engine.authoring.output.text import recorded
-    from rules_engine.authoring.recorded import PodName, read_log
-    from rules_engine.model.excerpt import visible
+    from rules_engine.explaining.recorded import PodName, read_log
+    from rules_engine.explaining.text import recorded
+    from rules_engine.model.problems.excerpt import visible
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:

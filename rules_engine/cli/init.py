@@ -33,8 +33,8 @@ def init(folder: Path, ci: str) -> None:
     Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 1 if a file cannot
     be written.
     """
-    from rules_engine.authoring.starter import NotWrittenError, start
-    from rules_engine.model.excerpt import visible
+    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.starting.starter import NotWrittenError, start
 
     lines = []
     try:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
+from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
         TimeRemainingColumn,
     )
 
-    from rules_engine.model.excerpt import visible
+    from rules_engine.model.problems.excerpt import visible
 
     kinds: dict[Column, type[ProgressColumn]] = {
         "count": MofNCompleteColumn,

@@ -27,9 +27,9 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     that a server with these rules reports at /rules. Diagnostics are listed too. Exits with 1 if there are errors, or
     neither a rule nor a Diagnostic.
     """
-    from rules_engine.authoring.output.rule_list import rule_list_json, rule_table
-    from rules_engine.authoring.rule_list import list_rules
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_list import list_rules
+    from rules_engine.sources.rule_list_formats import rule_list_json, rule_table
 
     found = list_rules(paths)
     Screen(sys.stderr).problems(found.problems, found.sources)

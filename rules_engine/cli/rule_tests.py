@@ -11,7 +11,7 @@ from rules_engine.cli.options import Target, paths_argument, targets_option
 from rules_engine.cli.program import Command, examples, fail_if, json_text, opened
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.rule_tests import TestRun
+    from rules_engine.testing.rule_tests import TestRun
 
 FORMATS = ("text", "json", "junit", "github", "lcov")
 
@@ -54,9 +54,9 @@ def test(
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, if there are no cases, or
     if coverage is below the minimum.
     """
-    from rules_engine.authoring.file_watch import signature, wait_for_change
-    from rules_engine.authoring.output.coverage import coverage_table
-    from rules_engine.authoring.rule_tests import run_tests
+    from rules_engine.sources.file_watch import signature, wait_for_change
+    from rules_engine.testing.coverage_formats import coverage_table
+    from rules_engine.testing.rule_tests import run_tests
 
     measured = coverage or minimum is not None or any(target.format == "lcov" for target in targets)
     written = [target.file for target in targets if target.file is not None]
@@ -92,15 +92,15 @@ def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool)
 
 
 def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
-    from rules_engine.authoring.output import machine
-    from rules_engine.authoring.output.coverage import lcov
+    from rules_engine.explaining import machine
+    from rules_engine.testing.coverage_formats import lcov
 
     lines: Iterable[str]
     match form:
         case "json":
             lines = [json_text(machine.tests_json(run), stream)]
         case "junit":
-            from rules_engine.authoring.output.junit import junit
+            from rules_engine.testing.junit import junit
 
             lines = [junit(run)]
         case "github":
@@ -108,7 +108,7 @@ def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, q
         case "lcov":
             lines = lcov(run.coverage) if run.coverage is not None else ()
         case _:
-            from rules_engine.authoring.output.text import print_tests
+            from rules_engine.explaining.text import print_tests
             from rules_engine.report.text import Screen
 
             print_tests(run, Screen(stream), quiet=quiet)

@@ -16,7 +16,7 @@ class KindName(KnownValue[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from rules_engine.documents.headers import DOCUMENT_KINDS
-        from rules_engine.model.problems import did_you_mean
+        from rules_engine.model.problems.problem import did_you_mean
 
         by_casefold = {kind.casefold(): kind for kind in DOCUMENT_KINDS}
         kind = by_casefold.get(str(value).casefold())
@@ -44,7 +44,7 @@ class KindName(KnownValue[str]):
 @click.argument("kind", type=KindName(), required=False)
 def schema(kind: str | None) -> None:
     """Print the JSON Schema of one kind, or one schema for all kinds, for editors and other tools."""
-    from rules_engine.authoring.schemas import combined_schema
     from rules_engine.loading import schema as kind_schema
+    from rules_engine.starting.schemas import combined_schema
 
     print_json(kind_schema(kind) if kind else combined_schema())

@@ -20,8 +20,8 @@ class SetName(KnownValue[str]):
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.authoring.packaged_sets import packaged_sets
-        from rules_engine.model.problems import did_you_mean
+        from rules_engine.model.problems.problem import did_you_mean
+        from rules_engine.sources.packaged_sets import packaged_sets
 
         known = packaged_sets()
         if value not in known:
@@ -30,7 +30,7 @@ class SetName(KnownValue[str]):
         return str(value)
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.authoring.packaged_sets import packaged_sets
+        from rules_engine.sources.packaged_sets import packaged_sets
 
         return dict.fromkeys(packaged_sets())
 
@@ -55,7 +55,7 @@ def sets() -> None:
 )
 def list_sets() -> None:
     """List the packaged sets with the description of each rule and Diagnostic."""
-    from rules_engine.authoring.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import packaged_sets
 
     for found in packaged_sets().values():
         click.echo("  ".join(filter(None, (found.name, USED.get(found.name)))))
@@ -74,7 +74,7 @@ def list_sets() -> None:
 @click.argument("name", metavar="NAME", type=SetName())
 def show(name: str) -> None:
     """Print the rules and then the RuleTests of a packaged set as one stream of YAML documents."""
-    from rules_engine.authoring.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import packaged_sets
 
     texts = packaged_sets()[name].texts()
     click.echo("---\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
@@ -89,6 +89,6 @@ def show(name: str) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 def copy(name: str, folder: Path) -> None:
     """Copy the rules and RuleTests of a packaged set to the folder DIR; existing files are never overwritten."""
-    from rules_engine.authoring.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import packaged_sets
 
     write_new_files(folder, packaged_sets()[name].texts())

@@ -33,10 +33,10 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.rule_files import RuleFiles
-    from rules_engine.model.simulation import Simulation
+    from rules_engine.model.rules.simulation import Simulation
     from rules_engine.simulation.answer import Answer
     from rules_engine.simulation.record import Record
+    from rules_engine.sources.rule_files import RuleFiles
 
 MAX_SEED = 2**63 - 1
 """Largest seed, as in the schema of Simulation: it fits into 64 bits."""
@@ -104,9 +104,9 @@ def simulate(
     code is 130.
     """
     paths = rule_paths(rules, more_rules)
-    from rules_engine.authoring.rule_files import DEFAULT_RULES
-    from rules_engine.model.simulation import Strategy
+    from rules_engine.model.rules.simulation import Strategy
     from rules_engine.simulation.answer import answer
+    from rules_engine.sources.rule_files import DEFAULT_RULES
 
     sets = {" ".join(map(str, paths)) or DEFAULT_RULES.name: paths or (DEFAULT_RULES,)}
     sets |= {str(path): (path,) for path in compare}
@@ -130,9 +130,9 @@ def simulate(
 
 def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "tuple[Simulation, Sequence[RuleFiles]]":
     """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
-    from rules_engine.authoring.rule_files import has_errors, read_some_rules
     from rules_engine.documents.simulations import load_simulation
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import has_errors, read_some_rules
 
     simulation, problems, sources = load_simulation(file, cluster)
     files = [read_some_rules(paths) for paths in sets]

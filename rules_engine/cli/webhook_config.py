@@ -17,7 +17,7 @@ from rules_engine.cli.options import (
     rules_option,
 )
 from rules_engine.cli.program import Command, examples, fail_if, print_json
-from rules_engine.model.names import LABEL
+from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULTS, FAIL, IGNORE, Service, Settings
 
 DEFAULT_SERVICE = Service()
@@ -126,11 +126,11 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
-    from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-    from rules_engine.authoring.yaml_text import dump
-    from rules_engine.model.admission import Endpoint
-    from rules_engine.model.problems import in_file_order
+    from rules_engine.model.problems.problem import in_file_order
+    from rules_engine.model.rules.admission import Endpoint
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
+    from rules_engine.sources.yaml_text import dump
     from rules_engine.webhooks import configuration as webhooks
 
     files = read_rules(paths or (DEFAULT_RULES,))

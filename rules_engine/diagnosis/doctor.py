@@ -13,8 +13,9 @@ from rules_engine.diagnosis.sections.overview import device_plugins, device_pods
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects, NodeObject
-from rules_engine.model.finding import Finding, ObjectName
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects, NodeObject
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Finding
 from rules_engine.scheduling import scheduler_of
 
 

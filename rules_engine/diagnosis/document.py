@@ -3,7 +3,7 @@
 from typing import Any
 
 from rules_engine.diagnosis.values import Diagnosis, FindingGroup
-from rules_engine.model.finding import ObjectName
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.report.documents import members, plain
 
 

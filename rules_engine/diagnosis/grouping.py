@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.values import FindingGroup
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 
 _SEVERITIES = {severity: rank for rank, severity in enumerate(FindingSeverity)}
 _CERTAINTIES = {certainty: rank for rank, certainty in enumerate(Certainty)}

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container
 
-from rules_engine.model.finding import ObjectName
+from rules_engine.model.kubernetes.names import ObjectName
 
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 """A word with the characters of names (RFC 1123)."""

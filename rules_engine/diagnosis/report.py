@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.diagnosis.values import Agreement, Amounts, Diagnosis, FindingGroup, GpuNode, PendingPod, RecentError
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 from rules_engine.model.wording import counted, names, time
 from rules_engine.report.values import Bar, Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone
 

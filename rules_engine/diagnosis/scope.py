@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
-from rules_engine.model.finding import ObjectName
 from rules_engine.model.json.lenient import controller, mapping, objects, text
-from rules_engine.model.problems import did_you_mean
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.problems.problem import did_you_mean
 
 RECENT = timedelta(hours=1)
 """Default age up to which an Event is recent: API servers keep Events for as long (--event-ttl)."""

@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.model.finding import Finding, FindingSeverity, NotEvaluated, ObjectName
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Finding, FindingSeverity, NotEvaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from shlex import quote
 
-from rules_engine.model.excerpt import truncate
+from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.wording import time
 
 MAX_NAMES = 5

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from msgspec.structs import replace
 
 from rules_engine.difference.values import Amount, Change, Kind, Outcome
-from rules_engine.model.rules import RuleId
+from rules_engine.model.rules.rule import RuleId
 
 
 def compare(before: Outcome, after: Outcome) -> Change | None:

@@ -2,10 +2,10 @@
 
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.decision_cache import Decide
-from rules_engine.model.admission import AdmissionRequest, Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.decision import Decision
 
 
 class Decisions:

@@ -11,7 +11,7 @@ from rules_engine.difference.answer import Answer
 from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
-from rules_engine.model.quantity import base_units
+from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.report.documents import Dump, members, object_parts
 
 

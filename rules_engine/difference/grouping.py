@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.values import Change, Kind, Line, Outcome, Submitted, Workload
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.quantity import Format
-from rules_engine.model.rules import Operation
+from rules_engine.model.kubernetes.quantity import Format
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.rules.rule import Operation
 
 MAX_LINES = 10_000
 """Lines that are kept: the first ones by workload, whatever the order of pods; nobody reads more. Totals count all."""

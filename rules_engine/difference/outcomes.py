@@ -9,14 +9,14 @@ from rules_engine.difference.user_readers import UserReaders
 from rules_engine.difference.values import POD_LEVEL, Amount, Deciding, Fall, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
-from rules_engine.model.admission import AdmissionRequest, Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import EVALUATION_ERROR, Decision, Step
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import ANNOTATIONS, Pod
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import ANNOTATIONS, Pod
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.decision import EVALUATION_ERROR, Decision, Step
 
 
 class Outcomes:

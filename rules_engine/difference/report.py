@@ -8,7 +8,7 @@ from rules_engine.difference.grouping import Totals
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.shown_changes import Difference, ShownChange, shown_changes
 from rules_engine.difference.values import Kind
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import counted
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 

@@ -17,11 +17,11 @@ from rules_engine.difference.reading.share import Share
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity, in_file_order
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 from rules_engine.recording.views import ViewFields
 
 DEFAULT_PROCESSES = 4
@@ -137,21 +137,21 @@ def run(
     views = [ViewFields.of(side.rule_set) for side in (old, new)]
     usage = _usage_read(views)
     progress = _Progress(report)
-    diagnostics = Diagnostics()
-    with Inputs(paths, clusters, default, diagnostics, progress.count) as inputs:
+    collected = Problems()
+    with Inputs(paths, clusters, default, collected, progress.count) as inputs:
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
         if any(view.reads.namespaces for view in views):
             inputs.report_missing_namespaces()
         count = processes or _processes(inputs.size())
         progress.begin("deciding", inputs.size(count), count)
-        found = len(diagnostics.problems)
+        found = len(collected.items)
 
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
             grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), usage)
-            return _Part(grouping, recorded, diagnostics.problems[found:], inputs.unreported, inputs.sources)
+            return _Part(grouping, recorded, collected.items[found:], inputs.unreported, inputs.sources)
 
         parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
         grouping = parts[0].grouping
@@ -162,15 +162,15 @@ def run(
         for part in parts:
             recorded.merge(part.recorded)
         sources = {name: lines for part in parts for name, lines in part.sources.items()}
-        diagnostics.problems[found:] = [problem for part in parts for problem in part.problems]
+        collected.items[found:] = [problem for part in parts for problem in part.problems]
         pods = sum(totals.pods for totals in grouping.totals.values())
-        if not (pods or inputs.recorded.files or diagnostics.failed):
+        if not (pods or inputs.recorded.files or collected.failed):
             message = "no pod and no workload found"
             if inputs.live:
                 message = "no live pod found, and workloads of a cluster are decided by their pods"
-            diagnostics.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
+            collected.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
         assumes_default = inputs.assumes_default and any(view.reads.nodes for view in views)
-        problems = in_file_order(diagnostics.problems, inputs.files)
+        problems = in_file_order(collected.items, inputs.files)
         answer = Answer(
             old=old.name,
             new=new.name,
@@ -183,7 +183,7 @@ def run(
             allowed=allowed,
         )
         return Run(
-            answer=None if diagnostics.failed else answer,
+            answer=None if collected.failed else answer,
             problems=in_file_order(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
             sources=sources,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
-from rules_engine.model.rules import RuleId
-from rules_engine.model.wording import names, object_title
+from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.wording import names
 
 NONE = "none"
 

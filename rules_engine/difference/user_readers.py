@@ -13,10 +13,10 @@ from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.applicability import UNMATCHED
 from rules_engine.evaluation.fields_read import expressions_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.decision import UNMET_CONDITION, Action, Step
-from rules_engine.model.kept_fields import keeps
-from rules_engine.model.rules import Rule, RuleId
-from rules_engine.model.source import Field, Location, SourceText
+from rules_engine.model.kubernetes.kept_fields import keeps
+from rules_engine.model.problems.source import Field, Location, SourceText
+from rules_engine.model.rules.decision import UNMET_CONDITION, Action, Step
+from rules_engine.model.rules.rule import Rule, RuleId
 
 
 class UserReaders:

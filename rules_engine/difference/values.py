@@ -8,11 +8,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.decision import Action
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
 
 
 class Workload(Struct, frozen=True, kw_only=True, order=True):

@@ -13,7 +13,6 @@ from rules_engine.documents.references import (
     read_manifests,
     report_both,
 )
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     flag,
     items,
@@ -31,12 +30,13 @@ from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.decision import Action
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import (
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.rule_test import (
     AmountsByContainer,
     Audited,
     Case,
@@ -49,30 +49,30 @@ from rules_engine.model.ruletest import (
 )
 
 
-def read_test(root: MapNode, diagnostics: Diagnostics, references: References) -> RuleTest:
-    """Build the test of a document; it is valid only if neither the schema nor `diagnostics` has an error."""
+def read_test(root: MapNode, problems: Problems, references: References) -> RuleTest:
+    """Build the test of a document; it is valid only if neither the schema nor `problems` has an error."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
-    rules = [existing(item, folder, diagnostics, references) for item in items(spec, "rules")] or [folder]
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
+    rules = [existing(item, folder, problems, references) for item in items(spec, "rules")] or [folder]
     if folder in rules:
         references.refer(folder)
-    report_both(spec, "cluster", "clusters", diagnostics)
+    report_both(spec, "cluster", "clusters", problems)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
-    cases = tuple(_case(line, tuple(named), folder, diagnostics, references) for line in lines)
+    cases = tuple(_case(line, tuple(named), folder, problems, references) for line in lines)
     diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), diagnostics)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), problems)
     used = {cluster for case in cases for cluster in case.clusters} | (named.keys() if diagnoses else set())
-    clusters = {name: _cluster(node, folder, diagnostics, references) for name, node in named.items()}
-    own = _cluster(section(spec, "cluster"), folder, diagnostics, references)
+    clusters = {name: _cluster(node, folder, problems, references) for name, node in named.items()}
+    own = _cluster(section(spec, "cluster"), folder, problems, references)
     every = {name: found.objects for name, found in clusters.items()} or {"": own.objects}
     for key, _ in maps(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
         if key.source.text not in used and used <= named.keys():
             message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
-            diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+            problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     return RuleTest(
         name=name,
         location=location,
@@ -85,9 +85,9 @@ def read_test(root: MapNode, diagnostics: Diagnostics, references: References) -
     )
 
 
-def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Inventory:
-    found = read_cluster(node, folder, diagnostics, references)
-    return found or inventory("", node.location, MapNode(location=node.location), diagnostics)
+def _cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory:
+    found = read_cluster(node, folder, problems, references)
+    return found or inventory("", node.location, MapNode(location=node.location), problems)
 
 
 def _diagnosis(line: MapNode) -> Diagnosis:
@@ -112,9 +112,7 @@ def _finding(line: MapNode) -> ExpectedFinding:
     )
 
 
-def _case(
-    line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Diagnostics, references: References
-) -> Case:
+def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
     given = settings(request, Case)
@@ -122,75 +120,73 @@ def _case(
     old = line.get("oldPod")
     if updates and old is None:
         place = request.key("operation") or request
-        diagnostics.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
+        problems.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
     sub_resource = request.get("subResource")
     if not updates and sub_resource is not None:
         message = "subResource: resize needs 'operation: UPDATE'"
-        diagnostics.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
+        problems.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
     if not updates and old is not None:
         key = line.key("oldPod") or old
         message = "oldPod is ignored: with operation: CREATE there is no old pod"
-        diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-    before = the_pod(old, line.key("oldPod") or old, diagnostics) if old is not None else None
-    made = _pod(line, folder, diagnostics, references)
+        problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+    before = the_pod(old, line.key("oldPod") or old, problems) if old is not None else None
+    made = _pod(line, folder, problems, references)
     if made and made.namespace:
         given.setdefault("namespace", made.namespace)
     return Case(
         name=text(line, "name"),
         location=name.location,
         pod=made.pod if made else None,
-        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, diagnostics, references),
+        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, problems, references),
         expect_on={
-            key.source.text: _expectation(node, key, folder, diagnostics, references)
+            key.source.text: _expectation(node, key, folder, problems, references)
             for key, node in maps(line, "expectOn")
         },
-        clusters=_clusters_of(line, clusters, diagnostics),
+        clusters=_clusters_of(line, clusters, problems),
         namespace_labels=strings(request, "namespaceLabels"),
         old_pod=before.pod if before else None,
         **given,
     )
 
 
-def _clusters_of(line: MapNode, known: Sequence[str], diagnostics: Diagnostics) -> tuple[str, ...]:
+def _clusters_of(line: MapNode, known: Sequence[str], problems: Problems) -> tuple[str, ...]:
     """Return the clusters on which a case is run: all, or without `expect` those of `expectOn`."""
     own = [key for key, _ in maps(line, "expectOn")]
     for key in own:
         name = key.source.text
         if not known:
             message = "expectOn needs 'clusters', which the test does not have"
-            diagnostics.error(Code.MISSING_FIELD, message, key.location, key.length)
+            problems.error(Code.MISSING_FIELD, message, key.location, key.length)
         elif name not in known:
             message = f"cluster '{truncate(name)}' not found{did_you_mean(name, known)}"
-            diagnostics.error(Code.UNKNOWN_CLUSTER, message, key.location, key.length)
+            problems.error(Code.UNKNOWN_CLUSTER, message, key.location, key.length)
     if line.get("expect") is not None:
         return tuple(known) or ("",)
     return tuple(key.source.text for key in own)
 
 
-def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Manifest | None:
+def _pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
     written = line.get("pod")
     if written is not None:
-        return the_pod(written, line.key("pod") or written, diagnostics)
+        return the_pod(written, line.key("pod") or written, problems)
     file = line.get("podFile")
-    found = read_manifests(file, folder, diagnostics, references, single=True)
-    return the_pod(found[0], file, diagnostics) if file is not None and found else None
+    found = read_manifests(file, folder, problems, references, single=True)
+    return the_pod(found[0], file, problems) if file is not None and found else None
 
 
-def _expectation(
-    expect: MapNode, place: Node, folder: Path, diagnostics: Diagnostics, references: References
-) -> Expectation:
-    report_both(expect, "pod", "podFile", diagnostics)
+def _expectation(expect: MapNode, place: Node, folder: Path, problems: Problems, references: References) -> Expectation:
+    report_both(expect, "pod", "podFile", problems)
     message = expect.key("message")
     if message is not None and flag(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
-        diagnostics.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
-    whole = _pod(expect, folder, diagnostics, references)
+        problems.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
+    whole = _pod(expect, folder, problems, references)
     return Expectation(
         location=place.location,
         allowed=flag(expect, "allowed") if expect.get("allowed") else None,
-        containers=_by_container(expect, "containers", diagnostics),
-        requests=_by_container(expect, "requests", diagnostics),
-        limits=_by_container(expect, "limits", diagnostics),
+        containers=_by_container(expect, "containers", problems),
+        requests=_by_container(expect, "requests", problems),
+        limits=_by_container(expect, "limits", problems),
         pod=whole.pod if whole else None,
         annotations={
             key: None if value.value is None else value.source.text for key, value in scalars(expect, "annotations")
@@ -198,15 +194,15 @@ def _expectation(
         warnings=texts(expect, "warnings") if expect.get("warnings") else None,
         message=text(expect, "message") if expect.get("message") else None,
         decided_by=tuple(map(_decider, sections(expect, "decidedBy"))) if expect.get("decidedBy") else None,
-        audited=tuple(_audited(line, diagnostics) for line in sections(expect, "audited"))
+        audited=tuple(_audited(line, problems) for line in sections(expect, "audited"))
         if expect.get("audited")
         else None,
     )
 
 
-def _by_container(node: MapNode, name: str, diagnostics: Diagnostics) -> AmountsByContainer:
+def _by_container(node: MapNode, name: str, problems: Problems) -> AmountsByContainer:
     containers = section(node, name)
-    return {key.source.text: amounts(containers, key.source.text, diagnostics) for key, _ in containers}
+    return {key.source.text: amounts(containers, key.source.text, problems) for key, _ in containers}
 
 
 def _decider(line: MapNode) -> Decider:
@@ -214,14 +210,14 @@ def _decider(line: MapNode) -> Decider:
     return Decider(RuleId(text(line, "rule")), text(line, "rung") or None, rule.location)
 
 
-def _audited(line: MapNode, diagnostics: Diagnostics) -> Audited:
+def _audited(line: MapNode, problems: Problems) -> Audited:
     return Audited(
         rule=RuleId(text(line, "rule")),
         location=(line.get("rule") or line).location,
         action=Action(text(line, "action")) if line.get("action") else None,
         message=text(line, "message") or None,
         rung=text(line, "rung") or None,
-        containers=_by_container(line, "containers", diagnostics),
+        containers=_by_container(line, "containers", problems),
         annotations=strings(line, "annotations"),
     )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rules_engine.documents.references import References
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.problems.problems import Problems
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -34,5 +34,5 @@ class DocumentKind(Generic[T_co]):
 
     name: str
     part: Part
-    read: Callable[[MapNode, Diagnostics, References], T_co | None]
+    read: Callable[[MapNode, Problems, References], T_co | None]
     schemas: Path = SCHEMAS

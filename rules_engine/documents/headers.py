@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from rules_engine.kinds import KINDS
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.documents import parts
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem
-from rules_engine.model.rules import API_VERSION
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.rule import API_VERSION
 
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
 """The kinds of documents that files may have: a load that does not read a kind passes over its documents by name."""
@@ -56,29 +56,29 @@ def _kind(root: MapNode) -> str | None:
     return kind.source.text if isinstance(kind, ScalarNode) else None
 
 
-def kind_of(root: Node, diagnostics: Diagnostics, known: Sequence[str]) -> str | None:
+def kind_of(root: Node, problems: Problems, known: Sequence[str]) -> str | None:
     """Return the kind of a document, one of `known`; None, with problems, if it is none of them."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
-        diagnostics.error(Code.WRONG_TYPE, message, root.location, root.length)
+        problems.error(Code.WRONG_TYPE, message, root.location, root.length)
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
     first = next((key for key, _ in root), root)
     for name, node in (("apiVersion", version), ("kind", kind)):
         if node is not None and not isinstance(node, ScalarNode):
-            diagnostics.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
+            problems.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
         # Without a kind there is no schema to find other missing fields.
         elif node is None and kind is None:
-            diagnostics.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+            problems.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not is_foreign(root, known):
         message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
-        diagnostics.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
+        problems.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in known:
         meant = near(kind.source.text, known) or f": expected one of {', '.join(known)}"
         message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
-        diagnostics.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+        problems.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
     return kind.source.text
 

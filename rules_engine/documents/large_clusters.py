@@ -3,18 +3,18 @@
 from pathlib import Path
 
 from rules_engine.evaluation.fingerprint import marshalled
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.loading.json_items import ListError, strict
 from rules_engine.loading.json_list import JsonList
 from rules_engine.loading.kubernetes.kubectl import is_cluster
-from rules_engine.model.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.json.lenient import Object, mapping, objects
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import LAST_APPLIED
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.simulation import MAX_PODS
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.simulation import MAX_PODS
 
 MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 """Largest list: five times the nodes and pods of the largest cluster that Kubernetes supports."""
@@ -31,7 +31,7 @@ _STATUS = ("phase", "startTime", "nominatedNodeName", "extendedResourceClaimStat
 """Members of a status that are kept whole."""
 
 
-def read_large_cluster(path: Path, diagnostics: Diagnostics) -> Object | None:
+def read_large_cluster(path: Path, problems: Problems) -> Object | None:
     """Return the list in a large file, with the objects that a simulation reads.
 
     None for a small file, one that is not such a list, and, with a problem, one with errors.
@@ -42,13 +42,13 @@ def read_large_cluster(path: Path, diagnostics: Diagnostics) -> Object | None:
         with path.open("rb") as file:
             head = file.read(MAX_FILE_BYTES)
             found = JsonList(str(path), head, file, MAX_LIST_BYTES, strict)
-            return _list(found, diagnostics)
+            return _list(found, problems)
     except OSError:
         # The usual reader reports it.
         return None
 
 
-def _list(found: JsonList[Json], diagnostics: Diagnostics) -> Object | None:
+def _list(found: JsonList[Json], problems: Problems) -> Object | None:
     reducer = _Reducer()
     items: list[Json] = []
     try:
@@ -56,17 +56,17 @@ def _list(found: JsonList[Json], diagnostics: Diagnostics) -> Object | None:
             if isinstance(item, dict) and item.get("kind", "Node") in _KINDS:
                 items.append(reducer.object(item))
                 if len(items) > MAX_OBJECTS:
-                    _refuse(place, diagnostics)
+                    _refuse(place, problems)
                     return None
     except ListError as error:
-        diagnostics.error(error.code, str(error), found.here())
+        problems.error(error.code, str(error), found.here())
         return None
     value: Json = {**found.members, "items": items}
     return value if found.listed and is_cluster(value) else None
 
 
-def _refuse(place: Location, diagnostics: Diagnostics) -> None:
-    diagnostics.error(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
+def _refuse(place: Location, problems: Problems) -> None:
+    problems.error(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
 
 
 class _Reducer:

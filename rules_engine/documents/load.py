@@ -17,7 +17,6 @@ from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.headers import DOCUMENT_KINDS, is_foreign, kind_of, version_of, with_kinds
 from rules_engine.documents.references import Inventory, ReadCluster, References, Sources, inventory, kubectl_inventory
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import (
     MAX_FILE_BYTES,
@@ -34,14 +33,15 @@ from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import AMBIGUOUS
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.rules import API_VERSION, Rule
-from rules_engine.model.ruletest import RuleTest
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import API_VERSION, Rule
+from rules_engine.model.rules.rule_test import RuleTest
 
 T = TypeVar("T")
 
@@ -56,9 +56,9 @@ RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
 """All that a server reads."""
 
 
-def _read_inventory(root: MapNode, diagnostics: Diagnostics, _: References) -> Inventory:
+def _read_inventory(root: MapNode, problems: Problems, _: References) -> Inventory:
     name, location, _length = name_of(root)
-    return inventory(name, location, section(root, "spec"), diagnostics)
+    return inventory(name, location, section(root, "spec"), problems)
 
 
 CLUSTER = DocumentKind(name="ClusterInventory", part=Part.TESTS, read=_read_inventory)
@@ -200,7 +200,7 @@ class _Loader:
         *,
         single: bool = False,
     ) -> None:
-        self.problems = {part: Diagnostics() for part in Part}
+        self.problems = {part: Problems() for part in Part}
         self.sources: dict[str, Sequence[str]] = {}
         self.documents: list[LoadedDocument] = []
         self._kinds = {kind.name: kind for kind in kinds}
@@ -214,14 +214,14 @@ class _Loader:
 
     @property
     def failed(self) -> bool:
-        return any(diagnostics.failed for diagnostics in self.problems.values())
+        return any(problems.failed for problems in self.problems.values())
 
     def loaded(self, files: tuple[str, ...]) -> Loaded:
         """Return all that was read from files of these names."""
         referenced = set(map(os.path.realpath, self._references.paths))
         return Loaded(
             documents=tuple(self.documents),
-            by_part={part: tuple(diagnostics.problems) for part, diagnostics in self.problems.items()},
+            by_part={part: tuple(problems.items) for part, problems in self.problems.items()},
             sources=self.sources,
             files=files,
             passed_over=tuple(name for name in self._passed_over if os.path.realpath(name) not in referenced),
@@ -237,21 +237,21 @@ class _Loader:
             report_too_large(source.name, MAX_FILE_BYTES, self.problems[Part.RULES])
             return
         self.sources[source.name] = source.lines
-        diagnostics = Diagnostics()
-        documents = read_documents(source, diagnostics)
+        problems = Problems()
+        documents = read_documents(source, problems)
         if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(
             version_of(document.root) == API_VERSION for document in documents
         ):
             self._passed_over.append(source.name)
             return
-        if not documents and not diagnostics.failed:
-            diagnostics.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
-        for problem, kind in with_kinds(diagnostics.problems, source):
+        if not documents and not problems.failed:
+            problems.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
+        for problem, kind in with_kinds(problems.items, source):
             self._report(kind, [problem])
         before = len(self.documents)
         ours = [document for document in documents if not self._passes_over(document.root)]
         none_ours = len(ours) < len(documents) and all(document.empty for document in ours)
-        if none_ours and len(self.documents) == before and not diagnostics.failed:
+        if none_ours and len(self.documents) == before and not problems.failed:
             self._passed_over.append(source.name)
         for document in ours:
             # Manifests may have empty documents among them.
@@ -299,25 +299,25 @@ class _Loader:
         if is_foreign(root, self._known):
             kind_of(root, self.problems[Part.RULES], self._known)
             return
-        diagnostics = Diagnostics()
+        problems = Problems()
         kind = None
         if document.empty:
-            diagnostics.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
+            problems.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
-            kind = kind_of(root, diagnostics, self._known)
+            kind = kind_of(root, problems, self._known)
         if kind in self._kinds and isinstance(root, MapNode):
-            self._read(self._kinds[kind], root, document.diagnostics, diagnostics)
-        self._report(kind, _yaml_problems(diagnostics, document))
+            self._read(self._kinds[kind], root, document.problems, problems)
+        self._report(kind, _yaml_problems(problems, document))
 
-    def _read(self, kind: DocumentKind[object], written: MapNode, yaml: Diagnostics, diagnostics: Diagnostics) -> None:
-        root = validate(kind.name, written, diagnostics, kind.schemas)
+    def _read(self, kind: DocumentKind[object], written: MapNode, yaml: Problems, problems: Problems) -> None:
+        root = validate(kind.name, written, problems, kind.schemas)
         name, location, length = name_of(root)
         first = self._places.setdefault((kind.name, name), location)
         if name and first is not location:
             message = f"{kind.name} '{name}' is already defined in {first}"
-            diagnostics.error(Code.DUPLICATE_DOCUMENT, message, location, length)
-        value = kind.read(root, diagnostics, self._references)
-        valid = not (diagnostics.failed or yaml.failed)
+            problems.error(Code.DUPLICATE_DOCUMENT, message, location, length)
+        value = kind.read(root, problems, self._references)
+        valid = not (problems.failed or yaml.failed)
         self.documents.append(
             LoadedDocument(kind=kind.name, name=name, location=location, written=written, value=value, valid=valid)
         )
@@ -325,9 +325,9 @@ class _Loader:
     def _report(self, kind: str | None, problems: Iterable[Problem]) -> None:
         """Add problems of a document to those of its part; a document that is not read has none."""
         if kind in self._kinds:
-            self.problems[self._kinds[kind].part].problems.extend(problems)
+            self.problems[self._kinds[kind].part].items.extend(problems)
         elif kind not in DOCUMENT_KINDS:
-            self.problems[Part.RULES].problems.extend(problems)
+            self.problems[Part.RULES].items.extend(problems)
 
 
 def _json(text: str) -> Json:
@@ -339,12 +339,12 @@ def _json(text: str) -> Json:
     return found
 
 
-def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem]:
+def _yaml_problems(problems: Problems, document: Document) -> list[Problem]:
     """Return the problems of a document, one per place: a value that YAML cannot read is not checked further.
 
     Values that readers interpret differently are left to the schema, which knows their range and type.
     """
-    checked = {problem.location for problem in diagnostics.problems}
-    read = [p for p in document.diagnostics.problems if p.code not in AMBIGUOUS or p.location not in checked]
+    checked = {problem.location for problem in problems.items}
+    read = [p for p in document.problems.items if p.code not in AMBIGUOUS or p.location not in checked]
     known = {problem.location for problem in read}
-    return [*read, *(problem for problem in diagnostics.problems if problem.location not in known)]
+    return [*read, *(problem for problem in problems.items if problem.location not in known)]

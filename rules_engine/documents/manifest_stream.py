@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rules_engine.documents.pods import pods_below, pods_in
 from rules_engine.documents.references import Sources
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
@@ -28,9 +27,10 @@ from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location, SourceText
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | N
     Memory is bounded by MAX_FILE_BYTES, whatever the size of the list, which may have `limit` bytes.
     `opened`: the file at its beginning, if it is open; it is not closed.
     """
-    diagnostics = Diagnostics()
+    problems = Problems()
     try:
         with _open(path) if opened is None else nullcontext(opened) as file:
             head = file.read(MAX_FILE_BYTES + 1)
@@ -56,17 +56,17 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | N
                 yield from _parts(str(path), head, file, limit)
                 return
     except OSError as error:
-        report_unreadable(path, error, diagnostics)
-        yield PodPart((), tuple(diagnostics.problems), {})
+        report_unreadable(path, error, problems)
+        yield PodPart((), tuple(problems.items), {})
         return
     if len(head) > MAX_FILE_BYTES:
-        report_too_large(str(path), MAX_FILE_BYTES, diagnostics)
-        yield PodPart((), tuple(diagnostics.problems), {})
+        report_too_large(str(path), MAX_FILE_BYTES, problems)
+        yield PodPart((), tuple(problems.items), {})
         return
-    source = decoded(path, head, diagnostics)
-    pods = pods_in(source, diagnostics) if source is not None else ()
+    source = decoded(path, head, problems)
+    pods = pods_in(source, problems) if source is not None else ()
     lines = {} if source is None else {source.name: source.lines}
-    yield PodPart(pods, in_file_order(diagnostics.problems), lines)
+    yield PodPart(pods, in_file_order(problems.items), lines)
 
 
 def _open(path: Path) -> AbstractContextManager[Readable]:
@@ -75,7 +75,7 @@ def _open(path: Path) -> AbstractContextManager[Readable]:
 
 def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
     """Yield the pods of each object of a list; a problem of the list itself is that of the last part."""
-    diagnostics = Diagnostics()
+    problems = Problems()
     found = False
     listed = JsonList(name, head, file, limit, strict)
     try:
@@ -86,17 +86,17 @@ def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPa
         if not listed.listed:
             raise ListError(Code.FILE_TOO_LARGE, too_large("an object that is not a list"))
         if not found:
-            diagnostics.error(Code.NOT_A_POD, "no pod and no object with a pod template found", listed.here())
+            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", listed.here())
     except ListError as error:
-        diagnostics.error(error.code, str(error), listed.here())
-    if diagnostics.problems:
-        yield PodPart((), tuple(diagnostics.problems), {})
+        problems.error(error.code, str(error), listed.here())
+    if problems.items:
+        yield PodPart((), tuple(problems.items), {})
 
 
 def _part(value: Json, place: Location) -> PodPart:
-    diagnostics = Diagnostics()
-    pods = pods_below(_node(value, place, MAX_DEPTH), diagnostics)
-    return PodPart(() if diagnostics.failed else pods, in_file_order(diagnostics.problems), {})
+    problems = Problems()
+    pods = pods_below(_node(value, place, MAX_DEPTH), problems)
+    return PodPart(() if problems.failed else pods, in_file_order(problems.items), {})
 
 
 def _node(value: Json, place: Location, depth: int) -> Node:

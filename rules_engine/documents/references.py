@@ -6,19 +6,19 @@ from functools import cache
 from pathlib import Path
 
 from rules_engine.documents.pods import manifest_documents
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import exists, read_file
 from rules_engine.loading.kubernetes import kubectl
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.objects import inventory_objects, kubectl_objects
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, did_you_mean
-from rules_engine.model.ruletest import ObjectsOf
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem, did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule_test import ObjectsOf
 
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
@@ -44,12 +44,12 @@ class References:
     `paths` has each file or folder, found or not, in order.
     """
 
-    def __init__(self, read_cluster: ReadCluster, diagnostics: Diagnostics, sources: dict[str, Sequence[str]]) -> None:
+    def __init__(self, read_cluster: ReadCluster, problems: Problems, sources: dict[str, Sequence[str]]) -> None:
         self.paths: dict[Path, None] = {}
         self.cluster = cache(self._cluster)
         self.manifests = cache(self._manifests)
         self._read_cluster = read_cluster
-        self._diagnostics = diagnostics
+        self._problems = problems
         self._sources = sources
 
     def refer(self, path: Path) -> None:
@@ -59,22 +59,22 @@ class References:
     def _cluster(self, path: Path) -> Inventory | None:
         """Return the cluster of a file; None if it has errors, which are reported."""
         found, problems, sources = self._read_cluster(path)
-        self._diagnostics.problems.extend(problems)
+        self._problems.items.extend(problems)
         self._sources.update(sources)
         return found
 
     def _manifests(self, path: Path) -> tuple[Node, ...] | None:
         """Return the documents of a file; None if it has errors, which are reported."""
-        diagnostics = Diagnostics()
-        source = read_file(path, diagnostics, regular=True)
-        roots = manifest_documents(source, diagnostics) if source else ()
-        self._diagnostics.problems.extend(diagnostics.problems)
+        problems = Problems()
+        source = read_file(path, problems, regular=True)
+        roots = manifest_documents(source, problems) if source else ()
+        self._problems.items.extend(problems.items)
         if source is not None:
             self._sources[source.name] = source.lines
-        return None if diagnostics.failed else roots
+        return None if problems.failed else roots
 
 
-def existing(node: Node | None, folder: Path, diagnostics: Diagnostics, references: References) -> Path | None:
+def existing(node: Node | None, folder: Path, problems: Problems, references: References) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
@@ -83,7 +83,7 @@ def existing(node: Node | None, folder: Path, diagnostics: Diagnostics, referenc
         references.refer(path)
     if not exists(path):
         message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
-        diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
+        problems.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
 
@@ -101,50 +101,50 @@ def _near(path: Path) -> str:
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
-def read_cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, references: References) -> Inventory | None:
+def read_cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory | None:
     """Read a cluster that is written in a document, or that of the file that it names: None if that has errors."""
     file = node.get("file")
     if file is None:
-        return inventory("", node.location, node, diagnostics)
-    path = existing(file, folder, diagnostics, references)
+        return inventory("", node.location, node, problems)
+    path = existing(file, folder, problems, references)
     found = references.cluster(path) if path else None
     if path and found is None:
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
+        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
     return found
 
 
-def inventory(name: str, location: Location, spec: MapNode, diagnostics: Diagnostics) -> Inventory:
+def inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
     """Read the cluster of an inventory's spec."""
-    cluster = build_cluster(spec, diagnostics)
+    cluster = build_cluster(spec, problems)
     objects = cache(lambda: inventory_objects(spec, cluster))
     return Inventory(name=name, location=location, cluster=cluster, objects=objects)
 
 
-def kubectl_inventory(file: str, output: Object, diagnostics: Diagnostics) -> Inventory:
+def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventory:
     """Read the cluster of kubectl's output."""
     location = Location(file, 1, 1)
-    cluster = kubectl.read_cluster(output, location, diagnostics)
+    cluster = kubectl.read_cluster(output, location, problems)
     objects = cache(lambda: kubectl_objects(output))
     return Inventory(name=Path(file).stem, location=location, cluster=cluster, objects=objects)
 
 
 def read_manifests(
-    file: Node | None, folder: Path, diagnostics: Diagnostics, references: References, *, single: bool = False
+    file: Node | None, folder: Path, problems: Problems, references: References, *, single: bool = False
 ) -> tuple[Node, ...] | None:
     """Return the documents of a file, at least one; None, with a problem, if it has errors or is not `single`."""
-    path = existing(file, folder, diagnostics, references)
+    path = existing(file, folder, problems, references)
     if file is None or path is None:
         return None
     found = references.manifests(path)
     if not found or (single and len(found) > 1):
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
+        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
         return None
     return found
 
 
-def report_both(node: MapNode, one: str, other: str, diagnostics: Diagnostics) -> None:
+def report_both(node: MapNode, one: str, other: str, problems: Problems) -> None:
     """Report two fields that exclude each other."""
     key = node.key(other)
     if node.get(one) is not None and key is not None:
         message = f"'{one}' and '{other}' cannot be used together"
-        diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+        problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)

@@ -10,7 +10,7 @@ from rules_engine.documents.load import CLUSTER, RULES, Loaded, load_files
 from rules_engine.documents.simulations import SIMULATION
 
 DIAGNOSTIC = DocumentKind(
-    name="Diagnostic", part=Part.DIAGNOSTICS, read=lambda root, diagnostics, _: read_diagnostic(root, diagnostics)
+    name="Diagnostic", part=Part.DIAGNOSTICS, read=lambda root, problems, _: read_diagnostic(root, problems)
 )
 
 DOCUMENTS: Sequence[DocumentKind[object]] = (*RULES, DIAGNOSTIC, TEST, SIMULATION, CLUSTER)

@@ -11,18 +11,18 @@ from rules_engine.documents.large_clusters import read_large_cluster
 from rules_engine.documents.load import load_inventory, load_one
 from rules_engine.documents.references import Inventory, References, Sources, kubectl_inventory, read_cluster
 from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import number, section, sections, settings, text
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
-from rules_engine.model.change_times import moment
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.durations import DurationError, parse_duration
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, did_you_mean
-from rules_engine.model.simulation import (
+from rules_engine.model.kubernetes.change_times import moment
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem, did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.simulation import (
     MAX_PODS,
     Arrival,
     Distribution,
@@ -40,16 +40,16 @@ _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 _FIELDS = ("pod", "podFile", "workload", "workloadFile")
 
 
-def read_simulation(root: MapNode, diagnostics: Diagnostics, references: References) -> Simulation:
-    """Read the simulation of a document; it is valid only if neither the schema nor `diagnostics` has an error.
+def read_simulation(root: MapNode, problems: Problems, references: References) -> Simulation:
+    """Read the simulation of a document; it is valid only if neither the schema nor `problems` has an error.
 
     Without a cluster, it can be checked, but not run.
     """
     spec = section(root, "spec")
     folder = Path(root.location.file).parent
     written = spec.get("cluster") is not None
-    found = read_cluster(section(spec, "cluster"), folder, diagnostics, references) if written else None
-    return _simulation(root, found, diagnostics, references)
+    found = read_cluster(section(spec, "cluster"), folder, problems, references) if written else None
+    return _simulation(root, found, problems, references)
 
 
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
@@ -61,14 +61,14 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
     `cluster`: a file with a cluster in place of its own, as for `load_cluster`. The output of kubectl may be large.
     """
 
-    def read(root: MapNode, diagnostics: Diagnostics, references: References) -> Simulation:
+    def read(root: MapNode, problems: Problems, references: References) -> Simulation:
         if cluster is not None:
-            return _simulation(root, references.cluster(cluster), diagnostics, references)
+            return _simulation(root, references.cluster(cluster), problems, references)
         if section(root, "spec").get("cluster") is None:
             place = first_key(root)
             message = "the simulation has no 'cluster': write one, or pass --cluster"
-            diagnostics.error(Code.MISSING_FIELD, message, place.location, place.length)
-        return read_simulation(root, diagnostics, references)
+            problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+        return read_simulation(root, problems, references)
 
     kind = replace(SIMULATION, read=read)
     wanted = "a Simulation"
@@ -76,23 +76,23 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
 
 
 def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
-    diagnostics = Diagnostics()
-    large = read_large_cluster(path, diagnostics)
-    if large is None and not diagnostics.failed:
+    problems = Problems()
+    large = read_large_cluster(path, problems)
+    if large is None and not problems.failed:
         return load_inventory(path)
-    found = None if large is None else kubectl_inventory(str(path), large, diagnostics)
-    return found, tuple(diagnostics.problems), {}
+    found = None if large is None else kubectl_inventory(str(path), large, problems)
+    return found, tuple(problems.items), {}
 
 
-def _simulation(root: MapNode, found: Inventory | None, diagnostics: Diagnostics, references: References) -> Simulation:
+def _simulation(root: MapNode, found: Inventory | None, problems: Problems, references: References) -> Simulation:
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
     objects = found.objects() if found is not None else None
-    _report_twice(objects, spec.key("cluster") or root, diagnostics)
+    _report_twice(objects, spec.key("cluster") or root, problems)
     priorities = Priorities.of(objects)
-    until = _duration(spec.get("until"), diagnostics)
-    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, references, priorities), diagnostics, until)
+    until = _duration(spec.get("until"), problems)
+    arrivals = _Arrivals(WorkloadReader(folder, problems, references, priorities), problems, until)
     for line in sections(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
@@ -102,20 +102,20 @@ def _simulation(root: MapNode, found: Inventory | None, diagnostics: Diagnostics
         cluster=found.cluster if found is not None else Cluster(),
         objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.resolved(objects),
         arrivals=tuple(arrivals.found),
-        events=tuple(_events(sections(spec, "events"), objects, until, diagnostics)),
-        running_for=_distribution(spec.get("runningFor"), diagnostics),
+        events=tuple(_events(sections(spec, "events"), objects, until, problems)),
+        running_for=_distribution(spec.get("runningFor"), problems),
         until=until,
         scheduler=_scheduler(section(spec, "scheduler")),
         **settings(spec, Simulation),
     )
 
 
-def _report_twice(objects: ClusterObjects | None, place: Node, diagnostics: Diagnostics) -> None:
+def _report_twice(objects: ClusterObjects | None, place: Node, problems: Problems) -> None:
     """Report a node that is in a cluster twice, as in lists that were joined: events and pods name one."""
     names = Counter(node.name for node in objects.nodes) if objects is not None else {}
     for name in (name for name, count in names.items() if count > 1):
         message = f"the cluster has the node '{truncate(name)}' twice"
-        diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+        problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
         return  # joined lists have each node twice
 
 
@@ -129,10 +129,10 @@ def _scheduler(written: MapNode) -> SchedulerOptions:
 class _Arrivals:
     """Arrivals that are read so far, the number of their pods and the places of their names."""
 
-    def __init__(self, workloads: WorkloadReader, diagnostics: Diagnostics, until: int | None) -> None:
+    def __init__(self, workloads: WorkloadReader, problems: Problems, until: int | None) -> None:
         self.found: list[Arrival] = []
         self._workloads = workloads
-        self._diagnostics = diagnostics
+        self._problems = problems
         self._until = until
         self._read = 0
         self._pods = 0
@@ -142,17 +142,17 @@ class _Arrivals:
     def read(self, line: MapNode) -> None:
         """Read an arrival."""
         self._read += 1
-        at = _duration(line.get("at"), self._diagnostics) or 0
-        _report_after(line.get("at"), at, self._until, self._diagnostics)
+        at = _duration(line.get("at"), self._problems) or 0
+        _report_after(line.get("at"), at, self._until, self._problems)
         count = number(line, "count") or 1
         if count > MAX_PODS:  # which the schema reports
             count = 1
-        every = _distribution(line.get("every"), self._diagnostics)
+        every = _distribution(line.get("every"), self._problems)
         key = line.key("every")
         if key is not None and line.get("count") is None:
             message = "'every' needs 'count', the number of arrivals"
-            self._diagnostics.error(Code.MISSING_FIELD, message, key.location, key.length)
-        run_for = _distribution(line.get("runFor"), self._diagnostics)
+            self._problems.error(Code.MISSING_FIELD, message, key.location, key.length)
+        run_for = _distribution(line.get("runFor"), self._problems)
         priority = number(line, "priority")
         fallback = f"arrival-{self._read}"
         is_pod = line.get("pod") is not None or line.get("podFile") is not None
@@ -181,7 +181,7 @@ class _Arrivals:
         if node is not None and workload.namespace not in ("", chosen):
             name = f"{workload.kind}/{workload.name}"
             message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
-            self._diagnostics.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
+            self._problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
         return chosen or workload.namespace or DEFAULT_NAMESPACE
 
     def _count(self, pods: int, place: Node) -> None:
@@ -189,7 +189,7 @@ class _Arrivals:
         self._pods += pods
         if before <= MAX_PODS < self._pods:
             message = f"more than {MAX_PODS:,} pods arrive"
-            self._diagnostics.error(Code.TOO_MANY_PODS, message, place.location, place.length)
+            self._problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
 
     def report_names(self, objects: ClusterObjects | None) -> None:
         """Report objects with the name of an earlier one of their kind and namespace, or of a pod of the cluster."""
@@ -200,7 +200,7 @@ class _Arrivals:
             known = names.take(key, count, f"is in line {place.location.line}")
             if known:
                 message = f"{key[0]} '{truncate(known[0])}' {known[1]} already: write 'name' for another one"
-                self._diagnostics.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+                self._problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
 
 
 _Key = tuple[str, str, str]
@@ -240,53 +240,53 @@ class _Names:
 
 
 def _events(
-    lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, diagnostics: Diagnostics
+    lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, problems: Problems
 ) -> Iterator[NodeEvent]:
     nodes = [node.name for node in objects.nodes] if objects is not None else []
     known = frozenset(nodes)
     for line in lines:
-        at = _duration(line.get("at"), diagnostics) or 0
-        _report_after(line.get("at"), at, until, diagnostics)
+        at = _duration(line.get("at"), problems) or 0
+        _report_after(line.get("at"), at, until, problems)
         name, written = text(line, "node"), line.get("node")
         if written is not None and objects is not None and name not in known:
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
-            diagnostics.error(Code.UNKNOWN_NODE, message, written.location, written.length)
+            problems.error(Code.UNKNOWN_NODE, message, written.location, written.length)
         becomes = NodeState(text(line, "becomes", NodeState.READY.value))
         yield NodeEvent(at=at, node=name, becomes=becomes)
 
 
-def _report_after(node: Node | None, at: int, until: int | None, diagnostics: Diagnostics) -> None:
+def _report_after(node: Node | None, at: int, until: int | None, problems: Problems) -> None:
     if node is not None and until is not None and at > until:
         message = "this is after 'until', the end of the simulation"
-        diagnostics.error(Code.AFTER_UNTIL, message, node.location, node.length)
+        problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
 
 
-def _duration(node: Node | None, diagnostics: Diagnostics) -> Milliseconds | None:
+def _duration(node: Node | None, problems: Problems) -> Milliseconds | None:
     """Read a duration; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, ScalarNode):
         return None
     try:
         return parse_duration(node.source.text)
     except DurationError as error:
-        diagnostics.error(Code.WRONG_VALUE, str(error), node.location, node.length)
+        problems.error(Code.WRONG_VALUE, str(error), node.location, node.length)
         return None
 
 
-def _distribution(node: Node | None, diagnostics: Diagnostics) -> Distribution | None:
+def _distribution(node: Node | None, problems: Problems) -> Distribution | None:
     """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, MapNode):
-        fixed = _duration(node, diagnostics)
+        fixed = _duration(node, problems)
         return None if fixed is None else Distribution(least=fixed, most=fixed)
-    least, most, mean = (_duration(node.get(name), diagnostics) for name in ("min", "max", "mean"))
+    least, most, mean = (_duration(node.get(name), problems) for name in ("min", "max", "mean"))
     if mean is not None and (node.get("min") is not None or node.get("max") is not None):
         key = node.key("mean") or node
         message = "'mean' cannot be used together with 'min' and 'max'"
-        diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+        problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
     longest, middle = node.get("max"), node.get("mean")
     if longest is not None and least is not None and most is not None and most < least:
-        diagnostics.error(Code.WRONG_VALUE, "max is shorter than min", longest.location, longest.length)
+        problems.error(Code.WRONG_VALUE, "max is shorter than min", longest.location, longest.length)
     if middle is not None and mean == 0:
-        diagnostics.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
+        problems.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
     if mean is not None:
         return Distribution(mean=mean)
     return Distribution(least=least, most=most) if least is not None and most is not None else None

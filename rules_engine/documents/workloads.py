@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from rules_engine.documents.references import References, read_manifests
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section
 from rules_engine.loading.fields import text as written_text
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests, the_pod
 from rules_engine.loading.kubernetes.pods import place_of, read_pod
 from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key
-from rules_engine.model.cluster_objects import FILE_KINDS, PRIORITY_CLASS, ClusterObjects
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
-from rules_engine.model.names import is_label, is_subdomain
-from rules_engine.model.pod import Pod
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import LabelSelector
-from rules_engine.model.simulation import PodGroup
+from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, PRIORITY_CLASS, ClusterObjects
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.rule import LabelSelector
+from rules_engine.model.rules.simulation import PodGroup
 from rules_engine.scheduling.requirements import Requirements
 from rules_engine.scheduling.selectors import selector_of
 
@@ -107,11 +107,9 @@ class Workload:
 class WorkloadReader:
     """Reader of the Pods and workloads of a Simulation, in its folder."""
 
-    def __init__(
-        self, folder: FilePath, diagnostics: Diagnostics, references: References, priorities: Priorities
-    ) -> None:
+    def __init__(self, folder: FilePath, problems: Problems, references: References, priorities: Priorities) -> None:
         self._folder = folder
-        self._diagnostics = diagnostics
+        self._problems = problems
         self._references = references
         self._priorities = priorities
 
@@ -122,10 +120,10 @@ class WorkloadReader:
             return None
         found = manifests(roots[0])
         # Without one pod, the_pod reports what is missing.
-        manifest = found[0] if len(found) == 1 else the_pod(roots[0], place, self._diagnostics)
+        manifest = found[0] if len(found) == 1 else the_pod(roots[0], place, self._problems)
         if manifest is not None and manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
-            self._diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
+            self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
             return None
         return self._workload([manifest], _name(line, manifest, fallback), priority) if manifest is not None else None
 
@@ -148,7 +146,7 @@ class WorkloadReader:
         return self._workload(found, _name(line, found[0], fallback), priority)
 
     def _refuse(self, message: str, place: Node) -> None:
-        self._diagnostics.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
+        self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
 
     def _roots(self, line: MapNode, name: str) -> tuple[Node, Sequence[Node]]:
         """Return the place of a field and the documents that are written in it or in the file that it names."""
@@ -157,7 +155,7 @@ class WorkloadReader:
             return line.key(name) or written, (written,)
         file = line.get(f"{name}File")
         single = name == "pod"
-        found = read_manifests(file, self._folder, self._diagnostics, self._references, single=single)
+        found = read_manifests(file, self._folder, self._problems, self._references, single=single)
         return file or line, found or ()
 
     def _workload(self, found: Sequence[Manifest], name: str, priority: int | None) -> Workload:
@@ -176,7 +174,7 @@ class WorkloadReader:
     def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
         """Return the pods of a template; None, with problems, if there are none."""
         self._check(manifest)
-        counts = _Counts(manifest, self._diagnostics)
+        counts = _Counts(manifest, self._problems)
         whole = f"{name}-{role}" if role else name
         pod = self._admitted(manifest, whole, priority)
         if not counts.total:
@@ -195,11 +193,11 @@ class WorkloadReader:
         written = find(manifest.root, ("metadata", member))
         if isinstance(written, ScalarNode) and isinstance(written.value, str) and not is_valid(written.value):
             message = f"'{truncate(written.value)}' is not a {member} of Kubernetes"
-            self._diagnostics.error(Code.BAD_POD, message, written.location, written.length)
+            self._problems.error(Code.BAD_POD, message, written.location, written.length)
 
     def _check(self, manifest: Manifest) -> None:
         """Report mistakes for which the API server refuses the pod."""
-        pod = read_pod(manifest.pod, manifest.node, self._diagnostics)
+        pod = read_pod(manifest.pod, manifest.node, self._problems)
         if pod is None:
             return
         for path, name, amount in _amounts(pod):
@@ -207,21 +205,21 @@ class WorkloadReader:
             if amount.nanos < 0 or ("/" in name and not amount.is_whole):
                 place = find(manifest.node, (*path, name))
                 message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
-                self._diagnostics.error(Code.BAD_POD, message, place.location, place.length)
-        own = Diagnostics()
+                self._problems.error(Code.BAD_POD, message, place.location, place.length)
+        own = Problems()
         manifest.warn(own)
         # A pod without containers is an error here: there is nothing to schedule.
-        self._diagnostics.problems += [problem for problem in own.problems if problem.code is not Code.NO_CONTAINERS]
+        self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
         spec = section(manifest.node, "spec")
         if not items(spec, "containers"):
             place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
             message = "the pod has no containers: Kubernetes rejects it"
-            self._diagnostics.error(Code.NO_CONTAINERS, message, place.location, place.length)
+            self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
         try:
             Requirements.of(manifest.pod)
         except (PodError, TooLargeError) as error:
             place = place_of(error.path, manifest.node)
-            self._diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
+            self._problems.error(Code.BAD_POD, str(error), place.location, place.length)
 
     def _admitted(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
         """Return the pod that /mutate gets, with its priority. `name`: that of its object."""
@@ -232,10 +230,10 @@ class WorkloadReader:
             classes = self._priorities.classes
             if priority is not None:
                 message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
-                self._diagnostics.error(Code.CONFLICTING_FIELDS, message, written.location, written.length)
+                self._problems.error(Code.CONFLICTING_FIELDS, message, written.location, written.length)
             elif class_name not in classes and self._priorities.known:
                 message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
-                self._diagnostics.error(Code.UNKNOWN_PRIORITY_CLASS, message, written.location, written.length)
+                self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, written.location, written.length)
         if priority is None:
             pod = self._priorities.admitted(pod)
         else:
@@ -278,22 +276,22 @@ def _role(manifest: Manifest) -> str:
     return "pods"
 
 
-def pod_count(manifest: Manifest, diagnostics: Diagnostics) -> int:
+def pod_count(manifest: Manifest, problems: Problems) -> int:
     """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are not known.
 
     A workload that is scaled down has none, which is no problem.
     """
-    own = Diagnostics()
+    own = Problems()
     total = _Counts(manifest, own).total
-    diagnostics.problems += [problem for problem in own.problems if problem.code is not Code.IGNORED_FIELD]
+    problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
     return total
 
 
 class _Counts:
     """Numbers of pods of a template: at the same time, and in all."""
 
-    def __init__(self, manifest: Manifest, diagnostics: Diagnostics) -> None:
-        self._diagnostics = diagnostics
+    def __init__(self, manifest: Manifest, problems: Problems) -> None:
+        self._problems = problems
         self.parallel = self.total = 1
         path = manifest.path
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
@@ -322,15 +320,15 @@ class _Counts:
         if not isinstance(value, int) or isinstance(value, bool):
             given = value if isinstance(value, float) else kind_of(value)
             message = f"{name} must be a whole number, not {given}"
-            self._diagnostics.error(Code.WRONG_TYPE, message, node.location, node.length)
+            self._problems.error(Code.WRONG_TYPE, message, node.location, node.length)
             return None
         if value < 0:
             message = f"{name} cannot be less than 0"
-            self._diagnostics.error(Code.WRONG_VALUE, message, node.location, node.length)
+            self._problems.error(Code.WRONG_VALUE, message, node.location, node.length)
             return None
         if not value:
             message = f"{name} is 0: no pod arrives"
-            self._diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+            self._problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
         return value
 
 

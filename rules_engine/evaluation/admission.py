@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision, Step
-from rules_engine.model.generated_names import with_generated_name
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.generated_names import with_generated_name
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

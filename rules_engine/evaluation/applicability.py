@@ -10,9 +10,9 @@ from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.steps import failed, skipped
-from rules_engine.model.decision import UNMET_CONDITION, Step
-from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
-from rules_engine.model.rules import SKIP_ANNOTATION, OptOut, Rule
+from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
+from rules_engine.model.rules.decision import UNMET_CONDITION, Step
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
 

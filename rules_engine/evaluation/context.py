@@ -8,14 +8,15 @@ from msgspec import Struct, field
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, index_of
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import mapping, text
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import EMPTY, Mode, Rule
-from rules_engine.model.source import Field
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.problems.source import Field
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.rule import Mode, Rule
 
 
 @dataclass(frozen=True, slots=True)

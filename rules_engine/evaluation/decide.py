@@ -7,14 +7,14 @@ from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
-from rules_engine.model.admission import AdmissionRequest, Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision, Refusal, Step, denied
 from rules_engine.model.json.edits import Edits, merged, patch
 from rules_engine.model.json.strict import PodError, kind_of
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import QuantityError
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import QuantityError
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.decision import Decision, Refusal, Step, denied
+from rules_engine.model.rules.rule import Rule
 
 
 def mutate(

@@ -9,9 +9,9 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.fingerprint import Encode, Fingerprint, marshalled
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.admission import AdmissionRequest, Endpoint
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
-from rules_engine.model.decision import Action, Decision, Step
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.decision import Action, Decision, Step
 
 MAX_BYTES = 4 * 1024 * 1024
 """Memory of one endpoint's cache, as estimated; the oldest decisions are evicted first."""

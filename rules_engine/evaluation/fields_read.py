@@ -7,9 +7,9 @@ from rules_engine.cel import Program
 from rules_engine.cel.reads import Place, Reads
 from rules_engine.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.kept_fields import NOTHING, Kept, at, merged
-from rules_engine.model.placement import PLACEMENT_MEMBERS
-from rules_engine.model.rules import SKIP_ANNOTATION, Rule
+from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, at, merged
+from rules_engine.model.kubernetes.placement import PLACEMENT_MEMBERS
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, Rule
 
 _ROOTS = {
     "request": Place("request", ADMISSION_REQUEST),

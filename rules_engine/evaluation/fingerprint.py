@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import keeps, reduced
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.kept_fields import keeps, reduced
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.rule import Rule
 
 MAX_KEY_BYTES = 16 * 1024
 """Longest fingerprint that is cached: several times what an ordinary pod's containers take."""

@@ -1,7 +1,7 @@
 """Checks of a pod before a rule changes it."""
 
 from rules_engine.cel import EvaluationError
-from rules_engine.model.pod import Container, Pod
+from rules_engine.model.kubernetes.pod import Container, Pod
 
 MAX_CONTAINERS = 256
 """Containers and init containers of a pod that a ladder or an injection changes: ten times what large pods have, since

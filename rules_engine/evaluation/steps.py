@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
-from rules_engine.model.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
 from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.quantity import QuantityError
-from rules_engine.model.rules import FailurePolicy, Mode, Rule
-from rules_engine.model.source import Field
+from rules_engine.model.kubernetes.quantity import QuantityError
+from rules_engine.model.problems.source import Field
+from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
+from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
 
 _AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # looking a member up on its enum is slow
 

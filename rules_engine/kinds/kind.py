@@ -8,18 +8,18 @@ from typing import Any
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.coverage import Part
-from rules_engine.model.decision import Step
-from rules_engine.model.effective import Setting
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.problem_codes import ProblemCode
-from rules_engine.model.problems import Problem
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import ProblemCode
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.coverage import Part
+from rules_engine.model.rules.decision import Step
+from rules_engine.model.rules.effective import Setting
+from rules_engine.model.rules.rule import Rule
 
 
 def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ class Kind:
 
     value: type[Rule]
     endpoint: Endpoint
-    read: Callable[[MapNode, Diagnostics], Rule]
+    read: Callable[[MapNode, Problems], Rule]
     compile: Callable[[Any, Compiler], CompiledRule[Rule]]
     apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Edits]]
     codes: type[ProblemCode]

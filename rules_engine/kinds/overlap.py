@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from rules_engine.evaluation.rule_set.globs import is_glob, matches
-from rules_engine.model.rules import ConditionKind, LabelSelector, Match, Mode, OptOut, Rule
+from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Match, Mode, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
 

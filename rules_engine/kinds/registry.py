@@ -7,8 +7,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import injection, ladder, validation
 from rules_engine.kinds.kind import Kind
-from rules_engine.model.problems import Problem
-from rules_engine.model.rules import Rule
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.rules.rule import Rule
 
 KINDS: Sequence[Kind] = (ladder.KIND, injection.KIND, validation.KIND)
 """The kinds of rules, in the order of evaluation."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rules_engine.model.mig_profiles import MIG_RESOURCE, PROFILES, unknown_profile
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, warning
-from rules_engine.model.source import Location
+from rules_engine.model.gpu.mig import MIG_RESOURCE, PROFILES, unknown_profile
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.problems.source import Location
 
 _DOMAINS: Mapping[str, str] = {"nvidia": "nvidia.com", "amd": "amd.com"}
 """Domains of the vendors' device plugins, by what is written for them. Others have domains of one word in use."""

@@ -10,10 +10,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
-from rules_engine.model.problem_codes import ProblemCode
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.codes import ProblemCode
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location, SourceText
 
 
 def settings(node: MapNode, owner: type) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def strings(node: MapNode, name: str) -> dict[str, str]:
     return {key: value.source.text for key, value in scalars(node, name)}
 
 
-def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], diagnostics: Diagnostics) -> None:
+def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], problems: Problems) -> None:
     """Report every repeated name, with the line of its first occurrence."""
     first: dict[str, Location] = {}
     for node in nodes:
@@ -119,5 +119,5 @@ def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], diagnostics
             name = node.source.text
             if name in first:
                 message = f"'{name}' is already used in line {first[name].line}"
-                diagnostics.error(code, message, node.location, node.length)
+                problems.error(code, message, node.location, node.length)
             first.setdefault(name, node.location)

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Largest rule file: a ConfigMap holds 1 MiB; four times that leaves room for tests and inventories."""
@@ -70,7 +70,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def find_files(paths: Sequence[Path], diagnostics: Diagnostics, limit: int = MAX_FILES) -> tuple[Path, ...]:
+def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES) -> tuple[Path, ...]:
     """Find the files of paths, each once: folders are walked in order of name, without hidden entries.
 
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
@@ -80,32 +80,32 @@ def find_files(paths: Sequence[Path], diagnostics: Diagnostics, limit: int = MAX
         if not is_folder(path):
             found.setdefault(os.path.realpath(path), path)
             continue
-        before = len(diagnostics.problems)
-        inside = list(islice(_walk(path, frozenset(), diagnostics), limit + 1))
+        before = len(problems.items)
+        inside = list(islice(_walk(path, frozenset(), problems), limit + 1))
         if len(inside) > limit:
-            report_too_many(str(path), limit, diagnostics)
+            report_too_many(str(path), limit, problems)
             continue
-        if not inside and len(diagnostics.problems) == before:
-            report_no_files(str(path), diagnostics)
+        if not inside and len(problems.items) == before:
+            report_no_files(str(path), problems)
         for file in inside:
             found.setdefault(os.path.realpath(file), file)
     return tuple(found.values())
 
 
-def _walk(folder: Path, above: frozenset[str], diagnostics: Diagnostics) -> Iterator[Path]:
+def _walk(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[Path]:
     here = os.path.realpath(folder)
     if here in above:  # a link back up
         return
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     except OSError as error:
-        report_unreadable(folder, error, diagnostics)
+        report_unreadable(folder, error, problems)
         return
     for path in entries:
         if path.name.startswith("."):
             continue
         if is_folder(path):
-            yield from _walk(path, above | {here}, diagnostics)
+            yield from _walk(path, above | {here}, problems)
         elif path.suffix in SUFFIXES and not _is_special(path):
             yield path
 
@@ -122,7 +122,7 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) -> SourceFile | None:
+def read_file(path: Path, problems: Problems, *, regular: bool = False) -> SourceFile | None:
     """Read a file's text as UTF-8, without a byte order mark; None, with a problem, if it cannot be read.
 
     With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
@@ -132,22 +132,22 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
     try:
         with nullcontext(standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
-                diagnostics.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
+                problems.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None
             data = file.read(limit + 1)
     except FileNotFoundError:
-        report_missing(str(path), diagnostics)
+        report_missing(str(path), problems)
         return None
     except OSError as error:
-        report_unreadable(path, error, diagnostics)
+        report_unreadable(path, error, problems)
         return None
     if len(data) > limit:
-        report_too_large(str(path), limit, diagnostics)
+        report_too_large(str(path), limit, problems)
         return None
-    return decoded(path, data, diagnostics)
+    return decoded(path, data, problems)
 
 
-def decoded(path: Path, data: bytes, diagnostics: Diagnostics) -> SourceFile | None:
+def decoded(path: Path, data: bytes, problems: Problems) -> SourceFile | None:
     """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is none."""
     is_json = path.suffix == ".json"
     try:
@@ -156,7 +156,7 @@ def decoded(path: Path, data: bytes, diagnostics: Diagnostics) -> SourceFile | N
     except UnicodeDecodeError as error:
         before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
-        diagnostics.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
+        problems.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
         return None
 
 
@@ -175,27 +175,27 @@ def _kernel_devices() -> frozenset[int]:
     return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
 
 
-def report_missing(name: str, diagnostics: Diagnostics) -> None:
+def report_missing(name: str, problems: Problems) -> None:
     """Report a file or folder that does not exist."""
-    diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
+    problems.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
 
 
-def report_no_files(name: str, diagnostics: Diagnostics) -> None:
+def report_no_files(name: str, problems: Problems) -> None:
     """Report a folder without a file that may have rules."""
-    diagnostics.error(Code.NO_FILES, "no .yaml, .yml or .json file in this folder", Location(name, 1, 1))
+    problems.error(Code.NO_FILES, "no .yaml, .yml or .json file in this folder", Location(name, 1, 1))
 
 
-def report_too_many(name: str, limit: int, diagnostics: Diagnostics) -> None:
+def report_too_many(name: str, limit: int, problems: Problems) -> None:
     """Report a folder with more files than are read."""
     message = f"more than {limit:,} files: is this the right folder?"
-    diagnostics.error(Code.TOO_MANY_FILES, message, Location(name, 1, 1))
+    problems.error(Code.TOO_MANY_FILES, message, Location(name, 1, 1))
 
 
-def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:
+def report_too_large(name: str, limit: int, problems: Problems) -> None:
     """Report a file that is larger than a bound in bytes."""
-    diagnostics.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
+    problems.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
 
 
-def report_unreadable(path: Path, error: OSError, diagnostics: Diagnostics) -> None:
+def report_unreadable(path: Path, error: OSError, problems: Problems) -> None:
     """Report a file that cannot be read."""
-    diagnostics.error(Code.UNREADABLE_FILE, f"cannot be read: {error.strerror or error}", Location(str(path), 1, 1))
+    problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

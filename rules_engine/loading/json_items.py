@@ -14,9 +14,9 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
 from rules_engine.loading.yaml.documents import MAX_DEPTH
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
 
 Item = TypeVar("Item")
 

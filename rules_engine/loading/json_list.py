@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.loading.json_items import ListError, TooDeepError, lenient_value
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.source import Location
 
 MAX_ITEM_BYTES = MAX_FILE_BYTES
 """Largest item: twice the largest object of etcd (1.5 MiB), indented."""

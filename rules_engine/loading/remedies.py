@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child, find
 from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.model.durations import durations_meant
-from rules_engine.model.excerpt import MAX_REMEDY
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems import did_you_mean
+from rules_engine.model.problems.excerpt import MAX_REMEDY
+from rules_engine.model.problems.problem import did_you_mean
 
 Accepts = Callable[[Json], bool]
 """A test: True for a value that a field accepts."""

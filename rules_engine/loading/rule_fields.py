@@ -3,7 +3,6 @@
 from collections.abc import Container
 from typing import Any
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     origins,
     report_repeated,
@@ -17,9 +16,10 @@ from rules_engine.loading.fields import (
 )
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.rules import Declared, Match, Named, Operation, Rule
-from rules_engine.model.source import Location
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import Declared, Match, Named, Operation, Rule
 
 
 def name_of(root: MapNode) -> tuple[str, Location, int]:
@@ -30,21 +30,21 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
     return "", root.location, 1
 
 
-def common_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict[str, Any]:
+def common_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
     """Read the fields that every kind of rule has, as keyword arguments of `Rule`.
 
     `maps` are maps in the spec of one kind, whose keys have an origin, too.
     """
     spec = section(root, "spec")
     return {
-        **declared_fields(root, diagnostics, "match", *maps),
+        **declared_fields(root, problems, "match", *maps),
         **settings(spec, Rule),
-        "match": _match(section(spec, "match"), diagnostics),
-        "match_conditions": _named(spec, "matchConditions", diagnostics),
+        "match": _match(section(spec, "match"), problems),
+        "match_conditions": _named(spec, "matchConditions", problems),
     }
 
 
-def declared_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict[str, Any]:
+def declared_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
     """Read the fields that every document with expressions has, as keyword arguments of `Declared`."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
@@ -56,7 +56,7 @@ def declared_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict
         "labels": strings(metadata, "labels"),
         "annotations": strings(metadata, "annotations"),
         "params": section(spec, "params").json(),
-        "variables": _named(spec, "variables", diagnostics),
+        "variables": _named(spec, "variables", problems),
         "origin": {
             **origins(root, "spec"),
             **origins(spec, "params", *maps),
@@ -69,20 +69,20 @@ def declared_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict
     }
 
 
-def _match(node: MapNode, diagnostics: Diagnostics) -> Match:
+def _match(node: MapNode, problems: Problems) -> Match:
     return Match(
         namespaces=texts(node, "namespaces") or Match().namespaces,
         exclude_namespaces=texts(node, "excludeNamespaces"),
-        namespace_selector=selector(node, "namespaceSelector", diagnostics),
-        object_selector=selector(node, "objectSelector", diagnostics),
+        namespace_selector=selector(node, "namespaceSelector", problems),
+        object_selector=selector(node, "objectSelector", problems),
         resources=texts(node, "resources"),
         operations=tuple(Operation(name) for name in texts(node, "operations")) or Match().operations,
     )
 
 
-def _named(spec: MapNode, field: str, diagnostics: Diagnostics) -> tuple[Named, ...]:
+def _named(spec: MapNode, field: str, problems: Problems) -> tuple[Named, ...]:
     lines = sections(spec, field)
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
     return tuple(
         Named(text(line, "name"), expression)
         for line in lines
@@ -90,9 +90,9 @@ def _named(spec: MapNode, field: str, diagnostics: Diagnostics) -> tuple[Named, 
     )
 
 
-def report_steering(name: str, steering: Container[str], place: Node | None, diagnostics: Diagnostics) -> None:
+def report_steering(name: str, steering: Container[str], place: Node | None, problems: Problems) -> None:
     if place is not None and name in steering:
         message = (
             f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"
         )
-        diagnostics.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
+        problems.error(Code.STEERING_ANNOTATION, message, place.location, place.length)

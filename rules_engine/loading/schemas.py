@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rules_engine.loading import remedies
 from rules_engine.loading.conformance import Conforms, conformance
 from rules_engine.loading.conformance import pattern as ecma_pattern
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key, without
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import kind_of
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.source import Location
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -161,7 +161,7 @@ class _Validator:
         return here
 
 
-def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePath = SCHEMAS) -> MapNode:
+def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     value = root.json()
     if _conforms(kind, folder)(value) and not any(node.surprise for _, node in scalars(root)):
@@ -172,12 +172,12 @@ def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePat
     faults = [fault for fault in faults if fault.path not in ambiguous]
     reported: set[Location] = set()
     for code, message, place in ambiguous.values():
-        diagnostics.error(code, message, place.location, place.length)
+        problems.error(code, message, place.location, place.length)
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
             if code is not Code.WRONG_FORM or node.location not in reported:
-                diagnostics.error(code, message, node.location, node.length)
+                problems.error(code, message, node.location, node.length)
                 reported.add(node.location)
     invalid = frozenset(path for fault in faults for path in fault.invalid_paths())
     return without(root, invalid | ambiguous.keys())

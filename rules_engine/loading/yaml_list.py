@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.documents import Dialect, Part, parts, read_documents
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
-from rules_engine.model.source import Location
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 _ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)
 """The beginning of a list as kubectl writes it, with the indentation of its items."""
@@ -32,25 +32,25 @@ class YamlObjects:
     items: Iterator[tuple[Location, Json]] | None = None
 
 
-def read_yaml_objects(source: SourceFile, diagnostics: Diagnostics) -> Iterator[YamlObjects]:
+def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlObjects]:
     """Read the documents of a text; those with errors, and such items of lists, are reported and left out."""
     for part in parts(source.text):
         found = _ITEMS.search(part.text)
         if found is None:
-            yield from _documents(source.name, part, diagnostics)
+            yield from _documents(source.name, part, problems)
             continue
         begin = found.end()
         end, starts = _extent(part.text, begin, found[1])
         lines = part.text.count("\n", 0, begin)
         # The list's own members are before and after its items.
         around = Part(part.text[: found.start()] + part.text[end:], part.line)
-        listed = _Items(source.name, part, diagnostics, [*starts, end], part.line + lines)
-        for document in _documents(source.name, around, diagnostics):
+        listed = _Items(source.name, part, problems, [*starts, end], part.line + lines)
+        for document in _documents(source.name, around, problems):
             yield replace(document, items=listed.read(len(found[1])))
 
 
-def _documents(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[YamlObjects]:
-    for place, value in _values(name, part, diagnostics):
+def _documents(name: str, part: Part, problems: Problems) -> Iterator[YamlObjects]:
+    for place, value in _values(name, part, problems):
         members = mapping(value)
         listed = members.get("items") if isinstance(value, dict) else [value]
         if isinstance(listed, list):
@@ -60,15 +60,15 @@ def _documents(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[Yaml
             yield YamlObjects(place=place, members=members)
 
 
-def _values(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[tuple[Location, Json]]:
+def _values(name: str, part: Part, to: Problems) -> Iterator[tuple[Location, Json]]:
     """Compose the documents of a text, with their places in the file."""
-    found = Diagnostics()
+    found = Problems()
     documents = read_documents(SourceFile(name, part.text), found, Dialect.MANIFESTS)
-    problems = [*found.problems, *(problem for document in documents for problem in document.diagnostics.problems)]
+    problems = [*found.items, *(problem for document in documents for problem in document.problems.items)]
     for problem in problems:
-        diagnostics.problems.append(replace(problem, location=_shifted(problem.location, part.line)))
+        to.items.append(replace(problem, location=_shifted(problem.location, part.line)))
     for document in documents:
-        if not document.empty and not document.diagnostics.failed:
+        if not document.empty and not document.problems.failed:
             yield _shifted(document.root.location, part.line), manifest_json(document.root)
 
 
@@ -99,7 +99,7 @@ class _Items:
 
     name: str
     part: Part
-    diagnostics: Diagnostics
+    problems: Problems
     bounds: list[int]
     line: int
 
@@ -109,5 +109,5 @@ class _Items:
         for begin, end in zip(self.bounds, self.bounds[1:], strict=False):
             written = self.part.text[begin:end]
             item = " " * (indentation + 2) + written[indentation + 2 :]  # without its dash
-            yield from _values(self.name, Part(item, line), self.diagnostics)
+            yield from _values(self.name, Part(item, line), self.problems)
             line += written.count("\n")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from rules_engine.model.durations import UNITS
-from rules_engine.model.quantity import Format, Quantity
+from rules_engine.model.kubernetes.quantity import Format, Quantity
 
 _MEBIBYTE = Quantity.parse("1Mi")
 _BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
@@ -36,11 +36,6 @@ def amount(resource: str, nanos: int) -> str:
     if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
         quantity = quantity.floored(_MEBIBYTE)
     return str(quantity)
-
-
-def object_title(kind: str, name: str, namespace: str = "") -> str:
-    """Return an object in a text: `Pod ml/train`, or `Node gpu-1` without a namespace."""
-    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def duration(milliseconds: int) -> str:

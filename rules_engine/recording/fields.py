@@ -9,10 +9,10 @@ from msgspec.json import Encoder
 
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import LAST_APPLIED, NOTHING, Kept, merged, missing, reduced
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NOTHING, Kept, merged, missing, reduced
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.rule import Rule
 
 MAX_LEVELS = 64
 """Levels of the members in a record; those of a Pod are fewer."""

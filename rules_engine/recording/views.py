@@ -8,10 +8,10 @@ from msgspec.json import encode
 
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.json.lenient import items, mapping, objects, strings, text, texts
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
+from rules_engine.model.kubernetes.quantity import Quantity
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""

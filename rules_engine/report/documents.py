@@ -6,9 +6,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from rules_engine.model.finding import ObjectName
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
 from rules_engine.model.wording import time
 
 Dump = Callable[[Any], str]

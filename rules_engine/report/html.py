@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import truncate, visible
 from rules_engine.model.wording import NAMES, counted, names, percent
 from rules_engine.report import values
 from rules_engine.report.paths import WIDTH, area

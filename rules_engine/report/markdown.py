@@ -6,7 +6,7 @@ Texts of pods and rules are in code, where GitHub renders no markup, links and m
 import re
 from collections.abc import Sequence
 
-from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import truncate, visible
 from rules_engine.model.wording import counted, names
 from rules_engine.report.values import Block, Item, Items, Lines, Report, Section, Span, Table, Words
 

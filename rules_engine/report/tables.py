@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from rules_engine.model.excerpt import visible
+from rules_engine.model.problems.excerpt import visible
 
 _FORMULAS = ("=", "+", "-", "@")
 """Beginnings of a cell that spreadsheets evaluate."""

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from rules_engine.model.excerpt import truncate, visible
-from rules_engine.model.problems import MAX_COLUMNS, Marked, Page, Severity, render
+from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.problem import MAX_COLUMNS, Marked, Page, Severity, render
 from rules_engine.model.wording import counted, names, percent
 from rules_engine.report.values import (
     Bar,

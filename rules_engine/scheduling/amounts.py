@@ -7,8 +7,8 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
-from rules_engine.model.cluster import Node
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.quantity import NANOS
 
 PODS = "pods"
 """The resource of a node that is the number of its pods."""

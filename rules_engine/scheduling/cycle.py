@@ -6,8 +6,8 @@ Nodes have numbers: their positions when the cycle is made.
 from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.cluster import Node
-from rules_engine.model.simulation import Milliseconds, SchedulerOptions
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.rules.simulation import Milliseconds, SchedulerOptions
 from rules_engine.scheduling.choice import Choice
 from rules_engine.scheduling.preemption import Preemption
 from rules_engine.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod

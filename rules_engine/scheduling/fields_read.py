@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rules_engine.model.kept_fields import Kept
+from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.scheduling.requirements import LIMITED_VOLUMES
 
 _CONTAINER: Kept = {

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from rules_engine.model.json.lenient import Object, integer, mapping, objects
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.placement import PreferredTerm, preferred_terms
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import LabelSelector
+from rules_engine.model.kubernetes.placement import PreferredTerm, preferred_terms
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.scheduling.amounts import counted
 from rules_engine.scheduling.requirements import (
     MAX_TERMS,

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from rules_engine.model.cluster import Taint
+from rules_engine.model.kubernetes.cluster import Taint
 
 NO_NODES = "no nodes available to schedule pods"
 """The message in a cluster without nodes."""

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from rules_engine.model.cluster_objects import PodObject, requests_of
 from rules_engine.model.json.lenient import Object, integer, mapping, objects, strings, text
 from rules_engine.model.json.lenient import items as listed
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.placement import Placement
-from rules_engine.model.pod import Pod
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling.amounts import counted
 from rules_engine.scheduling.selectors import selector_of
 

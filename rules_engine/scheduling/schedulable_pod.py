@@ -5,8 +5,8 @@ from typing import Self
 from msgspec import Struct
 
 from rules_engine.model.json.lenient import Object, mapping, text
-from rules_engine.model.rules import LabelSelector
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.rules.rule import LabelSelector
+from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.requirements import Requirements

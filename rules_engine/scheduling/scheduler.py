@@ -11,11 +11,11 @@ from typing import Final
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, node_set, placed_index_of, selected_nodes, union
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import Object, mapping, strings, text
-from rules_engine.model.placement import Placement
-from rules_engine.model.pod import is_finished
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.filters.bound_pods import BoundPods
 from rules_engine.scheduling.filters.pod_affinity import (

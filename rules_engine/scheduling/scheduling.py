@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of, union
-from rules_engine.model.cluster import Taint
+from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.scheduling.reasons import (
     NO_AFFINE_POD,
     NO_NODES,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
-from rules_engine.model.cluster import Node
-from rules_engine.model.simulation import SchedulerOptions
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.filters.bound_pods import Selected
 from rules_engine.scheduling.filters.pod_affinity import Affine
 from rules_engine.scheduling.filters.taints import TaintGroups

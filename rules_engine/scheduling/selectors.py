@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rules_engine.model.json.lenient import Object, items, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 _OPERATORS = {kind.value: kind for kind in ConditionKind}
 

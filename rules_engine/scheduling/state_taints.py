@@ -5,7 +5,7 @@ Source: pkg/controller/nodelifecycle/node_lifecycle_controller.go (doNoScheduleT
 
 from dataclasses import replace
 
-from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.kubernetes.cluster import Node, Taint
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"

@@ -9,16 +9,16 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.evaluation.fingerprint import marshalled
-from rules_engine.model.admission import Endpoint, pod_request
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import LabelSelector, RuleId
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.admission import Endpoint, pod_request
+from rules_engine.model.rules.rule import LabelSelector, RuleId
+from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import priority_of
 from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rules_engine.model.simulation import Simulation
+from rules_engine.model.rules.simulation import Simulation
 from rules_engine.simulation.comparison import Compared, compare
 from rules_engine.simulation.record import Record
 from rules_engine.simulation.totals import Totals, totals

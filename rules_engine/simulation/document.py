@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rules_engine.model.quantity import NANOS, base_units
+from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.report.documents import Dump, members, object_parts, plain
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Better, Compared, Unit

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.simulation import Milliseconds, NodeEvent
+from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.rules.simulation import Milliseconds, NodeEvent
 from rules_engine.model.wording import duration, percent
 from rules_engine.report.paths import WIDTH, area
 from rules_engine.report.values import Drawing, Shape

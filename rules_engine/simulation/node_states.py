@@ -5,9 +5,9 @@ Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseco
 
 from dataclasses import replace
 
-from rules_engine.model.cluster import Node
 from rules_engine.model.json.lenient import Object, integer, objects, text
-from rules_engine.model.simulation import Milliseconds, NodeState
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.rules.simulation import Milliseconds, NodeState
 from rules_engine.scheduling.state_taints import NOT_READY, with_state_taints
 
 DEFAULT_GRACE: Milliseconds = 300_000

@@ -16,12 +16,12 @@ from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
-from rules_engine.model.cluster import Node
-from rules_engine.model.cluster_objects import PodObject
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import strings, text
-from rules_engine.model.pod import is_finished
-from rules_engine.model.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.cluster_objects import PodObject
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import counted
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rules_engine.model.cluster import Node
-from rules_engine.model.rules import RuleId
-from rules_engine.model.simulation import Milliseconds, NodeEvent, Simulation
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.simulation import Milliseconds, NodeEvent, Simulation
 
 Amounts = Mapping[str, int]
 """Amounts by resource, in nanos."""

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from rules_engine.model.gpu_resources import is_gpu, short_name
-from rules_engine.model.simulation import Arrival
-from rules_engine.model.wording import counted, duration, names, object_title, percent
+from rules_engine.model.gpu.resources import is_gpu, short_name
+from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.rules.simulation import Arrival
+from rules_engine.model.wording import counted, duration, names, percent
 from rules_engine.report.values import (
     Bar,
     Block,

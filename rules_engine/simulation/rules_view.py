@@ -7,10 +7,10 @@ from dataclasses import replace
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes.offers import nodes_for
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, devices
-from rules_engine.model.cluster import Change, Cluster, Node
-from rules_engine.model.placement import Placement
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.simulation import Milliseconds
 
 
 class RulesView:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rules_engine.model.quantity import Quantity, base_units
+from rules_engine.model.kubernetes.quantity import Quantity, base_units
 from rules_engine.simulation.answer import Answer
 from rules_engine.simulation.record import Amounts
 from rules_engine.simulation.totals import waited

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rules_engine.model.durations import UNITS
-from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.mig_profiles import card_share
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import RuleId
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.gpu.mig import card_share
+from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
 from rules_engine.simulation.usage import Fragmentation, bound_pods, curve, intervals, run_time, span
 

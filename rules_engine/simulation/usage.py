@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fractions import Fraction
 from functools import lru_cache
 
-from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 
 PARTS = 120

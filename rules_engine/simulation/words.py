@@ -1,9 +1,10 @@
 """Words of simulations that several formats have: times, amounts and the names of arrivals."""
 
 from rules_engine.model import wording
-from rules_engine.model.gpu_resources import is_gpu, short_name
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.simulation import Milliseconds
+from rules_engine.model.gpu.resources import is_gpu, short_name
+from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 
 BEGINNING = "at the beginning"
@@ -37,7 +38,7 @@ def request(pod: PodRecord) -> str:
 
 
 def pod_title(pod: PodRecord) -> str:
-    return wording.object_title("Pod", pod.name, pod.namespace)
+    return object_title("Pod", pod.name, pod.namespace)
 
 
 def arrival_title(pod: PodRecord, record: Record) -> str:

@@ -17,11 +17,11 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
-from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, warning
-from rules_engine.model.rules import Operation, Rule, RuleId
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Operation, Rule, RuleId
 from rules_engine.webhooks.match_condition import match_condition, selection, selection_of_holders
 from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rules_engine.model.json.lenient import Object, items, mapping, objects
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import Operation, Rule
+from rules_engine.model.rules.rule import Operation, Rule
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DELETION_NAME,

@@ -14,7 +14,7 @@ from math import ceil
 
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.evaluation.rule_set.globs import is_glob
-from rules_engine.model.rules import ConditionKind, LabelRequirement, Match, Operation, Rule
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Match, Operation, Rule
 
 COMPARED_CONTAINERS = 64
 COMPARED_AMOUNTS = 32

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rules_engine.model.admission import Endpoint
+    from rules_engine.model.rules.admission import Endpoint
 
 IGNORE, FAIL = "Ignore", "Fail"
 """The failurePolicies: IGNORE, the default here and in the chart, admits the pod when the server does not answer."""

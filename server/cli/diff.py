@@ -25,11 +25,11 @@ from server.cli.sources_option import sources_option
 from server.option_types import Seconds
 
 if TYPE_CHECKING:
-    from rules_engine.authoring.rule_files import RuleFiles
-    from rules_engine.authoring.rule_sources import RuleSource, Sides
     from rules_engine.difference.answer import Answer, InForce
     from rules_engine.difference.run import Run, Side
     from rules_engine.difference.values import Kind
+    from rules_engine.sources.rule_files import RuleFiles
+    from rules_engine.sources.rule_sources import RuleSource, Sides
 
 MAX_PROCESSES = 64
 """Processes at most: each reads the whole input."""
@@ -176,7 +176,7 @@ def diff(
     """
     if ca is not None and url is None:
         raise click.UsageError("--ca needs --in-force")
-    from rules_engine.authoring.rule_sources import read_sides
+    from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
         _checked(target)
@@ -214,7 +214,7 @@ def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFi
 
 
 def _name(sources: "Sequence[RuleSource]") -> str:
-    from rules_engine.model.excerpt import visible
+    from rules_engine.model.problems.excerpt import visible
 
     return visible(" ".join(map(str, sources)))
 
@@ -243,12 +243,12 @@ def _run(
     in_force: "InForce | None",
 ) -> "Run":
     """Decide all pods, and print the problems of the input."""
-    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run
     from rules_engine.documents.load import load_cluster
     from rules_engine.model.wording import counted
     from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file

@@ -19,7 +19,7 @@ from server.option_types import Address, AddressType, Duration, PodName, Seconds
 
 if TYPE_CHECKING:
     from rules_engine.diagnosis.values import Diagnosis
-    from rules_engine.model.cluster_objects import ClusterObjects
+    from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from server.doctor.preparation import Prepared
 
 INTERVAL_SECONDS = 300.0
@@ -162,8 +162,8 @@ def doctor(
         if node is not None:
             raise click.UsageError("--pod and --node exclude each other: a report on a pod has its node")
     from rules_engine.diagnosis.scope import Scope
-    from rules_engine.model.finding import FindingSeverity
-    from rules_engine.model.finding import ObjectName as Name
+    from rules_engine.model.kubernetes.names import ObjectName as Name
+    from rules_engine.model.rules.finding import FindingSeverity
     from rules_engine.report.text import Screen
     from server.doctor.preparation import prepare
 

@@ -10,14 +10,14 @@ from rules_engine.cli.options import Decorator
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rules_engine.authoring.rule_sources import Parse, RuleSource
+    from rules_engine.sources.rule_sources import Parse, RuleSource
 
 # The modules of sources compile rules and reach an API server: they are imported once a source is named.
 
 
 def _prefixes() -> "Mapping[str, Parse]":
     """Return the parsers of sources by prefix. ConfigMaps are read from the cluster that kubectl would use."""
-    from rules_engine.authoring.rule_sources import PREFIXES
+    from rules_engine.sources.rule_sources import PREFIXES
     from server.cluster.connection import Connection, as_kubectl
     from server.diff.config_map import PREFIX, config_map_parser
 
@@ -30,7 +30,7 @@ class RuleSourceType(click.ParamType["RuleSource"]):
     name = "SOURCE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
-        from rules_engine.authoring.rule_sources import SourceError, rule_source
+        from rules_engine.sources.rule_sources import SourceError, rule_source
 
         try:
             return rule_source(str(value), _prefixes())
@@ -38,7 +38,7 @@ class RuleSourceType(click.ParamType["RuleSource"]):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        from rules_engine.authoring.packaged_sets import packaged_sets
+        from rules_engine.sources.packaged_sets import packaged_sets
 
         sets = [CompletionItem(name, help="packaged set") for name in packaged_sets() if name.startswith(incomplete)]
         return [*sets, CompletionItem(incomplete, type="file")]

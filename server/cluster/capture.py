@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules_engine.evaluation.nodes.reservations import Usage, is_extended
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import API_VERSION
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.rule import API_VERSION
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 

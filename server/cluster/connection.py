@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from rules_engine.model.excerpt import visible
-from rules_engine.model.names import MAX_LABEL, is_label, is_subdomain
+from rules_engine.model.kubernetes.names import MAX_LABEL, is_label, is_subdomain
+from rules_engine.model.problems.excerpt import visible
 
 if TYPE_CHECKING:
     import urllib3

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
-from rules_engine.model.decision import Decision
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision
 from server.cluster.connection import Connection, api_path
 from server.cluster.reading import HeldPod, Namespace, read_namespace, read_node, read_pod
 from server.cluster.reflector import Collection, Health, Reflector, Sink

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from sys import intern
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage
-from rules_engine.model import node
-from rules_engine.model.cluster import Node
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod, is_finished
+from rules_engine.model.kubernetes import node
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.pod import Pod, is_finished
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the engine takes longer to import than the whole command line, which needs only Live
     from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-    from rules_engine.model.admission import AdmissionRequest
-    from rules_engine.model.cluster import Cluster
-    from rules_engine.model.decision import Decision
+    from rules_engine.model.kubernetes.cluster import Cluster
+    from rules_engine.model.rules.admission import AdmissionRequest
+    from rules_engine.model.rules.decision import Decision
 
 
 class Live(Enum):

@@ -12,10 +12,10 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import placed_index_of
 from rules_engine.evaluation.nodes.offers import nodes_for
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, devices
-from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
 from server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02

@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
-from rules_engine.model.admission import pod_request
 from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from server.demo.scenarios import SCENARIOS, Admission, Amounts, Load, Scenario
 from server.demo.simulated import played
 from server.http.review import API_VERSION, KIND

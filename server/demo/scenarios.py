@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
-from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import EMPTY
+from rules_engine.model.json.patch import EMPTY, Json
 
 Amounts = Mapping[str, str]
 """Resource name to canonical quantity."""

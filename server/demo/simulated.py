@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.model.wording import duration
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import PodRecord, State
+from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_some_rules
 from server.demo.scenarios import Load, Scenario
 
 PACKAGED = DEFAULT_RULES.parent.parent / "scenarios"

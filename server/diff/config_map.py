@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.authoring.rule_sources import Parse, SourceError
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SUFFIXES, SourceFile, decoded, report_no_files
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import strings
-from rules_engine.model.names import is_label, is_subdomain
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.sources.rule_sources import Parse, SourceError
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 
 PREFIX = "configmap"
@@ -31,15 +31,15 @@ class ConfigMapSource:
     def __str__(self) -> str:
         return f"{PREFIX}:{self.namespace}/{self.name}"
 
-    def files(self, diagnostics: Diagnostics) -> Iterable[SourceFile]:
+    def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the entries that would be rule files in a mounted folder; their names are `configmap:NS/NAME/KEY`."""
         try:
             found = self.connection.object(api_path("configmaps", namespace=self.namespace, name=self.name))
         except ApiError as error:
             if error.cause is Cause.MISSING:
-                diagnostics.error(Code.MISSING_FILE, "ConfigMap not found", Location(str(self), 1, 1))
+                problems.error(Code.MISSING_FILE, "ConfigMap not found", Location(str(self), 1, 1))
             else:
-                diagnostics.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(str(self), 1, 1))
+                problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(str(self), 1, 1))
             return []
         texts = {key: text.encode() for key, text in strings(found.get("data")).items()}
         for key, text in strings(found.get("binaryData")).items():
@@ -47,11 +47,11 @@ class ConfigMapSource:
                 texts[key] = b64decode(text, validate=True)
             except Base64Error:
                 message = f"cannot be read: the value of '{truncate(key)}' is not base64"
-                diagnostics.error(Code.UNREADABLE_FILE, message, Location(str(self), 1, 1))
+                problems.error(Code.UNREADABLE_FILE, message, Location(str(self), 1, 1))
         names = sorted(key for key in texts if not key.startswith(".") and Path(key).suffix in SUFFIXES)
         if not names:
-            report_no_files(str(self), diagnostics)
-        files = (decoded(Path(f"{self}/{key}"), texts[key], diagnostics) for key in names)
+            report_no_files(str(self), problems)
+        files = (decoded(Path(f"{self}/{key}"), texts[key], problems) for key in names)
         return [file for file in files if file is not None]
 
 

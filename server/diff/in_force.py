@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rules_engine.difference.answer import InForce, SideInForce
-from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import truncate, visible
 from server.cluster.connection import ApiError, Connection, parse_object
 
 if TYPE_CHECKING:

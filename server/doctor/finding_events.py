@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from rules_engine.model.json.lenient import text
-from rules_engine.model.kept_fields import Kept
-from rules_engine.model.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept
+from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.telemetry.events import Event
 
 COMPONENT = "gpu-rules-doctor"

@@ -8,9 +8,9 @@ from time import monotonic, sleep
 from types import MappingProxyType
 
 from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Reducer, decoder_of
-from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import Kept
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.backoff import Backoff
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging, uncollected

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_rules
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
 from rules_engine.documents.load import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kept_fields import Kept, all_kept
-from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.kubernetes.kept_fields import Kept, all_kept
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_rules
 from server.rules.folder_watch import Signature, signature
 
 PACKAGED = DEFAULT_RULES.parent / "diagnostics"

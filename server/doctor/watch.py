@@ -16,9 +16,9 @@ from time import monotonic
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.model.finding import Certainty, FindingSeverity
-from rules_engine.model.kept_fields import all_kept
-from rules_engine.model.problems import render
+from rules_engine.model.kubernetes.kept_fields import all_kept
+from rules_engine.model.problems.problem import render
+from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events
 from server.doctor.listing import Listed, Listing

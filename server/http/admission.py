@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import Protocol
 
 from rules_engine.cel import Budget
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
 from server.http.errors import refused

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
 from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision
 from server.http.review import StatusReason
 from server.state import Served
 

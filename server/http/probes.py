@@ -6,8 +6,8 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeAlias
 
-from rules_engine.model.cluster import Freshness
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Freshness
+from rules_engine.model.rules.rule import Rule
 from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
 from server.timestamps import rfc3339

@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 import orjson
 
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.decision import Decision, Refusal
 from rules_engine.model.json import lenient
 from rules_engine.model.json.lenient import Object, objects, text
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, kind_of, mapping
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision, Refusal
 from server.http.limits import LARGE_BODY_BYTES
 
 API_VERSION = "admission.k8s.io/v1"

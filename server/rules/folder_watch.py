@@ -15,8 +15,8 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, is_folder
+from rules_engine.model.problems.problems import Problems
 
 if TYPE_CHECKING:
     from inotify_simple import INotify  # type: ignore[import-untyped]
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 def signature(paths: Sequence[Path]) -> Signature:
     """Return the state of the files under paths, without reading them."""
-    return tuple((str(path), _identity(path)) for path in find_files(paths, Diagnostics()))
+    return tuple((str(path), _identity(path)) for path in find_files(paths, Problems()))
 
 
 def _identity(path: Path) -> object:
@@ -158,7 +158,7 @@ class Watcher:
     def _folders(self) -> set[str]:
         """Return the folders to watch; for a link, also the folder of its target."""
         folders = {str(path) if is_folder(path) else str(path.parent) for path in self._paths}
-        for file in find_files(self._paths, Diagnostics()):
+        for file in find_files(self._paths, Problems()):
             folders.add(str(file.parent))
             folders.add(os.path.dirname(os.path.realpath(file)))  # noqa: PTH120 - the path may no longer exist
         return folders

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import in_order
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.problems import Problem, render
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problem import Problem, render
+from rules_engine.model.rules.rule import Rule
+from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
 from server.cluster.source import Live
 
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import orjson
 from msgspec.structs import replace
 
-from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.json.lenient import controller, mapping, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.recording.fields import Unrecorded
 from server.http.admission_record import AdmissionRecord
 from server.telemetry.recorded_requests import Headers, Recorded, Recorder

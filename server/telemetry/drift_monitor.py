@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint
 from rules_engine.webhooks.configuration import Calls, derive
 from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
 from server.cluster.backoff import Backoff

@@ -18,10 +18,10 @@ from typing import Protocol
 
 import orjson
 
-from rules_engine.model.decision import Action
 from rules_engine.model.json.lenient import Object, controller, mapping, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
+from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
+from rules_engine.model.rules.decision import Action
 from server.cluster.connection import ApiError, api_path
 from server.http.admission_record import AdmissionRecord
 from server.timestamps import rfc3339

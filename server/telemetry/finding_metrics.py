@@ -10,7 +10,7 @@ from datetime import datetime
 
 from prometheus_client.core import Metric
 
-from rules_engine.model.finding import Certainty, FindingSeverity
+from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,

@@ -15,8 +15,8 @@ from typing import Protocol, TypeAlias
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from rules_engine.model.cluster import Freshness
-from rules_engine.model.decision import Action, Decision, Step
+from rules_engine.model.kubernetes.cluster import Freshness
+from rules_engine.model.rules.decision import Action, Decision, Step
 from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.families import (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import ViewFields, view_parts
 from server.http.admission_record import AdmissionRecord

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.check import check
-from rules_engine.model.problems import render
+from rules_engine.checking.check import check
+from rules_engine.model.problems.problem import render
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write
 from tests.support.loading import rule

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
-from rules_engine.authoring.check import check
-from rules_engine.authoring.problem_reference import reference
-from rules_engine.model.problem_codes import Code, ProblemCode
+from rules_engine.checking.check import check
+from rules_engine.checking.problem_reference import reference
+from rules_engine.model.problems.codes import Code, ProblemCode
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tests.support.documents import REPOSITORY
 

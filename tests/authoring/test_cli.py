@@ -176,8 +176,8 @@ def test_help_imports_only_the_command_line(package: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
     )
-    names, defaults = ["rules_engine.model", "rules_engine.model.names"], ["rules_engine.webhooks.settings"]
-    assert result.stdout == f"{[*names, 'rules_engine.webhooks', *defaults]}\n"
+    names = ["rules_engine.model", "rules_engine.model.kubernetes", "rules_engine.model.kubernetes.names"]
+    assert result.stdout == f"{[*names, 'rules_engine.webhooks', 'rules_engine.webhooks.settings']}\n"
 
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)

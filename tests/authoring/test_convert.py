@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.authoring.convert import Conversion, convert
+from rules_engine.converting.convert import Conversion, convert
 from rules_engine.documents.registry import load
-from rules_engine.model.problems import render
+from rules_engine.model.problems.problem import render
 from tests.support.authoring import write
 
 CPU4 = [{"name": "cpu", "coefficient": 4000, "unit": "m"}]

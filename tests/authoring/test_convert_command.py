@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.check import check
-from rules_engine.authoring.convert import convert
-from rules_engine.authoring.gpuinjector import Coefficient
-from rules_engine.authoring.rule_tests import run_tests
+from rules_engine.checking.check import check
+from rules_engine.converting.convert import convert
+from rules_engine.converting.gpuinjector import Coefficient
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, completions, write
 
 GPU = "nvidia.com/gpu"

@@ -13,16 +13,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.shell_completion import ShellComplete
 
-from rules_engine.authoring.coverage import Coverage, Item, Recorder
-from rules_engine.authoring.file_watch import signature, wait_for_change
-from rules_engine.authoring.output.junit import junit
-from rules_engine.authoring.rule_tests import run_tests
 from rules_engine.cli.rule_tests import test as command
 from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import mutate
 from rules_engine.kinds import KINDS, compile_rules
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.sources.file_watch import signature, wait_for_change
+from rules_engine.testing.coverage import Coverage, Item, Recorder
+from rules_engine.testing.junit import junit
+from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
 from tests.support.authoring import cli, injection, ladder, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request
@@ -318,7 +318,7 @@ def test_formats_are_completed() -> None:
 
 
 def test_the_tracefile_has_lines_and_branches() -> None:
-    from rules_engine.authoring.output.coverage import lcov
+    from rules_engine.testing.coverage_formats import lcov
 
     items = (
         item(1, 3),

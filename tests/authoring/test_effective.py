@@ -7,12 +7,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rules_engine.authoring.effective import effective
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import validate
-from rules_engine.model.admission import pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.explaining.effective import effective
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.sources.rule_files import read_rules
 from tests.support.authoring import cli, completed, injection, ladder, validation, write
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "effective.json").read_text())

@@ -16,13 +16,13 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from rules_engine.authoring import cel_text
-from rules_engine.authoring.eval import Subject
-from rules_engine.authoring.output.prompt import lines
 from rules_engine.cli.eval import evaluate
 from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster import Cluster
+from rules_engine.explaining import cel_text
+from rules_engine.explaining.eval import Subject
+from rules_engine.explaining.prompt import lines
+from rules_engine.model.kubernetes.cluster import Cluster
 from tests.support.authoring import cli, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.check import check
-from rules_engine.model.problems import Problem, Severity
+from rules_engine.checking.check import check
+from rules_engine.model.problems.problem import Problem, Severity
 from tests.support.authoring import ladder, validation, write
 
 MATCH = "{resources: ['*/*']}"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.authoring import git_files
-from rules_engine.authoring.git_files import LEAVES, SUBMODULE, revision_files
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, read_file
+from rules_engine.model.problems.problems import Problems
+from rules_engine.sources import git_files
+from rules_engine.sources.git_files import LEAVES, SUBMODULE, revision_files
 from tests.support.git import commit, git, repository
 from tests.support.laws import examples
 
@@ -33,11 +33,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(path: str, revision: str = "HEAD", seconds: float = 30) -> tuple[dict[str, str], list[str]]:
     """Return texts by name, and problems."""
-    diagnostics = Diagnostics()
+    diagnostics = Problems()
     threads = active_count()
     found = revision_files(revision, path, diagnostics, seconds)
     assert active_count() == threads, "the caller may fork"
-    return {file.name: file.text for file in found}, [str(problem) for problem in diagnostics.problems]
+    return {file.name: file.text for file in found}, [str(problem) for problem in diagnostics.items]
 
 
 def refused(path: str, revision: str = "HEAD") -> str:
@@ -53,7 +53,7 @@ def test_a_folder_has_the_files_that_a_checkout_has(here: Path) -> None:
     links = {"link.yaml": "c/d.json", "c/up": "..", "again": "c", "gone": "nowhere", "README": "b.yaml"}
     repository(here, {name: f"text of {name}" for name in names}, links)
     texts, problems = read(".")
-    on_disk = {f"git:HEAD:./{path}": path.read_text(encoding="utf-8") for path in find_files([Path()], Diagnostics())}
+    on_disk = {f"git:HEAD:./{path}": path.read_text(encoding="utf-8") for path in find_files([Path()], Problems())}
     assert list(texts.items()) == list(on_disk.items())
     assert problems == []
 
@@ -81,7 +81,7 @@ def test_any_tree_has_the_files_that_its_checkout_has(
                 Path(name).symlink_to("../" * up + target)
         commit(Path(), {})
         path = data.draw(st.sampled_from([".", *files, *links]))
-        diagnostics = Diagnostics()
+        diagnostics = Problems()
         found = (read_file(file, diagnostics) for file in find_files([Path(path)], diagnostics))
         base = "git:HEAD:./" if path == "." else "git:HEAD:"
         assert read(path)[0] == {f"{base}{file.name}": file.text for file in found if file is not None}

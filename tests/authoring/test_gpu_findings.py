@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.check import check
+from rules_engine.checking.check import check
 from rules_engine.kinds.overlap import contradictory
-from rules_engine.model.mig_profiles import CARDS, profile_of, unknown_profile
-from rules_engine.model.problems import Problem
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.gpu.mig import CARDS, profile_of, unknown_profile
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.authoring import cli, injection, ladder, validation, write
 
 MIG = "nvidia.com/mig-"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.authoring.positioned_json import JsonError, Node, Number, Object, parse
+from rules_engine.converting.positioned_json import JsonError, Node, Number, Object, parse
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 
 

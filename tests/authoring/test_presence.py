@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.check import check
-from rules_engine.model.problems import Severity
+from rules_engine.checking.check import check
+from rules_engine.model.problems.problem import Severity
 from tests.support.authoring import injection, ladder, validation, write
 from tests.support.diagnostics import document
 

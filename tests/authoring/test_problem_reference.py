@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.problem_reference import FOLDER, Entry, nearest_code, reference
+from rules_engine.checking.problem_reference import FOLDER, Entry, nearest_code, reference
 from rules_engine.diagnosis.diagnostic import DiagnosticCode
 from rules_engine.kinds import KINDS
-from rules_engine.model.problem_codes import Code, ProblemCode
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.model.problems.problem import Problem
 from tests.kinds import toy
 from tests.support.documents import REPOSITORY
 from tests.support.problem_reference import DOCUMENT, document, problems, without_output
@@ -122,7 +122,7 @@ def test_no_problem_has_a_code_in_quotes() -> None:
     quoted = [
         f"{path}:{node.lineno}: {node.value}"
         for path in SOURCES
-        if path.name != "problem_codes.py"
+        if path.name not in ("problem_codes.py", "codes.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value in codes
     ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.recorded import MAX_RECORDS, PodName
-from rules_engine.model.rules import FailurePolicy, Rule
+from rules_engine.explaining.recorded import MAX_RECORDS, PodName
+from rules_engine.model.rules.rule import FailurePolicy, Rule
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
 from server.telemetry.decision_log import line
 from tests.support.authoring import cli

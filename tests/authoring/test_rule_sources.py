@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.packaged_sets import packaged_sets
-from rules_engine.authoring.rule_files import read_rules
-from rules_engine.authoring.rule_sources import (
+from rules_engine.sources.packaged_sets import packaged_sets
+from rules_engine.sources.rule_files import read_rules
+from rules_engine.sources.rule_sources import (
     MAX_REVISION,
     GitSource,
     PackagedSource,

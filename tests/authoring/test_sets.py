@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.check import check
-from rules_engine.authoring.rule_tests import run_tests
-from rules_engine.authoring.schemas import without_schema_comments
+from rules_engine.checking.check import check
+from rules_engine.starting.schemas import without_schema_comments
+from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, file_size_limit, write
 
 SETS = ["default", "diagnostics", "mig-40gb", "mig-80gb"]

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rules_engine.authoring.schemas import combined_schema
+from rules_engine.starting.schemas import combined_schema
 from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks
 

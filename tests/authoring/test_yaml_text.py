@@ -7,10 +7,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.authoring.yaml_text import dump
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.model.problems.problems import Problems
+from rules_engine.sources.yaml_text import dump
 
 TRICKY = [
     *("a\nb", "a\n", "a\nb\n", "\na\nb", "a\n\nb", " a\nb", "a \nb", "a\n\n", "\x85", "", "-", "- a", "a: b", "# x"),
@@ -30,10 +30,10 @@ DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=4)
 def test_it_reads_back_as_it_was(document: dict[str, Any]) -> None:
     text = dump(document)
     assert yaml.safe_load(text) == document
-    report = Diagnostics()
+    report = Problems()
     (read,) = read_documents(SourceFile("f", text), report)
     assert read.root.json() == document
-    assert report.problems == read.diagnostics.problems == []
+    assert report.items == read.problems.items == []
 
 
 @pytest.mark.parametrize(

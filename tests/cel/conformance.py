@@ -16,7 +16,7 @@ from rules_engine.cel.program import Program, program_of
 from rules_engine.cel.syntax.parser import parse
 from rules_engine.cel.values.runtime_values import KeyedMap, make_map
 from rules_engine.cel.values.types import DYN, Type
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 
 DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rules_engine.cel import CelProblems, Environment, Program, compile_expression, types
-from rules_engine.model.problems import Problem, Severity
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import both, outcome
 from tests.cel.test_checker import POLICY
 

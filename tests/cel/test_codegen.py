@@ -16,7 +16,7 @@ from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, 
 from rules_engine.cel.program import Program
 from rules_engine.cel.run.codegen.runtime import RUNTIME
 from rules_engine.cel.values.runtime_values import Optional, type_of
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure
 from tests.cel.expressions import ENVIRONMENT, activations, expressions

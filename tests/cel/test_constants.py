@@ -4,7 +4,7 @@ import pytest
 
 from rules_engine.cel.constants import constant_arguments
 from rules_engine.cel.syntax.parser import parse
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 
 
 @pytest.mark.parametrize(

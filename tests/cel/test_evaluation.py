@@ -17,7 +17,7 @@ from rules_engine.cel import (
 )
 from rules_engine.cel.budget import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
 from rules_engine.cel.values.runtime_values import KeyedMap, Uint, make_map
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import program
 from tests.cel.evaluating import both, environment, evaluate, failure, unchecked
 from tests.support.budgets import units_spent

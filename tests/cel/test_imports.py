@@ -5,12 +5,12 @@ import sys
 import threading
 
 from rules_engine.cel import CelProblems, Environment, compile_expression, types
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 
 SCRIPT = """
 import sys
 from rules_engine.cel import Budget, Environment, compile_expression, types
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 limit = sys.getrecursionlimit()
 assert not {"celpy", "kubernetes", "lark"} & set(sys.modules)
 program = compile_expression(SourceText.inline("object.spec.containers.size() > 0"), Environment({"object": types.POD}))

@@ -3,11 +3,11 @@
 import pytest
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import SourceText
 
 STYLES = {
     "plain": "when: object.a == 1 &&\n  {mark}.b == 'x'\n",
@@ -21,7 +21,7 @@ STYLES = {
 
 
 def _source(text: str) -> SourceText:
-    (document,) = read_documents(SourceFile("rule.yaml", text), Diagnostics())
+    (document,) = read_documents(SourceFile("rule.yaml", text), Problems())
     assert isinstance(document.root, MapNode)
     node = document.root.get("when")
     assert isinstance(node, ScalarNode)

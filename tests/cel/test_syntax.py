@@ -12,7 +12,7 @@ from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
 from rules_engine.cel.syntax import parser
 from rules_engine.cel.syntax.parser import parse
 from rules_engine.cel.syntax.tree import Logic, Select
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import evaluate, problems
 from tests.support import cel_tables
 from tests.support.laws import examples

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from deploy import render
-from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import Match, Operation, Rule
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Match, Operation, Rule
+from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, configurations, derive
 from rules_engine.webhooks.drift import drift
 from rules_engine.webhooks.settings import Settings

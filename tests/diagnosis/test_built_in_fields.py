@@ -20,8 +20,8 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster_objects import RESOURCES
-from rules_engine.model.kept_fields import Kept, all_kept, keeps, missing
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.kept_fields import Kept, all_kept, keeps, missing
 from tests.support.documents import REPOSITORY
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.recorded_clusters import GPU, MIG1, MIG3, NOW, claim, event, node, pod

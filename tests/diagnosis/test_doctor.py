@@ -10,8 +10,8 @@ from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Absent, Diagnosis
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
-from rules_engine.model.finding import ObjectName
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
 
 DIAGNOSTICS = """

@@ -6,7 +6,8 @@ import pytest
 
 from rules_engine.diagnosis.grouping import grouped
 from rules_engine.diagnosis.values import FindingGroup
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
 
 
 def finding(name: str = "worker-1", **fields: object) -> Finding:

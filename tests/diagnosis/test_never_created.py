@@ -9,9 +9,9 @@ import pytest
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.refusals.never_created import never_created
 from rules_engine.evaluation import validate
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from tests.support.evaluation import asks, check, compiled, request, validation
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event, pod
 from tests.support.remedies import has_its_risk

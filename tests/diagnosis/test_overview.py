@@ -8,8 +8,8 @@ import pytest
 from rules_engine.diagnosis.sections import recent_errors
 from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.finding import ObjectName
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, daemon_set, gpu_node, gpu_pod, warning_event
 
 PLUGIN = "nvidia-device-plugin-daemonset"

@@ -13,8 +13,9 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import WhenExhausted
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Risk
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.scheduling import scheduler, scheduler_of
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.recorded_clusters import (

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.model.cluster_objects import requests_of
-from rules_engine.model.finding import Certainty
+from rules_engine.model.kubernetes.cluster_objects import requests_of
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.recorded_clusters import GPU, MIG1, Object, cluster, cordoned, node, pod
 

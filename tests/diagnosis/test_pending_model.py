@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.model.finding import Certainty
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.laws import examples
 from tests.support.recorded_clusters import GPU, MIG1, MIG3, Object, claim, cluster, node, pod

@@ -17,10 +17,10 @@ from rules_engine.diagnosis.reading import files
 from rules_engine.diagnosis.reading.files import EXPECTED, Reading, read_objects
 from rules_engine.loading import STDIN, json_list
 from rules_engine.loading.json_items import LenientItems, lenient
-from rules_engine.model.cluster_objects import RESOURCES
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import Kept
-from rules_engine.model.problems import Severity
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.kept_fields import Kept
+from rules_engine.model.problems.problem import Severity
 from tests.support.documents import REPOSITORY
 
 KEPT: dict[str, Kept] = {

@@ -19,7 +19,7 @@ from rules_engine.diagnosis.reading.reduction import (
 from rules_engine.loading.json_items import TooDeepError, lenient
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import LAST_APPLIED, Kept
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
 
 SECRET = "hunter2"
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.refusals.refused import refused
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, node, pod
 from tests.support.remedies import has_its_risk
 

@@ -6,7 +6,8 @@ from io import StringIO
 from rules_engine.diagnosis.report import report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Absent, Diagnosis
-from rules_engine.model.finding import ObjectName, Remedy
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Remedy
 from rules_engine.report.html import html
 from rules_engine.report.text import Screen
 from tests.support.html_pages import missing_words, page_of

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.finding import ObjectName
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import cluster_of, gpu_node, gpu_pod
 
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from rules_engine.difference.decisions import Decisions
 from rules_engine.evaluation import mutate, validate
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, request, validation
 
 RULES = compiled(

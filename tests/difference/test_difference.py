@@ -19,13 +19,13 @@ from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, 
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import Counts, Rung, WhenExhausted
 from rules_engine.kinds.validation.value import Check, ValidationAction
-from rules_engine.model.admission import pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Action
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule, RuleId
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule, RuleId
 from tests.support.evaluation import (
     GPU,
     HERE,

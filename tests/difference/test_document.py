@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rules_engine.difference.answer import Answer, SideInForce
 from rules_engine.difference.document import document as rendered
 from rules_engine.difference.values import Kind, Outcome
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.differences import (
     GPU,
     IN_FORCE,

@@ -14,11 +14,11 @@ import pytest
 from rules_engine.difference.reading import object_stream
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.reading.share import RUN, Share
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.authoring import file_size_limit
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
 from tests.support.live_objects import controller, live, node_object, write_list
@@ -37,14 +37,14 @@ def read(
     paths: Sequence[Path], clusters: Sequence[Path] = (), usage: Set[str] | None = frozenset()
 ) -> tuple[list[tuple[str, str, Cluster]], list[str]]:
     """Return the pods, each with its column, workload and cluster, and the problems."""
-    diagnostics = Diagnostics()
-    with Inputs(paths, clusters, DEFAULT, diagnostics) as inputs:
+    problems = Problems()
+    with Inputs(paths, clusters, DEFAULT, problems) as inputs:
         inputs.read()
         found = [
             (submitted.workload.cluster, f"{submitted.workload.namespace}/{submitted.workload.name}", view)
             for submitted, view in inputs.pods(_unchanged, "default", Share(), usage)
         ]
-    return found, [str(problem).replace(str(Path(paths[0]).parent), "") for problem in diagnostics.problems]
+    return found, [str(problem).replace(str(Path(paths[0]).parent), "") for problem in problems.items]
 
 
 def _unchanged(request: AdmissionRequest, _view: Cluster) -> Json:
@@ -249,7 +249,7 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
     paths = [manifest(tmp_path), dump(tmp_path, "east", nodes={GPU: "2"}), dump(tmp_path, "west")]
     clusters = [paths[1], manifest(tmp_path, "inventory.yaml", INVENTORY)]
     counted: list[int] = []
-    with Inputs(paths, clusters, DEFAULT, Diagnostics(), counted.append) as inputs:
+    with Inputs(paths, clusters, DEFAULT, Problems(), counted.append) as inputs:
         inputs.read()
         counted.clear()
         list(inputs.pods(_unchanged, "default", Share(), frozenset()))
@@ -269,7 +269,7 @@ def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
 
     def positions(process: int, processes: int) -> list[tuple[int, str]]:
         share = Share(process, processes)
-        with Inputs(paths, [], DEFAULT, Diagnostics()) as inputs:
+        with Inputs(paths, [], DEFAULT, Problems()) as inputs:
             inputs.read()
             return [
                 (share.position, one.workload.name) for one, _ in inputs.pods(_unchanged, "default", share, frozenset())
@@ -284,7 +284,7 @@ def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
 
 def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(2 * RUN)])
-    with Inputs([path], [], DEFAULT, Diagnostics()) as inputs:
+    with Inputs([path], [], DEFAULT, Problems()) as inputs:
         inputs.read()
         parsed = []
 
@@ -298,7 +298,7 @@ def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pyt
 
 def test_forked_processes_read_at_places_of_their_own(tmp_path: Path) -> None:
     path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(5)])
-    with Inputs([path], [], DEFAULT, Diagnostics()) as inputs:
+    with Inputs([path], [], DEFAULT, Problems()) as inputs:
         inputs.read()
         pods = inputs.pods(_unchanged, "default", Share(), frozenset())
         next(pods)

@@ -24,10 +24,10 @@ from rules_engine.difference.values import Submitted
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes.query import Offered
 from rules_engine.kinds.ladder.value import WhenExhausted
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -55,7 +55,7 @@ def read(
     path: Path, items: Sequence[Any], rules: RuleSet, on: Cluster | None = NODES, usage: Set[str] | None = frozenset()
 ) -> list[Submitted]:
     """Return the live pods of a dump as they were submitted. `on`: None for the cluster of the dump itself."""
-    diagnostics = Diagnostics()
+    problems = Problems()
 
     def old(request: AdmissionRequest, view: Cluster) -> Json:
         decision = mutate(rules, request, view)
@@ -65,13 +65,13 @@ def read(
         ObjectFile(write_list(path / "dump.json", items)) as file,
         LiveInput() as found,
     ):
-        found.add(file, diagnostics)
-        found.report_left_out(diagnostics)
+        found.add(file, problems)
+        found.report_left_out(problems)
         whole = found.usage.cluster if on is None else on
         assert whole is not None
         views = ViewsWithout(whole, found.usage.counted, usage)
-        pods = [submitted for submitted, _ in found.pods(views, views, old, "", diagnostics, Share())]
-    assert not diagnostics.failed
+        pods = [submitted for submitted, _ in found.pods(views, views, old, "", problems, Share())]
+    assert not problems.failed
     return pods
 
 
@@ -409,16 +409,16 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     dump = [limit_range(default={"cpu": "1", "memory": "1Gi"}), limit_range(default={"cpu": "2"})]
     dump += [controller("Job", each, asks({GPU: 1})) for each in "ab"]
     dump += [live(asks({GPU: 1}), ("Job", each), name=each, on="node") for each in "ab"]
-    diagnostics = Diagnostics()
+    problems = Problems()
     with (
         ObjectFile(write_list(tmp_path / "dump.json", dump)) as file,
         LiveInput() as found,
     ):
-        found.add(file, diagnostics)
-        found.report_left_out(diagnostics)
+        found.add(file, problems)
+        found.report_left_out(problems)
         views = ViewsWithout(NODES, frozenset(), frozenset())
-        pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", diagnostics, Share())]
-    assert [problem.message for problem in diagnostics.problems] == [
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", problems, Share())]
+    assert [problem.message for problem in problems.items] == [
         "more than 1 controllers: the others are left out",
         "more than 1 amounts of LimitRanges: the others are left out",
         "more than 1 pods: the others are left out",

@@ -8,7 +8,7 @@ import pytest
 from rules_engine.difference.reading.manifest_input import submitted_by
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.manifest_stream import stream_pods
-from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.problems.problems import Problems
 
 TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"
 
@@ -17,11 +17,11 @@ def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
     """Return the pods of a file of manifests, and the problems of their numbers."""
     file = path / "manifests.yaml"
     file.write_text(text)
-    diagnostics = Diagnostics()
+    problems = Problems()
     found = [
-        submitted_by(manifest, "default", "east", diagnostics) for part in stream_pods(file) for manifest in part.pods
+        submitted_by(manifest, "default", "east", problems) for part in stream_pods(file) for manifest in part.pods
     ]
-    return found, [problem.message for problem in diagnostics.problems]
+    return found, [problem.message for problem in problems.items]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 
 from rules_engine.difference.reading import object_stream
 from rules_engine.difference.reading.object_stream import ObjectFile
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN
 from rules_engine.loading.json_list import CHUNK_BYTES
 from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.model.problems.problems import Problems
 from tests.support.live_objects import write_list
 
 ITEMS: list[Any] = [
@@ -26,8 +26,8 @@ ITEMS: list[Any] = [
 
 def objects(file: ObjectFile) -> tuple[list[Any], list[str]]:
     """Return the objects and problems of a pass."""
-    diagnostics = Diagnostics()
-    return list(file.objects(diagnostics)), [str(problem) for problem in diagnostics.problems]
+    problems = Problems()
+    return list(file.objects(problems)), [str(problem) for problem in problems.items]
 
 
 @pytest.mark.parametrize("indent", [None, 0, 1, 4])

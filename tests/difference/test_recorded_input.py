@@ -30,9 +30,9 @@ from rules_engine.difference.reading.share import RUN, Share
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
 from rules_engine.recording import views
 from rules_engine.recording.log_lines import MAX_LINE_BYTES
 from server.state import State
@@ -67,7 +67,7 @@ def replayed(
 ) -> tuple[list[tuple[Submitted, Cluster]], RecordedTotals, list[str]]:
     """Return the pods of logs with their views, the totals and the problems."""
     sides = {"--old": compiled(*old), "--new": compiled(*new)}
-    diagnostics, totals, found = Diagnostics(), RecordedTotals(), RecordedInput()
+    problems, totals, found = Problems(), RecordedTotals(), RecordedInput()
     replay = Replay(
         sides=[RecordedSide.of(option, side) for option, side in sides.items()],
         decide=Outcomes(sides["--old"]).decision,
@@ -77,11 +77,11 @@ def replayed(
         for path in paths:
             file = stack.enter_context(ObjectFile(path))
             assert is_log(file)
-            found.add(file, diagnostics)
-        found.report_left_out(diagnostics)
-        pods = list(found.pods(replay, totals, diagnostics, share or Share()))
+            found.add(file, problems)
+        found.report_left_out(problems)
+        pods = list(found.pods(replay, totals, problems, share or Share()))
     totals.merge(found.totals)
-    return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in diagnostics.problems]
+    return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in problems.items]
 
 
 def lines(path: Path) -> list[bytes]:
@@ -297,13 +297,13 @@ def test_a_log_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
     rules = compiled(FALLS)
     replay = Replay(sides=[RecordedSide.of("--old", rules)], decide=Outcomes(rules).decision, digest=DIGEST)
-    diagnostics, found = Diagnostics(), RecordedInput()
+    problems, found = Problems(), RecordedInput()
     with ObjectFile(path) as file:
-        found.add(file, diagnostics)
+        found.add(file, problems)
         path.write_text("")
-        assert list(found.pods(replay, RecordedTotals(), diagnostics, Share())) == []
+        assert list(found.pods(replay, RecordedTotals(), problems, Share())) == []
     message = "cannot be read: it was made shorter while it was read"
-    assert [problem.message for problem in diagnostics.problems] == [message]
+    assert [problem.message for problem in problems.items] == [message]
 
 
 def test_a_view_in_parts_and_an_equal_one_are_found(tmp_path: Path) -> None:

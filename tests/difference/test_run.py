@@ -16,9 +16,9 @@ from rules_engine.difference.run import Run, Side, run
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
-from rules_engine.model.problems import render
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.problems.problem import render
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
 from rules_engine.recording.views import ViewFields
 from tests.support.differences import IN_FORCE
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation

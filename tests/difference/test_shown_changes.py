@@ -10,10 +10,10 @@ from rules_engine.difference.comparison import compare, rules_of
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.shown_changes import Difference, shown_changes
 from rules_engine.difference.values import Amount, Deciding, Fall, Kind, Outcome
-from rules_engine.model.decision import Action
-from rules_engine.model.quantity import Format, Quantity
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.quantity import Format, Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
 from tests.support.differences import submitted
 from tests.support.laws import law
 

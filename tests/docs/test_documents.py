@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from rules_engine.authoring.check import check
+from rules_engine.checking.check import check
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
@@ -20,10 +20,10 @@ from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.loading import schema
 from rules_engine.model.json.lenient import MAX_OWNERS
-from rules_engine.model.names import MAX_SUBDOMAIN
-from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
-from rules_engine.model.problems import render
-from rules_engine.model.rules import SKIP_ANNOTATION
+from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
+from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from rules_engine.model.problems.problem import render
+from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.recording.views import MAX_VIEW_BYTES
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.problem_reference import RULES, Entry, reference
-from rules_engine.authoring.rule_files import read_rules
+from rules_engine.checking.problem_reference import RULES, Entry, reference
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import DOCUMENTS, load
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
-from rules_engine.model.problems import render
+from rules_engine.model.problems.problem import render
+from rules_engine.sources.rule_files import read_rules
 
 BROKEN = Path(__file__).parent / "broken"
 EXAMPLES = [entry for entry in reference().values() if entry.wrong and entry.file == RULES]

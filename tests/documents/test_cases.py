@@ -8,12 +8,12 @@ import pytest
 
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Action
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import Audited, RuleTest
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.rule_test import Audited, RuleTest
 from tests.support.loading import codes, load_text, rule
 
 TEST = """\

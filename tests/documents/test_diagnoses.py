@@ -9,8 +9,8 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
-from rules_engine.model.ruletest import RuleTest
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.diagnostics import GPU, node, pod
 from tests.support.loading import codes, load_text, rule
 

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.documents.digest import digest
 from rules_engine.documents.registry import load
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.model.problems.problems import Problems
+from rules_engine.sources.rule_files import DEFAULT_RULES
 from tests.support.authoring import injection, ladder, validation, write
 
 ONE = ladder("one", "nvidia.com/gpu", priority="2", params='{share: 0.5, name: "x"}')
@@ -125,7 +125,7 @@ def test_documents_with_errors_count(tmp_path: Path) -> None:
 def test_a_text_that_aliases_repeat_is_hashed_once() -> None:
     """Expanded, the document would take 100 GB."""
     text = f"- &long {'x' * 1_000_000}\n" + "- *long\n" * 100_000
-    (document,) = read_documents(SourceFile("a.yaml", text), Diagnostics())
+    (document,) = read_documents(SourceFile("a.yaml", text), Problems())
     assert len(digest([("Validation", "a", document.root)])) == 64
 
 
@@ -141,9 +141,9 @@ DOCUMENTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=4)
 def hashed(*values: Any) -> str:
     """Return the digest of documents of one kind and name."""
     text = "\n---\n".join(json.dumps(value) for value in values)
-    diagnostics = Diagnostics()
-    documents = read_documents(SourceFile("a.yaml", text), diagnostics)
-    assert not diagnostics.problems
+    problems = Problems()
+    documents = read_documents(SourceFile("a.yaml", text), problems)
+    assert not problems.items
     return digest(("Validation", "a", document.root) for document in documents)
 
 

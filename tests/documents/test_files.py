@@ -11,7 +11,7 @@ from rules_engine.documents.load import load_cluster
 from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.model.rules import API_VERSION
+from rules_engine.model.rules.rule import API_VERSION
 from tests.support.loading import codes, load_text, rule
 
 LADDER = "{rungs: [{resource: a.b/c}]}"

@@ -9,8 +9,8 @@ import pytest
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.loading import codes, load_text, rule
 
 

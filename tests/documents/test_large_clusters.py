@@ -10,8 +10,8 @@ from rules_engine.documents import large_clusters
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.model.problems import Problem
-from rules_engine.model.simulation import Simulation
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.rules.simulation import Simulation
 from tests.support.loading import rule
 
 PADDING = "x" * (MAX_FILE_BYTES // 2)

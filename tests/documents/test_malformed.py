@@ -13,10 +13,10 @@ from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load
 from rules_engine.loading import schema
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.model.simulation import Simulation
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.rules.simulation import Simulation
 from tests.support.loading import codes
 
 anything: st.SearchStrategy[Any] = st.recursive(
@@ -72,8 +72,8 @@ def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
 @example("!x 'a\n\n")
 @example("- &a\n- !a\n- !a\n  'b'\n- [!!str, !b]")
 def test_no_text_makes_reading_fail(text: str) -> None:
-    report = Diagnostics()
+    report = Problems()
     documents = read_documents(SourceFile("x.yaml", text), report)
     for document in documents:
         document.root.json()
-    assert set(codes(report.problems)) <= {"yaml-syntax", "yaml-too-deep"}
+    assert set(codes(report.items)) <= {"yaml-syntax", "yaml-too-deep"}

@@ -6,7 +6,7 @@ from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.load import load_texts
 from rules_engine.documents.registry import load
 from rules_engine.loading.files import SourceFile
-from rules_engine.model.ruletest import RuleTest
+from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.loading import codes, rule
 
 INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")

@@ -10,8 +10,9 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import (
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import (
     ConditionKind,
     FailurePolicy,
     LabelRequirement,
@@ -21,7 +22,6 @@ from rules_engine.model.rules import (
     Operation,
     OptOut,
 )
-from rules_engine.model.source import Location
 from tests.support.loading import codes, load_text, rule
 
 LADDER = """\

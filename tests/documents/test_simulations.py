@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.documents.registry import DOCUMENTS, load
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.loading import schema
-from rules_engine.model.problems import Problem
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
-from rules_engine.model.simulation import (
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.rules.simulation import (
     MAX_ARRIVALS,
     MAX_EVENTS,
     MAX_PODS,
@@ -26,8 +26,8 @@ from rules_engine.model.simulation import (
     Simulation,
     Strategy,
 )
-from rules_engine.model.source import Location
 from rules_engine.simulation.play import play
+from rules_engine.sources.rule_files import read_rules
 from tests.support.loading import codes, load_text, rule
 
 RULES = read_rules([]).rule_set

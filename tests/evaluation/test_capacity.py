@@ -25,11 +25,11 @@ from rules_engine.evaluation.nodes import (
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.json.patch import Json
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, ladder, node
 from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes

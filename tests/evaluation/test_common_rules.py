@@ -15,9 +15,9 @@ from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness
-from rules_engine.model.decision import Action, Decision
-from rules_engine.model.rules import (
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Freshness
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import (
     ConditionKind,
     FailurePolicy,
     LabelRequirement,

@@ -7,9 +7,9 @@ import pytest
 
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
 from rules_engine.kinds import compile_rules
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.rules import Mode, Rule
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Mode, Rule
 from tests.support.evaluation import (
     GPU,
     MIG2,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rules_engine.kinds import compile_rules
-from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems import Severity
+from rules_engine.model.problems.problem import Severity
+from rules_engine.model.rules.admission import Endpoint
 from tests.support.evaluation import GPU, MIG2, check, injection, ladder, rung, validation
 
 PARAMS: dict[str, Json] = {

@@ -14,8 +14,8 @@ from rules_engine.evaluation import RuleSet, validate
 from rules_engine.evaluation.rule_set.rule_set import KindRules
 from rules_engine.kinds.validation.evaluation import CompiledValidation
 from rules_engine.kinds.validation.value import Check
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.decision import Decision
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.decision import Decision
 from tests.support.budgets import units_spent
 from tests.support.evaluation import GPU, asks, check, cluster, compiled, request, validation
 from tests.support.laws import law

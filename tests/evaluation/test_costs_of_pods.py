@@ -16,11 +16,11 @@ from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT
 from rules_engine.evaluation.nodes.reach import STRIDE
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
-from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
-from rules_engine.model.rules import FailurePolicy, Mode, Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
 from tests.support.budgets import units_spent
 from tests.support.evaluation import (
     GPU,

@@ -26,12 +26,12 @@ from rules_engine.evaluation.fingerprint import (
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.injection.value import OnConflict
 from rules_engine.kinds.validation.value import ValidationAction
-from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
-from rules_engine.model.cluster import Cluster, Taint
-from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Taint
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.rules.decision import Decision
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
 from tests.support.conditions import SELECTORS, SOUND_CONDITIONS
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
 from tests.support.laws import GPUS, clusters, examples, injections, ladders, law, pods

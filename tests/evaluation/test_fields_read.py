@@ -14,10 +14,10 @@ from rules_engine.cel import Program
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.fields_read import DECIDING, fields_read
 from rules_engine.evaluation.fingerprint import Fingerprint
-from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
-from rules_engine.model.kept_fields import LAST_APPLIED, Kept, missing
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, missing
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.rules.decision import Decision
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.kinds import compile_rules
 from rules_engine.kinds.validation.value import ValidationAction
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Action, Decision, Step
-from rules_engine.model.pod import Pod
-from rules_engine.model.rules import (
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Action, Decision, Step
+from rules_engine.model.rules.rule import (
     SKIP_ANNOTATION,
     ConditionKind,
     FailurePolicy,

@@ -13,11 +13,11 @@ from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import Mode, Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import Mode, Rule
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
 from tests.support.laws import (
     GPUS,

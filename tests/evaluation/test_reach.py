@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
 from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.model.cluster import Change, Cluster, Node, Taint
-from rules_engine.model.placement import Placement
+from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
+from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent
 from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes

@@ -21,7 +21,7 @@ from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import Duration, Optional, Timestamp, Uint
 from rules_engine.cel.values.types import PARAMETERS, Type
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 from tests.support.budgets import units_spent
 
 LIMIT = 10

@@ -11,8 +11,8 @@ import pytest
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate, kept_by
 from rules_engine.diagnosis.reading.reduction import decoder_of
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept, merged
 from rules_engine.scheduling import FIELDS_READ
 from tests.support.diagnostics import GPU, NOW, daemon_set, diagnostic, event, node, pod
 from tests.support.documents import REPOSITORY

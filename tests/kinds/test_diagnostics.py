@@ -16,8 +16,9 @@ from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluatio
 from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.documents.registry import load
 from rules_engine.kinds import compile_rules
-from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 from tests.support.diagnostics import GPU, cluster, daemon_set, diagnostic, event, node, pod
 
 

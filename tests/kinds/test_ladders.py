@@ -4,10 +4,10 @@ import pytest
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
-from rules_engine.model.cluster import Cluster, Freshness, Taint
-from rules_engine.model.decision import Action, Decision, ResourceDecision
-from rules_engine.model.rules import ConditionKind as Kind
-from rules_engine.model.rules import FailurePolicy, LabelRequirement, LabelSelector, Mode
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Taint
+from rules_engine.model.rules.decision import Action, Decision, ResourceDecision
+from rules_engine.model.rules.rule import ConditionKind as Kind
+from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Mode
 from tests.support.evaluation import (
     GPU,
     MIG1,

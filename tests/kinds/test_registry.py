@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.analysis import analyse
-from rules_engine.authoring.effective import effective
+from rules_engine.checking.analysis import analyse
 from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.explaining.effective import effective
 from rules_engine.kinds import KINDS, compile_rules
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.rules import RuleId
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import RuleId
 from rules_engine.webhooks.configuration import derive
 from tests.kinds import toy
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rules_engine.kinds.validation.value import Reason, Validation, ValidationAction
-from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import FailurePolicy, Match, Mode, Operation, OptOut
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import FailurePolicy, Match, Mode, Operation, OptOut
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
 
 POD = pod(container("main"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
 from tests.support.loading import documents
 
 PLAIN = "abcXYZ.é😀('=)"

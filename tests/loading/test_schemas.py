@@ -20,9 +20,9 @@ from rules_engine.documents.registry import load
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading import schema
 from rules_engine.loading.schemas import COMMON, SCHEMAS
-from rules_engine.model.rules import API_VERSION
-from rules_engine.model.simulation import Simulation
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.model.rules.simulation import Simulation
 from tests.support import schema_defaults
 
 Schema = dict[str, Any]

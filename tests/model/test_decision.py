@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.decision import Action, Amount, Attempt, Decision, Refusal, ResourceDecision, Step
 from rules_engine.model.json.patch import Operation
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action, Amount, Attempt, Decision, Refusal, ResourceDecision, Step
+from rules_engine.model.rules.rule import RuleId
 
 
 def step(action: Action, name: str = "Validation/a", **fields: Any) -> Step:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.node import read_node
-from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.kubernetes.cluster import Node, Taint
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 
 def test_malformed_amounts_are_left_out_and_reported() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS, Placement
+from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS, Placement
 from tests.support.placing import expression, requiring
 
 TERMS = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"

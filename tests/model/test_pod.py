@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, kind_of
-from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Pod, Role
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Pod, Role
+from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.evaluation import container, pod
 from tests.support.laws import law, pods
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.pod_defaults import with_defaults
+from rules_engine.model.kubernetes.pod_defaults import with_defaults
 
 
 @pytest.mark.parametrize(

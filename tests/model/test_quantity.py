@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.quantity import MAX_EXPONENT, MAX_TEXT, NANOS, Format, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import MAX_EXPONENT, MAX_TEXT, NANOS, Format, Quantity, QuantityError
 from tests.support.laws import law
 
 SUFFIXES = {

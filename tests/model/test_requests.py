@@ -2,9 +2,9 @@
 
 import pytest
 
-from rules_engine.model import cluster_objects
-from rules_engine.model.cluster_objects import ClusterObjects, requests_of
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes import cluster_objects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of
+from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.scheduling import NOW, pod
 
 

@@ -6,11 +6,11 @@ from rules_engine.evaluation.nodes import NodeFilter, Offered
 from rules_engine.kinds.injection.value import OnConflict
 from rules_engine.kinds.ladder.value import Counts, Direction, WhenExhausted
 from rules_engine.kinds.validation.value import Reason, ValidationAction
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import ConditionKind as Kind
-from rules_engine.model.rules import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, OptOut
-from rules_engine.model.ruletest import Case, Expectation
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.rule import ConditionKind as Kind
+from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, OptOut
+from rules_engine.model.rules.rule_test import Case, Expectation
 from tests.support.evaluation import GPU, HERE, entry, injection, ladder, node, validation
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.problems import (
+from rules_engine.model.problems.problem import (
     MAX_CANDIDATES,
     MAX_COLUMNS,
     MAX_NAME,
@@ -19,7 +19,7 @@ from rules_engine.model.problems import (
     render,
     snippet,
 )
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText
 from tests.support.laws import law
 
 SHOWN = MAX_COLUMNS - len("    1 | ")

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter
-from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
-from rules_engine.model.cluster import Cluster, Freshness, Node, Taint
-from rules_engine.model.decision import Decision
-from rules_engine.model.kept_fields import LAST_APPLIED, keeps
-from rules_engine.model.quantity import Format, Quantity
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, keeps
+from rules_engine.model.kubernetes.quantity import Format, Quantity
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.rules.decision import Decision
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Rule
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import Sources, prepare

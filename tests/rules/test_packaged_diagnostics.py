@@ -21,9 +21,9 @@ from rules_engine.diagnosis.diagnostic import (
 )
 from rules_engine.diagnosis.reading.reduction import decoder_of
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rules_engine.authoring.check import check
-from rules_engine.authoring.rule_tests import run_tests
+from rules_engine.checking.check import check
 from rules_engine.loading import schema
-from rules_engine.model.problems import render
+from rules_engine.model.problems.problem import render
+from rules_engine.testing.rule_tests import run_tests
 from server.cli import main
 
 REPOSITORY = Path(__file__).parent.parent.parent

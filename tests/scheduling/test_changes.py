@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import CostExceeded
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Node, Taint
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.scheduling import Footprint, Requirements, Scheduler
 from rules_engine.scheduling.filters import pod_affinity
 from tests.support.clusters import Generator

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import Strategy
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.rules.simulation import Strategy
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from rules_engine.scheduling.scoring import Plugin
 from tests.support.cycles import cycle

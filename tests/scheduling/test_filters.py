@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.placement import MAX_TERMS
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.placement import MAX_TERMS
 from rules_engine.scheduling import Filter, scheduler_of
 from tests.support.scheduling import GPU, NOW, REQUIRED, node, pod, scheduled, scheduler
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.kept_fields import Kept
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.scheduling import FIELDS_READ, scheduler_of
 from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited

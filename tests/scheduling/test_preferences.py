@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.placement import MAX_REQUIREMENTS
-from rules_engine.model.placement import MAX_TERMS as MAX_NODE_TERMS
-from rules_engine.model.rules import LabelSelector
+from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS
+from rules_engine.model.kubernetes.placement import MAX_TERMS as MAX_NODE_TERMS
+from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.scheduling.preferences import HOSTNAME, ZONE, Preferences
 from rules_engine.scheduling.requirements import MAX_TERMS, Requirements
 from rules_engine.scheduling.selectors import selector_of

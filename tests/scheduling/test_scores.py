@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
-from rules_engine.model.cluster import Node
-from rules_engine.model.node import read_node
-from rules_engine.model.rules import LabelSelector
-from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.rules.rule import LabelSelector
+from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling import scoring
 from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.requirements import Requirements

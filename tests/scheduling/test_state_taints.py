@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.scheduling import with_state_taints
 
 CORDON = "node.kubernetes.io/unschedulable:NoSchedule"

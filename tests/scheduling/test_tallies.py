@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import node_set, placed_index_of
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling import Requirements
 from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.model.decision import CHANGED
-from rules_engine.model.rules import FailurePolicy
+from rules_engine.model.rules.decision import CHANGED
+from rules_engine.model.rules.rule import FailurePolicy
 from server.http.admission_record import AdmissionRecord
 from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
 from server.state import State

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import PodRecord, Record
 from tests.support.generated_simulations import SimulationGenerator

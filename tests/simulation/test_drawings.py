@@ -1,6 +1,6 @@
 """Drawings of nodes, and pages that have them."""
 
-from rules_engine.model.simulation import NodeEvent, NodeState
+from rules_engine.model.rules.simulation import NodeEvent, NodeState
 from rules_engine.report.html import html
 from rules_engine.report.paths import WIDTH
 from rules_engine.report.values import Drawing

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
-from rules_engine.model.simulation import NodeState
+from rules_engine.model.rules.simulation import NodeState
 from rules_engine.simulation import play
+from rules_engine.sources.rule_files import read_rules
 from tests.support.loading import rule
 from tests.support.scheduling import GPU, node, pod
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template

@@ -3,8 +3,8 @@
 from collections import Counter
 from random import Random
 
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import SchedulerOptions
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.scoring import Plugin
 from rules_engine.scheduling.selectors import selector_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.simulation import Distribution, NodeState
+from rules_engine.model.rules.simulation import Distribution, NodeState
 from tests.support.evaluation import check, compiled, validation
 from tests.support.scheduling import GPU, node
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation.nodes import Offered
-from rules_engine.model.simulation import NodeState, SchedulerOptions
+from rules_engine.model.rules.simulation import NodeState, SchedulerOptions
 from rules_engine.scheduling.cycle import SchedulingCycle
 from rules_engine.simulation import play
 from tests.support.clusters import MIG

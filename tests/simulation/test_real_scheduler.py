@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import strings, text
-from rules_engine.model.pod import is_finished
-from rules_engine.model.simulation import SchedulerOptions
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.selectors import selector_of
 from tests.support.real import REAL

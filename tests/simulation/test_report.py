@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.report.text import MAX_ROWS, Screen
 from rules_engine.simulation.answer import answer
 from rules_engine.simulation.record import Record, State

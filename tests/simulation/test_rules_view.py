@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import NodeQuery, Offered, capacity_of
 from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.pod import Pod
-from rules_engine.model.simulation import NodeState
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.simulation import NodeState
 from rules_engine.simulation.node_states import in_state
 from rules_engine.simulation.rules_view import RulesView
 from server.cluster.reading import HeldPod

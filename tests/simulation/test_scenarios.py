@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.problems import Severity
+from rules_engine.model.problems.problem import Severity
 from rules_engine.simulation.answer import answer
 from rules_engine.simulation.document import document
 from rules_engine.simulation.play import play

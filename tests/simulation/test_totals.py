@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.totals import GpuHours, WaitingTimes, totals, waited
 from rules_engine.simulation.usage import MAX_KINDS, PARTS, curve, run_time

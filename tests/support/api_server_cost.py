@@ -27,7 +27,7 @@ from rules_engine.cel.syntax.tree import (
     Select,
     Unary,
 )
-from rules_engine.model.rules import Match, Rule
+from rules_engine.model.rules.rule import Match, Rule
 from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME, MAX_WEIGHT
 from tests.support.evaluation import cel, validation
 

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 
 Object = dict[str, Any]
 COLLECTIONS = ("nodes", "pods", "namespaces")

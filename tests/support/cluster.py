@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reflector import Health

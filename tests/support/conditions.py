@@ -1,7 +1,7 @@
 """Typical match conditions and selectors of rules."""
 
 from rules_engine.cel import Environment, types
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 CONDITIONS = (
     "object.metadata.?labels.team.orValue('') != 'batch'",

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.cycle import SchedulingCycle
 from tests.support.scheduling import NOW, Object
 

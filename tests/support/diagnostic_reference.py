@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.registry import load
-from rules_engine.model.finding import Certainty
+from rules_engine.model.rules.finding import Certainty
 from tests.support.documents import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "doctor.md"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.documents.registry import load
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 11, 23, 2, tzinfo=UTC)

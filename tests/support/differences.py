@@ -8,11 +8,11 @@ from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted, Workload
-from rules_engine.model.admission import pod_request
-from rules_engine.model.decision import Action
-from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
 
 GPU = "nvidia.com/gpu"
 MIG2 = "nvidia.com/mig-2g.20gb"

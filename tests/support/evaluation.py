@@ -11,13 +11,13 @@ from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
-from rules_engine.model.admission import AdmissionRequest, pod_request
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import Named, Rule
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.model.rules.decision import Decision
+from rules_engine.model.rules.rule import Named, Rule
 from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
 HERE = Location("rules.yaml", 1, 1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.model.json.patch import Json
-from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from tests.support.evaluation import GPU, MIG1, MIG2, container, pod
 from tests.support.placing import requiring
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
-from rules_engine.model.simulation import (
+from rules_engine.model.rules.simulation import (
     Arrival,
     Distribution,
     NodeEvent,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
-from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import ConditionKind as Kind
-from rules_engine.model.rules import LabelRequirement, LabelSelector, Mode
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.rule import ConditionKind as Kind
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
 from tests.support.evaluation import HERE, container, injection, ladder, pod
 
 

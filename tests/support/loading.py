@@ -8,19 +8,19 @@ from rules_engine.documents.load import Loaded
 from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load
 from rules_engine.loading import Manifest
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.problems import Problems
 
 
 def documents(
     text: str, dialect: Dialect = Dialect.RULES, *, is_json: bool = False
 ) -> tuple[tuple[Document, ...], list[Problem]]:
     """Return the documents of a text, and all problems of the file and its documents."""
-    diagnostics = Diagnostics()
-    found = read_documents(SourceFile("x.yaml", text, is_json), diagnostics, dialect)
-    return found, [*diagnostics.problems, *(problem for document in found for problem in document.diagnostics.problems)]
+    problems = Problems()
+    found = read_documents(SourceFile("x.yaml", text, is_json), problems, dialect)
+    return found, [*problems.items, *(problem for document in found for problem in document.problems.items)]
 
 
 def codes(problems: list[Problem] | tuple[Problem, ...]) -> list[str]:

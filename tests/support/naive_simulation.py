@@ -8,11 +8,11 @@ from typing import Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import admit
-from rules_engine.model.admission import pod_request
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.simulation import Arrival, PodGroup, Simulation
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.simulation import Arrival, PodGroup, Simulation
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from tests.support.placing import takes

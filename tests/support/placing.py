@@ -6,8 +6,8 @@ from typing import Any
 from unittest.mock import patch
 
 from rules_engine.evaluation.nodes.groups import Groups
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.placement import NodeExpression, NodeTerm, Placement, Toleration
+from rules_engine.model.kubernetes.cluster import Node, Taint
+from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration
 
 
 def requiring(*terms: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.authoring.check import check
-from rules_engine.authoring.convert import convert
-from rules_engine.authoring.problem_reference import Entry, reference
-from rules_engine.model.problems import Problem, render
+from rules_engine.checking.check import check
+from rules_engine.checking.problem_reference import Entry, reference
+from rules_engine.converting.convert import convert
+from rules_engine.model.problems.problem import Problem, render
 from tests.support.documents import REPOSITORY, renewed
 
 DOCUMENT = REPOSITORY / "docs" / "problems.md"
@@ -26,7 +26,7 @@ Each problem that a command or the server reports has a code, which does not cha
 input, from being used; a warning does not. Each section has the cause, an example with its output, the remedy and the
 corrected example.
 
-This page is generated from `rules_engine/authoring/problems/` and from `problems.toml` in the package of each kind of
+This page is generated from `rules_engine/checking/problems/` and from `problems.toml` in the package of each kind of
 rule, in `rules_engine/kinds/`.
 """
 

@@ -21,9 +21,9 @@ from uuid import uuid4
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
-from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import configurations
 from rules_engine.webhooks.settings import Settings
 from tests.support.server import Running, started

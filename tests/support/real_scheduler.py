@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from tests.support.clusters import NAMESPACES
 from tests.support.real import PATIENCE_SECONDS, Kube, eventually, kubernetes
 from tests.support.scenarios import OWNER_LABELS, OWNERS, PRIORITIES

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.rule import Rule
 from server.state import Served, State
 from server.telemetry.decision_log import DecisionLog
 from tests.support.evaluation import compiled

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from tests.support.reduced_objects import reduced
 
 Object = dict[str, Any]

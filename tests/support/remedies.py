@@ -1,6 +1,6 @@
 """Remedies that change nothing."""
 
-from rules_engine.model.finding import Remedy, Risk
+from rules_engine.model.rules.finding import Remedy, Risk
 
 READING = {"Check", "Compare", "Evaluate", "Find", "List", "Look", "Read"}
 """First words of the texts of such remedies."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from tests.support.reduced_objects import reduced
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

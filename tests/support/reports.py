@@ -20,8 +20,9 @@ from rules_engine.diagnosis.values import (
     RecentError,
     UnreadyPod,
 )
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 TEN = datetime(2026, 11, 23, 10, 0, tzinfo=UTC)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import Scheduler, Scheduling, scheduler_of
 
 Object = dict[str, Any]

@@ -18,10 +18,10 @@ from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.loading.fields import camel_case
 from rules_engine.loading.kubernetes.inventory import WrittenNodes
 from rules_engine.loading.schemas import SCHEMAS
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.rules import LabelRequirement, LabelSelector, Match, Named, Rule
-from rules_engine.model.ruletest import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
-from rules_engine.model.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, Named, Rule
+from rules_engine.model.rules.rule_test import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
+from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 
 Schema = dict[str, Any]
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rules_engine.authoring.rule_files import read_some_rules
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import (
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.simulation import (
     Arrival,
     Distribution,
     Milliseconds,
@@ -16,9 +16,9 @@ from rules_engine.model.simulation import (
     PodGroup,
     Simulation,
 )
-from rules_engine.model.source import Location
 from rules_engine.simulation.play import Progress, play
 from rules_engine.simulation.record import PodRecord, Record
+from rules_engine.sources.rule_files import read_some_rules
 from tests.support.scheduling import GPU, NOW, pod
 
 ROOT = Path(__file__).parents[2]

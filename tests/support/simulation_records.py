@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import RuleId
-from rules_engine.model.simulation import Arrival, NodeEvent, NodeState, Simulation
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.simulation import Arrival, NodeEvent, NodeState, Simulation
 from rules_engine.simulation.record import AdmittedPod, Fall, PodRecord, Record, State
 
 GPU = "nvidia.com/gpu"

@@ -4,8 +4,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.rule import Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.families import Exposed

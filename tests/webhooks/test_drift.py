@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.rules import Match, Operation, Rule
+from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,

@@ -23,7 +23,7 @@ from rules_engine.cel.syntax.tree import (
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.types import AMOUNT, QUANTITY, STRING, Type, list_of
-from rules_engine.model.quantity import QuantityError, parse_quantity
+from rules_engine.model.kubernetes.quantity import QuantityError, parse_quantity
 
 _ORDERS: Mapping[str, str] = {
     "<": "{}.isLessThan({})",

@@ -39,9 +39,9 @@ from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, O
 from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of, map_of, optional_of
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity, did_you_mean
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity, did_you_mean
+from rules_engine.model.problems.source import SourceText
 
 _TYPES = (
     types.BOOL,

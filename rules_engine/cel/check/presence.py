@@ -34,8 +34,8 @@ from rules_engine.cel.syntax.tree import (
     own_names,
 )
 from rules_engine.cel.values.types import AMOUNT
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity
 
 Path: TypeAlias = tuple[object, ...]
 """A variable, or the node of another value, and the members selected from it; ITEM for any of a list or map."""

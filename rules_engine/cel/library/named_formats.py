@@ -14,7 +14,7 @@ from rules_engine.cel.values import times
 from rules_engine.cel.values.functions import Library
 from rules_engine.cel.values.runtime_values import NONE, Optional
 from rules_engine.cel.values.types import FORMAT, STRING, Type, list_of, optional_of
-from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
+from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
 
 LIBRARY = Library()
 

@@ -7,7 +7,7 @@ from rules_engine.cel.budget import EvaluationError
 from rules_engine.cel.values.functions import Library
 from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN
 from rules_engine.cel.values.types import BOOL, DOUBLE, INT, QUANTITY, STRING
-from rules_engine.model.quantity import MAX_NANOS, NANOS, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import MAX_NANOS, NANOS, Quantity, QuantityError
 
 LIBRARY = Library()
 

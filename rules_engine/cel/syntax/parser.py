@@ -43,9 +43,9 @@ from rules_engine.cel.syntax.tree import (
     Unary,
     qualified,
 )
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import SourceText
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
 

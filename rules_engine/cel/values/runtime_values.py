@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.values import types
 from rules_engine.cel.values.types import Type
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import Quantity
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rules_engine.model import shapes
+from rules_engine.model.kubernetes import shapes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from rules_engine.diagnosis.diagnostic.types import CLUSTER, OBJECTS
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
-from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.finding import Finding, NotEvaluated, ObjectName, Remedy
-from rules_engine.model.kept_fields import Kept, merged
-from rules_engine.model.problems import Problem
-from rules_engine.model.source import SourceText
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
 
 DIAGNOSTIC_COST = 50_000_000
 """Cost units of one Diagnostic for all objects: 500 for each of 100,000 pods, and at most about five seconds."""

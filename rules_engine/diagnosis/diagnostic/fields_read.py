@@ -9,7 +9,7 @@ from rules_engine.cel.values.types import list_of
 from rules_engine.diagnosis.diagnostic.types import CLUSTER, LISTS, OBJECTS
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import NamedProgram
-from rules_engine.model.kept_fields import NOTHING, Kept, keeps, merged
+from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, keeps, merged
 from rules_engine.scheduling import FIELDS_READ as SCHEDULED
 
 NAMES: Kept = {"metadata": {"name": None, "namespace": None}}

@@ -14,10 +14,16 @@ from rules_engine.cel.values.runtime_values import NONE, check_int
 from rules_engine.cel.values.types import INT, STRING, list_of, optional_of
 from rules_engine.diagnosis.diagnostic.types import CLUSTER, DAEMON_SET, EVENT, LISTS, NODE, POD
 from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.model.cluster import Node
-from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, DaemonSetObject, NodeObject, PodObject
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.cluster_objects import (
+    ApiObject,
+    ClusterObjects,
+    DaemonSetObject,
+    NodeObject,
+    PodObject,
+)
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.scheduling import scheduler_of
 
 LIBRARY = Library()

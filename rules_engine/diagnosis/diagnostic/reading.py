@@ -2,22 +2,22 @@
 
 from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import flag, items, section, sections, settings, source, text, texts
 from rules_engine.loading.rule_fields import declared_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.model.finding import FindingSeverity
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.finding import FindingSeverity
 
 
-def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
-    """Read a Diagnostic; it is valid only if neither the schema nor `diagnostics` has an error.
+def read(root: MapNode, problems: Problems) -> Diagnostic | None:
+    """Read a Diagnostic; it is valid only if neither the schema nor `problems` has an error.
 
     None: without `forEach`, expressions have no object to be checked for. Other required fields that are absent or
     invalid get a value, since an invalid Diagnostic is only checked further.
     """
     spec = section(root, "spec")
-    declared = declared_fields(root, diagnostics)
+    declared = declared_fields(root, problems)
     when, shown = source(spec, "when"), source(spec, "messageExpression")
     for_each, severity = text(spec, "forEach"), text(spec, "severity")
     if not for_each:
@@ -26,7 +26,7 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
     if flag(spec, "onHost") and all(line.get("command") is None for line in remedies):
         key = spec.key("onHost") or spec
         message = "no remedy has a command that looks on the node"
-        diagnostics.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
+        problems.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
     return Diagnostic(
         **declared | settings(spec, Diagnostic),
         for_each=ForEach(for_each),

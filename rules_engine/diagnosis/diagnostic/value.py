@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rules_engine.model.finding import Certainty, FindingSeverity, Risk
-from rules_engine.model.rules import Declared
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Risk
+from rules_engine.model.rules.rule import Declared
 
 
 class ForEach(StrEnum):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from rules_engine.model.cluster_objects import NodeObject, PodObject, requests_of
-from rules_engine.model.gpu_resources import is_gpu, is_rdma
+from rules_engine.model.gpu.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
-from rules_engine.model.quantity import NANOS, QuantityError, parse_quantity
+from rules_engine.model.kubernetes.cluster_objects import NodeObject, PodObject, requests_of
+from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
 PRODUCT_LABELS = (
     "nvidia.com/gpu.product",

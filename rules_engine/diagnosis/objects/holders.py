@@ -11,8 +11,8 @@ from operator import itemgetter
 from rules_engine.diagnosis.objects.gpu_objects import devices_of
 from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.wording import since
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.wording import counted
 
 CACHED_EVIDENCE = 64

@@ -7,12 +7,12 @@ from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.pending.unoffered import CONFIG
 from rules_engine.evaluation.nodes import Offered
-from rules_engine.model.cluster_objects import ClusterObjects, NodeObject
-from rules_engine.model.finding import Finding
-from rules_engine.model.gpu_resources import is_mig
+from rules_engine.model.gpu.mig import MIG_RESOURCE
+from rules_engine.model.gpu.resources import is_mig
 from rules_engine.model.json.lenient import strings
-from rules_engine.model.mig_profiles import MIG_RESOURCE
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.finding import Finding
 from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE
 
 

@@ -9,9 +9,9 @@ from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import MAX_NAMES, command, listed
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.cluster import Taint
-from rules_engine.model.finding import Certainty, FindingSeverity, Remedy, Risk
-from rules_engine.model.placement import NodeTerm
+from rules_engine.model.kubernetes.cluster import Taint
+from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)

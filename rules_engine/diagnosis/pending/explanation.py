@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from rules_engine.cel.constants import texts
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.admission import Endpoint, pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.cluster_objects import PodObject
-from rules_engine.model.decision import EVALUATION_ERROR, Action, Step
-from rules_engine.model.finding import Remedy, Risk
 from rules_engine.model.json.lenient import controller
-from rules_engine.model.rules import Rule, RuleId
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import PodObject
+from rules_engine.model.rules.admission import Endpoint, pod_request
+from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step
+from rules_engine.model.rules.finding import Remedy, Risk
+from rules_engine.model.rules.rule import Rule, RuleId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from rules_engine.evaluation.nodes import (
     placed_index_of,
     selected_nodes,
 )
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.json.lenient import mapping
-from rules_engine.model.placement import Placement
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 

@@ -22,11 +22,11 @@ from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.pod import is_finished
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.scheduling import DEFAULT_SCHEDULER, Scheduler, Scheduling, Wording, compare, parse_recorded
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"

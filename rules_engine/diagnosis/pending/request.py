@@ -6,11 +6,11 @@ from typing import Self
 from msgspec import Struct
 
 from rules_engine.evaluation.nodes import Demand
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import Object
-from rules_engine.model.placement import Placement
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
 
 Amounts = tuple[tuple[str, int], ...]
 """Nanos of each resource, in the order of the pod."""

@@ -9,9 +9,9 @@ from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
-from rules_engine.model.finding import FindingSeverity, Remedy, Risk
-from rules_engine.model.gpu_resources import is_gpu, is_mig
-from rules_engine.model.mig_profiles import MIG_RESOURCE, unknown_profile
+from rules_engine.model.gpu.mig import MIG_RESOURCE, unknown_profile
+from rules_engine.model.gpu.resources import is_gpu, is_mig
+from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import amount, counted
 
 STRATEGY = "nvidia.com/mig.strategy"

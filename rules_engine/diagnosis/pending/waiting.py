@@ -7,9 +7,9 @@ from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
 from rules_engine.scheduling.requirements import spread_constraints
 

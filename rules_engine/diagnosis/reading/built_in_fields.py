@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.fields_read import fields_read
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.kept_fields import NOTHING, Kept, all_kept, merged
+from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, all_kept, merged
+from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
 
 _ENDED: Kept = {"exitCode": None, "finishedAt": None, "reason": None}

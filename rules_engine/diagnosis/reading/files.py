@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rules_engine.diagnosis.reading.reduction import Reducer, decoder_of, head_of
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
-from rules_engine.model.change_times import moment, newest_change
-from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import Kept, merged
-from rules_engine.model.names import is_label, is_subdomain
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.change_times import moment, newest_change
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 MAX_DUMP_BYTES = 4 * 1024 * 1024 * 1024
 """Largest file in JSON: five times the objects of the largest cluster that Kubernetes supports."""
@@ -106,22 +106,22 @@ def read_objects(
     An object that is in several files is read once, in its latest version. In a folder, files of other objects are
     passed over; a file that is named must have an object of a kind that a diagnosis reads.
     """
-    diagnostics = Diagnostics()
+    collected = Problems()
     files: list[tuple[Path, bool]] = []
     for path in paths:
-        inside = find_files([path], diagnostics, MAX_DUMP_FILES)
+        inside = find_files([path], collected, MAX_DUMP_FILES)
         files += ((file, not is_folder(path)) for file in inside)
-    reader = _Reader(kept, diagnostics, _Meter(progress, sum(_size(file) for file, _ in files)))
+    reader = _Reader(kept, collected, _Meter(progress, sum(_size(file) for file, _ in files)))
     with _without_collections():
         for file, named in dict(files).items():
             reader.read(file, named)
             if reader.full:
                 break
-    if not reader.seen and not diagnostics.failed:
+    if not reader.seen and not collected.failed:
         name = str(paths[0]) if paths else str(STDIN)
-        diagnostics.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
-    problems = in_file_order(diagnostics.problems, [str(file) for file, _ in files])
-    return Reading(objects=None if diagnostics.failed else reader.objects(), problems=problems, sources=reader.sources)
+        collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+    problems = in_file_order(collected.items, [str(file) for file, _ in files])
+    return Reading(objects=None if collected.failed else reader.objects(), problems=problems, sources=reader.sources)
 
 
 @contextmanager
@@ -165,11 +165,11 @@ class _Metered:
 class _Reader:
     """Reader of files into one set of objects."""
 
-    def __init__(self, kept: Mapping[str, Kept], diagnostics: Diagnostics, meter: _Meter) -> None:
+    def __init__(self, kept: Mapping[str, Kept], problems: Problems, meter: _Meter) -> None:
         self.sources: dict[str, Sequence[str]] = {}
         self.seen: set[str] = set()
         """The kinds of which there is an object or a list; "" for a list of any kinds."""
-        self._diagnostics = diagnostics
+        self._problems = problems
         self._meter = meter
         complete = {kind: _completed(kind, kept.get(kind, {})) for kind in RESOURCES}
         self._reducers = {kind: decoder_of(kind, complete) for kind in RESOURCES}
@@ -220,12 +220,12 @@ class _Reader:
                         raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, start)
                     failed = self._read_yaml(path, data, kinds, named)
         except FileNotFoundError:
-            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", start)
+            self._problems.error(Code.MISSING_FILE, "file or folder not found", start)
         except OSError as error:
-            report_unreadable(path, error, self._diagnostics)
+            report_unreadable(path, error, self._problems)
         except _StopError as stop:
             if named or kinds.keys() & set(RESOURCES) or _OURS.search(head.decode("utf-8", "replace")):
-                self._diagnostics.error(stop.code, str(stop), stop.place)
+                self._problems.error(stop.code, str(stop), stop.place)
         else:
             self.seen |= kinds.keys() & set(RESOURCES)
             if named and not failed and not kinds.keys() & set(RESOURCES):
@@ -235,9 +235,9 @@ class _Reader:
         """Report a file without an object that is read, but not an empty list of any kinds."""
         if others:
             kind, place = others[0]
-            self._diagnostics.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED}", place)
+            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED}", place)
         elif not any_kind:
-            self._diagnostics.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+            self._problems.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
 
     def _read_json(self, name: str, head: bytes, file: _Metered, kinds: dict[str, Location]) -> None:
         """Read a list or an object."""
@@ -265,23 +265,23 @@ class _Reader:
 
     def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], named: bool) -> bool:
         """Read documents with lists or objects; return True if some have errors."""
-        diagnostics = Diagnostics()
-        source = decoded(path, data, diagnostics)
+        problems = Problems()
+        source = decoded(path, data, problems)
         if source is not None and (named or _OURS.search(source.text)):
             cut: Location | None = None
-            for document in read_yaml_objects(source, diagnostics):
+            for document in read_yaml_objects(source, problems):
                 if document.items is not None and document.members and "kind" not in document.members:
                     cut = document.place  # kubectl writes the kind after the items
                 if document.items is not None or _is_empty_list(document.members):
                     self._reduce_all(document.items or (), _list_kind(document.members), document.place, kinds)
                 else:
                     self._reduce(dict(document.members), "", document.place, kinds)
-            if cut is not None and not diagnostics.failed:
-                diagnostics.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
-        self._diagnostics.problems += diagnostics.problems
-        if source is not None and diagnostics.problems and len(data) <= MAX_ITEM_BYTES:
+            if cut is not None and not problems.failed:
+                problems.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
+        self._problems.items += problems.items
+        if source is not None and problems.items and len(data) <= MAX_ITEM_BYTES:
             self.sources[source.name] = source.lines
-        return diagnostics.failed
+        return problems.failed
 
     def _reduce_all(
         self, found: Iterable[tuple[Location, Json]], kind: str, start: Location, kinds: dict[str, Location]
@@ -308,7 +308,7 @@ class _Reader:
             lack = "with an invalid name" if key[1] else "without a name"
             if (place.file, kind, lack) not in self._left_out:  # a file may have a million
                 self._left_out.add((place.file, kind, lack))
-                self._diagnostics.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
+                self._problems.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
             return
         known = self._found[kind].get(key)
         if known is None:

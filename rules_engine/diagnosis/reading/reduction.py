@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from rules_engine.loading.json_items import ListError, TooDeepError, lenient
 from rules_engine.model.json.lenient import mapping, objects, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kept_fields import LAST_APPLIED, Kept, merged
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, merged
 
 IDENTITY: Kept = {
     "kind": None,

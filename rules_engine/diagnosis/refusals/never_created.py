@@ -10,11 +10,18 @@ from rules_engine.diagnosis.objects.gpu_objects import resource_names
 from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object, is_about
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, strings, text
+from rules_engine.model.kubernetes.cluster_objects import (
+    RESOURCES,
+    ApiObject,
+    ClusterObjects,
+    involved_object,
+    is_about,
+)
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
 
 FAILED = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""

@@ -10,9 +10,9 @@ from rules_engine.diagnosis.objects.holders import gpus_of
 from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.wording import command, quoted
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.finding import Finding, FindingSeverity, Remedy, Risk
 from rules_engine.model.json.lenient import controller, strings, text
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, Risk
 
 UNEXPECTED = "UnexpectedAdmissionError"
 TOPOLOGY = "TopologyAffinityError"

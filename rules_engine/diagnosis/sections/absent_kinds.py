@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rules_engine.diagnosis.values import Absent
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 
 UNKNOWN: Mapping[str, str] = {
     "Node": "what nodes offer and why pods are not scheduled",

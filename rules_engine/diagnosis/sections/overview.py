@@ -13,12 +13,12 @@ from rules_engine.diagnosis.objects.gpu_objects import (
 )
 from rules_engine.diagnosis.objects.holders import bound_since
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
-from rules_engine.model.cluster import Node
-from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
-from rules_engine.model.finding import ObjectName
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import controller, integer, mapping, text
-from rules_engine.model.pod import is_finished
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.pod import is_finished
 
 InScope = Callable[[ObjectName], bool]
 """A function that is True for the name of an object that is reported on."""

@@ -12,10 +12,10 @@ from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import RecentError
 from rules_engine.diagnosis.wording import quoted
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject, involved_object
-from rules_engine.model.finding import ObjectName
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, text
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
+from rules_engine.model.kubernetes.names import ObjectName
 
 MAX_ERRORS = 500
 """Recent errors in a report, the newest first: a cluster that fails everywhere has an Event for each pod."""

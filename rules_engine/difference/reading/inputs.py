@@ -21,15 +21,15 @@ from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.load import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable
 from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import mapping, text
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity
-from rules_engine.model.rules import API_VERSION
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import API_VERSION
 
 MAX_PROBLEMS = 1_000
 """Problems of each severity that are kept; nobody reads more."""
@@ -92,7 +92,7 @@ class Inputs:
         paths: Sequence[Path],
         clusters: Sequence[Path],
         default: Cluster,
-        diagnostics: Diagnostics,
+        problems: Problems,
         progress: Progress = no_progress,
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
@@ -103,7 +103,7 @@ class Inputs:
         self._clusters = tuple(dict.fromkeys(clusters))
         self._real_clusters = frozenset(map(os.path.realpath, clusters))
         self._default = default
-        self._diagnostics = diagnostics
+        self._problems = problems
         self._progress = progress
         self._stack = ExitStack()
         self._own: ClusterColumn | None = None
@@ -128,7 +128,7 @@ class Inputs:
         """Read the first pass over all files, and the clusters."""
         found_files: dict[str, tuple[Path, bool]] = {}
         for path in self._paths:
-            for file in find_files([path], self._diagnostics):
+            for file in find_files([path], self._problems):
                 found_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
         _allow_open(len(found_files))
         for file, named in found_files.values():
@@ -136,8 +136,8 @@ class Inputs:
             with self._reporting(file):
                 self._open(file, named=named)
         for found in self._live.values():
-            found.report_left_out(self._diagnostics)
-        self.recorded.report_left_out(self._diagnostics)
+            found.report_left_out(self._problems)
+        self.recorded.report_left_out(self._problems)
         self._own = _column_of(self._live[""], "", "") if "" in self._live else None
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]
@@ -150,7 +150,7 @@ class Inputs:
             if not column.cluster.namespaces_complete:
                 file = column.file or self._live[""].files[0].name
                 message = "no Namespace found: rules that read labels of namespaces fail"
-                self._diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file, 1, 1))
+                self._problems.warning(Code.UNREAD_OBJECT, message, Location(file, 1, 1))
 
     @property
     def sources(self) -> Mapping[str, Sequence[str]]:
@@ -182,7 +182,7 @@ class Inputs:
     def file_bytes(self) -> int:
         """The number of bytes of the files, without those of standard input and pipes, for the progress of `read`."""
         total = 0
-        for file in find_files(self._paths, Diagnostics()):
+        for file in find_files(self._paths, Problems()):
             with suppress(OSError):  # reported by read
                 total += file.stat().st_size
         return total
@@ -208,34 +208,34 @@ class Inputs:
                 with self._reporting(path):
                     yield from self._of_manifests(path, file, namespace, share, named=named)
         # There is no answer after an error.
-        for real, found in self._live.items() if not self._diagnostics.failed else ():
+        for real, found in self._live.items() if not self._problems.failed else ():
             own = self._own if self.columns and not real else None
             for column in self._columns_of(real):
                 views = ViewsWithout(column.cluster, column.counted, usage)
                 home = views if own is None else ViewsWithout(own.cluster, own.counted, usage)
-                yield from found.pods(views, home, mutated, column.name, self._diagnostics, share)
+                yield from found.pods(views, home, mutated, column.name, self._problems, share)
 
     def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass over decision logs, after `pods`: yield recorded pods with the views of their decisions.
 
         Lines are counted in `totals`.
         """
-        if not self._diagnostics.failed:
-            yield from self.recorded.pods(replay, totals, self._diagnostics, share)
+        if not self._problems.failed:
+            yield from self.recorded.pods(replay, totals, self._problems, share)
 
     def _open(self, path: Path, *, named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
         if is_log(file):
-            self.recorded.add(file, self._diagnostics)
+            self.recorded.add(file, self._problems)
             return
         if _is_json(file):
             real = os.path.realpath(path)
             key = real if real in self._real_clusters else ""
             if key not in self._live:
                 self._live[key] = self._stack.enter_context(LiveInput())
-            own = Diagnostics()
+            own = Problems()
             if self._live[key].add(file, own):
-                self._diagnostics.problems += own.problems
+                self._problems.items += own.items
                 return
         # If it is no JSON, or cut before the first live object, this is reported with the manifests.
         self._manifests.append((path, file, named))
@@ -255,15 +255,15 @@ class Inputs:
                 if is_example and not named:
                     continue
                 if is_example or text(mapping(root.get("metadata")), "uid"):
-                    own = Diagnostics()
+                    own = Problems()
                     own.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
-                    self._keep(own.problems, part.sources)
+                    self._keep(own.items, part.sources)
                     return
                 share.next_object()
                 for column in self.columns or [self._own or ClusterColumn(cluster=self._default)]:
-                    own = Diagnostics()
+                    own = Problems()
                     yield submitted_by(manifest, namespace, column.name, own), column.cluster
-                    self._keep(own.problems, part.sources)
+                    self._keep(own.items, part.sources)
 
     def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
         """Keep problems of a file with their lines, up to MAX_PROBLEMS of each severity: warnings hide no error."""
@@ -272,7 +272,7 @@ class Inputs:
                 self.unreported += 1
                 continue
             self._kept[problem.severity] += 1
-            self._diagnostics.problems.append(problem)
+            self._problems.items.append(problem)
             name, number = problem.location.file, problem.location.line
             lines = sources.get(name, ())
             if number <= len(lines):
@@ -292,16 +292,16 @@ class Inputs:
         if column is not None:
             return column
         found, problems, sources = load_inventory(path)
-        self._diagnostics.problems += problems
+        self._problems.items += problems
         self._cluster_sources |= sources
         return ClusterColumn(name=name, cluster=found.cluster, file=real) if found is not None else None
 
     def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:
         # load_inventory reports a file that cannot be read, and one that is cut.
         with suppress(OSError), ObjectFile(path) as file, LiveInput() as found:
-            own = Diagnostics()
+            own = Problems()
             if _is_json(file) and found.add(file, own) and not own.failed:
-                found.report_left_out(self._diagnostics)
+                found.report_left_out(self._problems)
                 return _column_of(found, name, real)
         return None
 
@@ -311,9 +311,9 @@ class Inputs:
         try:
             yield
         except FileNotFoundError:
-            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
+            self._problems.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
         except OSError as error:
-            report_unreadable(path, error, self._diagnostics)
+            report_unreadable(path, error, self._problems)
 
 
 def _allow_open(files: int) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 LIMITED = "kubernetes.io/limit-ranger"
 """The annotation in which LimitRanger records the amounts that it set."""

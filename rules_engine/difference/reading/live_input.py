@@ -22,16 +22,16 @@ from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import report_unreadable
-from rules_engine.model.admission import AdmissionRequest, pod_request
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.excerpt import visible
 from rules_engine.model.json.lenient import Object, controller, mapping, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.pod import is_finished
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.wording import counted
 
 Mutated = Callable[[AdmissionRequest, Cluster], Json]
@@ -65,11 +65,11 @@ class LiveInput:
     ) -> None:
         self._controllers.close()
 
-    def add(self, file: ObjectFile, diagnostics: Diagnostics) -> bool:
+    def add(self, file: ObjectFile, problems: Problems) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""
         live, manifests = False, 0
         share, repeated = Share(), array("Q")
-        for item in file.objects(diagnostics, share.takes):
+        for item in file.objects(problems, share.takes):
             if text(mapping(item.get("metadata")), "uid"):
                 live = True
                 self._controllers.take(item)
@@ -82,17 +82,17 @@ class LiveInput:
         if live:
             if manifests:
                 message = f"{counted(manifests, 'manifest')} among live objects left out: write them to another file"
-                diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
+                problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
             self.files.append(file)
             self._repeated.append(repeated)
             if self.usage.other:
                 message = (
                     f"there is another node {visible(self.usage.other)}: name the file of each cluster with --cluster"
                 )
-                diagnostics.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
+                problems.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
         return live
 
-    def report_left_out(self, diagnostics: Diagnostics) -> None:
+    def report_left_out(self, problems: Problems) -> None:
         """Warn of objects that are beyond a bound."""
         for full, bound in (
             (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
@@ -102,7 +102,7 @@ class LiveInput:
         ):
             if full:
                 message = f"more than {bound}: the others are left out"
-                diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
+                problems.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
         self,
@@ -110,7 +110,7 @@ class LiveInput:
         home: ViewsWithout,
         mutated: Mutated,
         cluster_name: str,
-        diagnostics: Diagnostics,
+        problems: Problems,
         share: Share,
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it.
@@ -120,7 +120,7 @@ class LiveInput:
         for file, repeated in zip(self.files, self._repeated, strict=True):
             share.begin_file()
             try:
-                for item in file.objects(diagnostics, share.takes):
+                for item in file.objects(problems, share.takes):
                     metadata = mapping(item.get("metadata"))
                     if (
                         text(item, "kind") == "Pod"
@@ -130,7 +130,7 @@ class LiveInput:
                     ):
                         yield self._submitted(item, home.without(item), mutated, cluster_name), views.without(item)
             except OSError as error:
-                report_unreadable(Path(file.name), error, diagnostics)
+                report_unreadable(Path(file.name), error, problems)
 
     def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
         metadata = mapping(pod.get("metadata"))

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from rules_engine.difference.reading.spool import Spool
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError, lenient
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
 from rules_engine.model.json.lenient import Object, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.problems import Problems
 
 MAX_LIST_BYTES = 64 * 1024 * 1024 * 1024
 """Largest list: no memory depends on it, but standard input is copied to a file on a disk that others use."""
@@ -84,7 +84,7 @@ class ObjectFile:
         self._progress(len(chunk))
         return chunk
 
-    def objects(self, diagnostics: Diagnostics, takes: Takes = all_objects) -> Iterator[dict[str, Json]]:
+    def objects(self, problems: Problems, takes: Takes = all_objects) -> Iterator[dict[str, Json]]:
         """Yield the objects of the list from its beginning; a single object is yielded itself.
 
         Items without a kind get that of their list. A list that is cut or no JSON is an error, after what was read of
@@ -100,7 +100,7 @@ class ObjectFile:
                     yield item if "kind" in item else {"kind": _kind_of_items(listed.members), **item}
                 taken = takes()
         except ListError as error:
-            diagnostics.error(error.code, str(error), listed.here())
+            problems.error(error.code, str(error), listed.here())
         else:
             self._indented = items.indented
             if taken and not listed.listed and listed.members:

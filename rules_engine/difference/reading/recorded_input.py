@@ -19,18 +19,18 @@ from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation import RuleSet
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import report_unreadable
-from rules_engine.model.admission import AdmissionRequest, Endpoint
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
-from rules_engine.model.excerpt import visible
 from rules_engine.model.json.lenient import mapping, objects, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.rules import Operation
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.decision import Decision
+from rules_engine.model.rules.rule import Operation
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.log_lines import MALFORMED, MAX_LINE_BYTES, RECORDS, log_lines
 from rules_engine.recording.views import ViewFields
@@ -144,7 +144,7 @@ class RecordedInput:
         self._calls = TextSet(MAX_NAMES)
         """The names for which there are calls of /mutate."""
 
-    def add(self, file: ObjectFile, diagnostics: Diagnostics) -> None:
+    def add(self, file: ObjectFile, problems: Problems) -> None:
         """Read the first pass over a log. Lines that cannot be read are counted, and the first ones named.
 
         Raises OSError.
@@ -162,11 +162,11 @@ class RecordedInput:
                 left_out += 1
                 if left_out <= MAX_NAMED:
                     message = f"the line is left out: {reason}"
-                    diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
+                    problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
         if left_out > MAX_NAMED:
             lines = "line is" if left_out == MAX_NAMED + 1 else "lines are"
             message = f"{left_out - MAX_NAMED:,} more {lines} left out"
-            diagnostics.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
+            problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
 
     def _first_pass(self, line: bytes | None) -> str:
         """Remember the pod of a call of /mutate; return why a line cannot be read, or ""."""
@@ -184,14 +184,14 @@ class RecordedInput:
             self._calls.add(head.names(head.pod))
         return ""
 
-    def report_left_out(self, diagnostics: Diagnostics) -> None:
+    def report_left_out(self, problems: Problems) -> None:
         """Warn of names beyond a bound."""
         if self._calls.full:
             message = f"more than {MAX_NAMES:,} pods: calls of /validate for the others count as pods of their own"
-            diagnostics.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
+            problems.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
-        self, replay: Replay, totals: RecordedTotals, diagnostics: Diagnostics, share: Share
+        self, replay: Replay, totals: RecordedTotals, problems: Problems, share: Share
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each pod as it was submitted, with the view on which it was decided.
 
@@ -209,7 +209,7 @@ class RecordedInput:
                         if found is not None:
                             yield found
             except OSError as error:
-                report_unreadable(Path(file.name), error, diagnostics)
+                report_unreadable(Path(file.name), error, problems)
 
 
 class _Reader:

@@ -6,9 +6,9 @@ from hashlib import blake2s
 from msgspec import Struct, field
 from msgspec.json import decode, encode
 
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import Object, integer, mapping, text
-from rules_engine.model.quantity import QuantityError
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.recording.log_lines import MALFORMED
 from rules_engine.recording.views import MAX_LABELS, MAX_NODES, MAX_VIEW_BYTES, ViewFields, ViewSizeError, read_view
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.difference.reading.views import requests_of
-from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.lenient import Object, mapping, strings, text
-from rules_engine.model.node import read_node
-from rules_engine.model.pod import is_finished
-from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 MAX_PODS = 1_000_000
 """Pods whose uids are remembered, some 30 bytes each; the largest cluster that Kubernetes supports has 150,000."""

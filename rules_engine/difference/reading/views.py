@@ -3,11 +3,11 @@
 from collections.abc import Container, Mapping, Set
 from dataclasses import replace
 
-from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod, is_finished
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.pod import Pod, is_finished
+from rules_engine.model.kubernetes.quantity import Quantity
 
 MAX_VIEWS = 16
 """Views that are remembered: equal pods on one node share one, and with it their decisions."""

@@ -6,7 +6,7 @@ from typing import Self
 
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet
 from rules_engine.evaluation.nodes.query import Demand, NodeClass, NodeQuery
-from rules_engine.model.cluster import Node
+from rules_engine.model.kubernetes.cluster import Node
 
 CLASS_BYTES = 700
 """Estimated memory of a class at most: its key, its table entry and the numbers of a few nodes."""

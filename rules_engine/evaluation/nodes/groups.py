@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Generic, Self, TypeAlias, TypeVar
 
-from rules_engine.model.cluster import Node
+from rules_engine.model.kubernetes.cluster import Node
 
 SMALL = 8
 """Nodes of a group that is stored as a list. A label such as the hostname has a group for each node: as sets, their

@@ -13,7 +13,7 @@ from rules_engine.evaluation.nodes.capacity import Capacity
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, numbers_of
 from rules_engine.evaluation.nodes.places import Label, Places
 from rules_engine.evaluation.nodes.query import NodeQuery
-from rules_engine.model.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
 
 MAX_CAPACITIES = 64
 """Capacities cached for one cluster: each is updated with every event. Rules need one for each kind of ladder, but

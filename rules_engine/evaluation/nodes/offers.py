@@ -12,10 +12,10 @@ from rules_engine.evaluation.nodes import (
     matching_nodes,
     placed_index_of,
 )
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.placement import Placement
-from rules_engine.model.pod import Pod
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.pod import Pod
 
 AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""

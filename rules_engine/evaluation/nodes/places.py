@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.rules import EMPTY
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.cluster import Node, Taint
 
 REPELLING = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep a pod off a node; PreferNoSchedule does not."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from rules_engine.model.cluster import Node
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import LabelSelector
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.rule import LabelSelector
 
 
 class Offered(Enum):

@@ -12,8 +12,8 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes.groups import NodeSet, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex
 from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
-from rules_engine.model.cluster import Taint
-from rules_engine.model.placement import NodeExpression, NodeTerm, Placement, Toleration, compared_integer
+from rules_engine.model.kubernetes.cluster import Taint
+from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration, compared_integer
 
 NODE_NAME = "metadata.name"
 """The only field of a node that node affinity may match."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from sys import intern
 
-from rules_engine.model.cluster import Node
+from rules_engine.model.kubernetes.cluster import Node
 
 LIFETIME_SECONDS = 10.0
 """Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that

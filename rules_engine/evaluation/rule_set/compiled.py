@@ -7,10 +7,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from rules_engine.cel import Program
 from rules_engine.evaluation.context import Context, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.decision import Step
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.rules import Rule
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.decision import Step
+from rules_engine.model.rules.rule import Rule
 
 R_co = TypeVar("R_co", bound=Rule, covariant=True)
 

@@ -11,10 +11,10 @@ from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.unused_names import unused_names
-from rules_engine.model.problem_codes import Code, ProblemCode
-from rules_engine.model.problems import Problem, Severity, warning
-from rules_engine.model.rules import Declared, Rule
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.model.problems.problem import Problem, Severity, warning
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.rule import Declared, Rule
 
 MAX_LEVELS = 150
 """Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that

@@ -23,8 +23,8 @@ from rules_engine.cel.syntax.tree import (
     children,
 )
 from rules_engine.evaluation.rule_set.constants import Constants, Reading
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity
 
 _REFLEXIVE = {"==": True, "<=": True, ">=": True, "!=": False, "<": False, ">": False}
 """Results of operators on equal operands."""

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.pod import Pod
-from rules_engine.model.rules import ConditionKind, Match, Rule
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.rule import ConditionKind, Match, Rule
 
 MAX_NAMESPACES = 4096
 """Namespaces whose rules are cached: more than most clusters have, at an eighth of a kilobyte for 1,000 rules."""

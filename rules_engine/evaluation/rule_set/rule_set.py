@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.rule_set.index import Index
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.rules import Mode, Operation, Rule
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Mode, Operation, Rule
 
 GENERATED = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
 """Fields that a new pod may lack at /mutate: the API server sets them, and generates names, after the mutating webhooks

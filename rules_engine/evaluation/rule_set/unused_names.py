@@ -7,9 +7,9 @@ from rules_engine.cel.check.checker import Constant
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Select, children
 from rules_engine.evaluation.context import NamedProgram
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, warning
-from rules_engine.model.rules import Declared
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.rules.rule import Declared
 
 _PARAMS = "params"
 

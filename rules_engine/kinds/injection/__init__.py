@@ -10,7 +10,7 @@ from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.kinds.kind import Kind
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint
 
 KIND = Kind(
     value=ResourceInjection,

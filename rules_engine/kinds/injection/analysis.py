@@ -8,10 +8,10 @@ from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.overlap import Earlier, always_first, covers, may_match, precedence
 from rules_engine.kinds.resource_names import name_warnings
-from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.problems import Problem, warning
-from rules_engine.model.rules import Mode
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import Mode
 
 _FIELD = "coefficients"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.model.coverage import Part
-from rules_engine.model.decision import Step
+from rules_engine.model.rules.coverage import Part
+from rules_engine.model.rules.decision import Step
 
 
 def parts(injection: ResourceInjection) -> Iterator[Part]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.model.effective import Setting, setting
+from rules_engine.model.rules.effective import Setting, setting
 
 _DEFAULT = "default"
 

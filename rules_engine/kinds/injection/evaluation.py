@@ -14,12 +14,12 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
-from rules_engine.model.decision import Action, Amount, ContainerRequest, Step
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
-from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
-from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.rules import Mode
+from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
+from rules_engine.model.rules.decision import Action, Amount, ContainerRequest, Step
+from rules_engine.model.rules.rule import Mode
 
 _NONE = Quantity(0)
 _ONE = Quantity.of(1)

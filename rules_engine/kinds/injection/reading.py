@@ -2,43 +2,43 @@
 
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import maps, origins, section, settings, strings, text
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
-from rules_engine.model.rules import SKIP_ANNOTATION
-from rules_engine.model.source import Field
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Field
+from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
 
-def read(root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
-    """Read a ResourceInjection; it is valid only if neither the schema nor `diagnostics` has an error."""
+def read(root: MapNode, problems: Problems) -> ResourceInjection:
+    """Read a ResourceInjection; it is valid only if neither the schema nor `problems` has an error."""
     spec = section(root, "spec")
     written = spec.key("coefficients") or spec.key("annotations")
-    default = _entry(spec, written or root, written.source.text if written else "", diagnostics)
+    default = _entry(spec, written or root, written.source.text if written else "", problems)
     namespaces: dict[str, Entry] = {}
     for key, node in maps(spec, "namespaces"):
-        entry = _entry(node, key, f"namespaces.{key.source.text}", diagnostics)
+        entry = _entry(node, key, f"namespaces.{key.source.text}", problems)
         if text(node, "inherit") == "Merge":
-            _report_nothing_to_inherit(default, node, diagnostics)
+            _report_nothing_to_inherit(default, node, problems)
             entry = _merged(default, entry)
         namespaces[key.source.text] = entry
     injection = ResourceInjection(
-        **common_fields(root, diagnostics) | settings(spec, ResourceInjection),
+        **common_fields(root, problems) | settings(spec, ResourceInjection),
         default=default,
         gpu_type=text(spec, "gpuType") or None,
         namespaces=namespaces,
     )
-    _report_gpu_amounts(spec, injection.gpu_resource, diagnostics)
+    _report_gpu_amounts(spec, injection.gpu_resource, problems)
     for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
         for key, _ in section(entry_node, "annotations"):
-            report_steering(key.source.text, {SKIP_ANNOTATION, injection.gpu_type_annotation}, key, diagnostics)
+            report_steering(key.source.text, {SKIP_ANNOTATION, injection.gpu_type_annotation}, key, problems)
     return injection
 
 
-def _entry(node: MapNode, place: Node, path: str, diagnostics: Diagnostics) -> Entry:
-    coefficients = amounts(node, "coefficients", diagnostics)
-    warn_of_units(node, "coefficients", coefficients, diagnostics, per_gpu=True)
+def _entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
+    coefficients = amounts(node, "coefficients", problems)
+    warn_of_units(node, "coefficients", coefficients, problems, per_gpu=True)
     return Entry(
         location=place.location,
         fields=(Field(path, place.location),) if path else (),
@@ -60,16 +60,16 @@ def _merged(default: Entry, entry: Entry) -> Entry:
     )
 
 
-def _report_nothing_to_inherit(default: Entry, node: MapNode, diagnostics: Diagnostics) -> None:
+def _report_nothing_to_inherit(default: Entry, node: MapNode, problems: Problems) -> None:
     key = node.key("inherit")
     if not default and key is not None:
         message = "nothing to inherit: the injection has no coefficients and no annotations of its own"
-        diagnostics.warning(InjectionCode.NOTHING_TO_INHERIT, message, key.location, key.length)
+        problems.warning(InjectionCode.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
-def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnostics) -> None:
+def _report_gpu_amounts(spec: MapNode, gpu_resource: str, problems: Problems) -> None:
     for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is the counted resource: an injection cannot change it"
-            diagnostics.error(InjectionCode.GPU_COEFFICIENT, message, key.location, key.length)
+            problems.error(InjectionCode.GPU_COEFFICIENT, message, key.location, key.length)

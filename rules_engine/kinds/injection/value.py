@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import EMPTY, Interests, Mode, Rule
-from rules_engine.model.source import Field, Location
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Field, Location
+from rules_engine.model.rules.rule import Interests, Mode, Rule
 
 GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
 """Default annotation of pods with the type of their GPUs."""

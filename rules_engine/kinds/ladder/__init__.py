@@ -10,7 +10,7 @@ from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint
 
 KIND = Kind(
     value=FallbackLadder,

@@ -7,9 +7,9 @@ from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
 from rules_engine.kinds.overlap import Earlier, always_first, precedence
 from rules_engine.kinds.resource_names import name_warnings
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, compute_slices, known_profiles
-from rules_engine.model.problems import Problem, warning
+from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, known_profiles
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problem import Problem, warning
 
 
 def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:

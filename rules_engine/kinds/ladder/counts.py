@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.strict import Path
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 
 class DeviceCounts(Struct, frozen=True):

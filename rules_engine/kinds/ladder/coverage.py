@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.coverage import Part
-from rules_engine.model.decision import Step
+from rules_engine.model.rules.coverage import Part
+from rules_engine.model.rules.decision import Step
 
 _GIVEN = frozenset({"moved", "offered", "assumed"})
 """Reasons of decisions that give the pod a rung: another one, or the one that it requests."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.effective import Setting, setting
 from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.effective import Setting, setting
 
 
 def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:

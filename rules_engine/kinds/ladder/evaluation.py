@@ -18,13 +18,13 @@ from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
-from rules_engine.model.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
-from rules_engine.model.gpu_resources import short_name
+from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.json.edits import Edits, merged
-from rules_engine.model.pod import ANNOTATIONS
-from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import Mode, RuleId
-from rules_engine.model.source import Field
+from rules_engine.model.kubernetes.pod import ANNOTATIONS
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Field
+from rules_engine.model.rules.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
+from rules_engine.model.rules.rule import Mode, RuleId
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""

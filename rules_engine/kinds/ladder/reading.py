@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     flag,
     key_locations,
@@ -21,32 +20,33 @@ from rules_engine.loading.fields import (
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.rules import SKIP_ANNOTATION
-from rules_engine.model.source import Location
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
 
-def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
-    """Read a FallbackLadder; it is valid only if neither the schema nor `diagnostics` has an error."""
+def read(root: MapNode, problems: Problems) -> FallbackLadder:
+    """Read a FallbackLadder; it is valid only if neither the schema nor `problems` has an error."""
     spec = section(root, "spec")
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
     ladder = FallbackLadder(
-        **common_fields(root, diagnostics, "nodes") | settings(spec, FallbackLadder),
+        **common_fields(root, problems, "nodes") | settings(spec, FallbackLadder),
         rungs=tuple(_rung(line) for line in lines),
         nodes=NodeFilter(
-            selector(nodes, "selector", diagnostics),
+            selector(nodes, "selector", problems),
             frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
         ),
     )
-    report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
-    _report_assumed(lines, diagnostics)
+    report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), problems)
+    _report_assumed(lines, problems)
     if ladder.counts is Counts.SCALE:
         for line in lines:
             if line.get("weight") is None:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
-                diagnostics.error(LadderCode.MISSING_WEIGHT, message, place.location, place.length)
-    report_steering(ladder.annotation, {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
+                problems.error(LadderCode.MISSING_WEIGHT, message, place.location, place.length)
+    report_steering(ladder.annotation, {SKIP_ANNOTATION}, spec.get("annotation"), problems)
     return ladder
 
 
@@ -62,12 +62,12 @@ def _rung(line: MapNode) -> Rung:
     )
 
 
-def _report_assumed(lines: Sequence[MapNode], diagnostics: Diagnostics) -> None:
+def _report_assumed(lines: Sequence[MapNode], problems: Problems) -> None:
     first: Location | None = None
     for line in lines:
         if flag(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
                 message = f"only one rung may be assumed, and line {first.line} already has one"
-                diagnostics.error(LadderCode.SEVERAL_ASSUMED, message, key.location, key.length)
+                problems.error(LadderCode.SEVERAL_ASSUMED, message, key.location, key.length)
             first = first or line.location

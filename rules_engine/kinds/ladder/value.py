@@ -6,8 +6,8 @@ from enum import Enum
 from types import MappingProxyType
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
-from rules_engine.model.rules import Interests, Mode, Rule
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.rule import Interests, Mode, Rule
 
 FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
 """Default annotation of pods that a ladder changes."""

@@ -9,7 +9,7 @@ from rules_engine.kinds.validation.evaluation import apply_validations, compile_
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.reading import read
 from rules_engine.kinds.validation.value import Validation
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint
 
 KIND = Kind(
     value=Validation,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.kinds.validation.value import Validation
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems.problem import Problem
 
 
 def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:

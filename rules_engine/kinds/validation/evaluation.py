@@ -12,9 +12,9 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, stepped
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
-from rules_engine.model.decision import Action, Step
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.source import Field
+from rules_engine.model.problems.source import Field
+from rules_engine.model.rules.decision import Action, Step
 
 MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters: Kubernetes' bound for its policies."""

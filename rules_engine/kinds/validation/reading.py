@@ -2,24 +2,24 @@
 
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import key_locations, section, sections, settings, source, texts
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.source import SourceText
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import SourceText
 
 
-def read(root: MapNode, diagnostics: Diagnostics) -> Validation:
-    """Read a Validation; it is valid only if neither the schema nor `diagnostics` has an error."""
+def read(root: MapNode, problems: Problems) -> Validation:
+    """Read a Validation; it is valid only if neither the schema nor `problems` has an error."""
     spec = section(root, "spec")
     actions = frozenset(ValidationAction(name) for name in texts(spec, "validationActions"))
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
-        diagnostics.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
+        problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
     given = {"validation_actions": actions} if actions else {}
     return Validation(
-        **common_fields(root, diagnostics) | settings(spec, Validation) | given,
+        **common_fields(root, problems) | settings(spec, Validation) | given,
         validations=tuple(
             _check(line, expression)
             for line in sections(spec, "validations")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from rules_engine.model.rules import Mode, OptOut, Rule
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.rule import Mode, OptOut, Rule
 
 
 class ValidationAction(Enum):

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import scalars
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import NANOS, Format, Quantity, QuantityError
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problems import Problems
 
 _FEW_BYTES = Quantity.parse("1Mi")
 """Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
@@ -31,31 +31,31 @@ _SLIP = re.compile(
 _BYTES = ("memory", "ephemeral-storage")
 
 
-def amounts(node: MapNode, name: str, diagnostics: Diagnostics) -> dict[str, Quantity]:
+def amounts(node: MapNode, name: str, problems: Problems) -> dict[str, Quantity]:
     """Read a map from resource names to quantities from their text: never as a float, never negative."""
-    read = {resource: quantity(value, diagnostics) for resource, value in scalars(node, name)}
+    read = {resource: quantity(value, problems) for resource, value in scalars(node, name)}
     return {resource: amount for resource, amount in read.items() if amount is not None}
 
 
-def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
+def quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
     """Read a quantity that is not negative; None, with a problem, if it is invalid."""
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        diagnostics.error(Code.BAD_QUANTITY, _message(node, error), node.location, node.length)
+        problems.error(Code.BAD_QUANTITY, _message(node, error), node.location, node.length)
         return None
     if amount.nanos < 0:
-        diagnostics.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
+        problems.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
         return None
     return amount
 
 
-def warn_of_quantity(node: ScalarNode, diagnostics: Diagnostics) -> None:
+def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
     """Warn of an amount of a pod that is not a quantity: an author may want a pod that is refused."""
     try:
         Quantity.parse(node.source.text)
     except QuantityError as error:
-        diagnostics.warning(Code.BAD_AMOUNT, _message(node, error), node.location, node.length)
+        problems.warning(Code.BAD_AMOUNT, _message(node, error), node.location, node.length)
 
 
 def _message(node: ScalarNode, error: QuantityError) -> str:
@@ -91,13 +91,13 @@ def _is_quantity(text: str) -> bool:
 
 
 def warn_of_units(
-    node: MapNode, name: str, found: Mapping[str, Quantity], diagnostics: Diagnostics, *, per_gpu: bool = False
+    node: MapNode, name: str, found: Mapping[str, Quantity], problems: Problems, *, per_gpu: bool = False
 ) -> None:
     """Warn of implausible amounts in `found`, written under a field; `per_gpu`: they are multiplied first."""
     for resource, written in scalars(node, name):
         message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
         if message:
-            diagnostics.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
+            problems.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
 
 
 def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:

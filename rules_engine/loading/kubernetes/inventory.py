@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, number, section, sections, settings, strings, text, texts
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
@@ -13,18 +12,19 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
-from rules_engine.model import shapes
-from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.cluster_objects import FILE_KINDS
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import Json
-from rules_engine.model.node import read_node
-from rules_engine.model.pod import Pod, is_finished
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.quantity import Quantity, QuantityError
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes import shapes
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.kubernetes.pod import Pod, is_finished
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
@@ -38,11 +38,11 @@ class WrittenNodes:
     scalable: bool = False
 
 
-def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
+def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
     """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
-    objects = _objects(spec, diagnostics)
-    nodes = _nodes(spec, objects.get("Node", ()), diagnostics)
-    used = _used(spec, objects.get("Pod", ()), nodes, diagnostics)
+    objects = _objects(spec, problems)
+    nodes = _nodes(spec, objects.get("Node", ()), problems)
+    used = _used(spec, objects.get("Pod", ()), nodes, problems)
     labelled = {
         text(section(item, "metadata"), "name"): strings(section(item, "metadata"), "labels")
         for item in objects.get("Namespace", ())
@@ -81,7 +81,7 @@ def node_object(node: Node) -> dict[str, Json]:
     }
 
 
-def _objects(spec: MapNode, diagnostics: Diagnostics) -> Mapping[str, Sequence[MapNode]]:
+def _objects(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
     """Return the objects by kind, with warnings about the fields of those that are known."""
     found: dict[str, list[MapNode]] = {}
     for item in sections(spec, "objects"):
@@ -89,11 +89,11 @@ def _objects(spec: MapNode, diagnostics: Diagnostics) -> Mapping[str, Sequence[M
         if kind not in FILE_KINDS:
             place = item.get("kind") or item
             message = f"no object of the kind '{truncate(kind)}' is read{near(kind, FILE_KINDS)}"
-            diagnostics.error(Code.UNKNOWN_KIND, message, place.location, place.length)
+            problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         found.setdefault(kind, []).append(item)
         if shapes.exists(kind):
-            warn_of_values(item, kind, diagnostics)
+            warn_of_values(item, kind, problems)
     return found
 
 
@@ -107,25 +107,25 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     return used
 
 
-def _nodes(spec: MapNode, objects: Sequence[MapNode], diagnostics: Diagnostics) -> dict[str, Node]:
+def _nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
     for written in sections(spec, "nodes"):
         place = written.get("name") or written
-        template = _template(written, diagnostics)
+        template = _template(written, problems)
         for name in _names(written):
             if name in nodes:
                 message = f"node '{name}' is already defined in line {places[name].line}"
-                diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+                problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
                 break
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
     for item in objects:
         place = section(item, "metadata").get("name") or item
-        node = read_node(_object_json(item), _unread(place, diagnostics))
+        node = read_node(_object_json(item), _unread(place, problems))
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
-            diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+            problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
         nodes[node.name] = node
         places[node.name] = place.location
     return nodes
@@ -136,9 +136,9 @@ def _object_json(item: MapNode) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def _unread(place: Written, diagnostics: Diagnostics) -> Callable[[str, str, QuantityError], None]:
+def _unread(place: Written, problems: Problems) -> Callable[[str, str, QuantityError], None]:
     def unread(_node: str, resource: str, error: QuantityError) -> None:
-        diagnostics.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
+        problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
 
     return unread
 
@@ -155,19 +155,19 @@ def _existing_names(written: MapNode) -> Sequence[str]:
     return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
 
 
-def _template(written: MapNode, diagnostics: Diagnostics) -> Node:
-    allocatable = amounts(written, "allocatable", diagnostics)
-    warn_of_units(written, "allocatable", allocatable, diagnostics)
+def _template(written: MapNode, problems: Problems) -> Node:
+    allocatable = amounts(written, "allocatable", problems)
+    warn_of_units(written, "allocatable", allocatable, problems)
     impossible = mig.doubt(texts(written, "migDevices"))
     if impossible:
         key = written.key("migDevices") or written
-        diagnostics.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
+        problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
     for resource, count in _devices(written).items():
         given = allocatable.setdefault(resource, count)
         if given != count:
             place = section(written, "allocatable").get(resource) or written
             message = f"cards and migDevices give {count} of {resource}, not {given}"
-            diagnostics.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
+            problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
         labels=strings(written, "labels"),
@@ -195,28 +195,28 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
 
 
 def _used(
-    spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], diagnostics: Diagnostics
+    spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], problems: Problems
 ) -> dict[str, dict[str, Quantity]]:
-    bound = [_bound_pod(written, nodes, diagnostics) for written in items(spec, "pods")]
+    bound = [_bound_pod(written, nodes, problems) for written in items(spec, "pods")]
     # Objects are as they were recorded: pods that wait, and pods on nodes that are gone, are no mistakes.
-    found = [read_pod(manifest_json(written), written, diagnostics) for written in objects]
+    found = [read_pod(manifest_json(written), written, problems) for written in objects]
     bound += [pod for pod in found if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
     return total((pod.node_name, pod) for pod in bound if pod is not None)
 
 
-def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> Pod | None:
+def _bound_pod(written: Written, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
     """Return a pod that holds resources on a node; None for others, with a problem if that is a mistake."""
-    pod = read_pod(manifest_json(written), written, diagnostics)
+    pod = read_pod(manifest_json(written), written, problems)
     if pod is None:
         return None
-    warn_of_fields(written, diagnostics)
+    warn_of_fields(written, problems)
     node = pod.node_name
     if node in nodes:
         return None if is_finished(pod.original) else pod
     place = find(written, ("spec", "nodeName"))
     if node:
         message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
-        diagnostics.error(Code.UNKNOWN_NODE, message, place.location, place.length)
+        problems.error(Code.UNKNOWN_NODE, message, place.location, place.length)
     else:
-        diagnostics.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
+        problems.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
     return None

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import cast
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
-from rules_engine.model.excerpt import truncate, visible
-from rules_engine.model.generated_names import generated_name, submitted_names
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.pod_defaults import with_defaults
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
-from rules_engine.model.wording import object_title
+from rules_engine.model.kubernetes.generated_names import generated_name, submitted_names
+from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.kubernetes.pod_defaults import with_defaults
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 _AMOUNTS = frozenset(
     {"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "emptyDir", "resourceFieldRef"}
@@ -85,13 +85,13 @@ class Manifest:
             metadata["name"] = name
         return {**pod, "metadata": metadata}
 
-    def warn(self, diagnostics: Diagnostics) -> None:
+    def warn(self, problems: Problems) -> None:
         """Warn of members that Kubernetes would drop or refuse."""
         if self.path:
-            self._warn_of_object(diagnostics)
-        warn_of_pod(self.node, diagnostics, plain=not self.path or self.kind in TEMPLATES)
+            self._warn_of_object(problems)
+        warn_of_pod(self.node, problems, plain=not self.path or self.kind in TEMPLATES)
 
-    def _warn_of_object(self, diagnostics: Diagnostics) -> None:
+    def _warn_of_object(self, problems: Problems) -> None:
         """Warn of slips around the template of one of Kubernetes' own kinds, and of a kind that is misspelt."""
         root = cast(MapNode, self.root)
         version, kind = root.get("apiVersion"), root.get("kind")
@@ -99,13 +99,13 @@ class Manifest:
         if group not in _GROUPS or not isinstance(kind, ScalarNode):
             return
         if self.kind in TEMPLATES:
-            warn_of_values(root.get("metadata"), "ObjectMeta", diagnostics)
-            self._warn_of_path(TEMPLATES[self.kind], diagnostics)
+            warn_of_values(root.get("metadata"), "ObjectMeta", problems)
+            self._warn_of_path(TEMPLATES[self.kind], problems)
         elif get_close_matches(self.kind.casefold(), map(str.casefold, TEMPLATES), 1, _MISSPELT):
             message = f"Kubernetes has no kind '{truncate(self.kind)}'{near(self.kind, TEMPLATES)}"
-            diagnostics.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+            problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
 
-    def _warn_of_path(self, expected: Path, diagnostics: Diagnostics) -> None:
+    def _warn_of_path(self, expected: Path, problems: Problems) -> None:
         """Warn of the first member on the way to the template that has another name than in the kind."""
         above = self.root
         for step, name in zip(self.path, expected, strict=False):
@@ -115,7 +115,7 @@ class Manifest:
             if isinstance(above, MapNode):
                 key = next(key for key, _ in above if key.source.text == step)
                 message = f"{self.kind} has no field '{truncate(key.source.text)}' here: Kubernetes expects '{name}'"
-                diagnostics.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+                problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
             return
 
 
@@ -207,21 +207,21 @@ def _name(value: Object, name: str) -> str:
     return text(mapping(value.get("metadata")), name)
 
 
-def the_pod(root: Node, place: Node, diagnostics: Diagnostics) -> Manifest | None:
+def the_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:
     """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
     found = manifests(root)
     if len(found) == 1:
-        found[0].warn(diagnostics)
+        found[0].warn(problems)
         return found[0]
     slip = None if found else containers_slip(root)
     if slip is not None:
         message, at = slip
-        diagnostics.error(Code.NOT_A_POD, message, at.location, at.length)
+        problems.error(Code.NOT_A_POD, message, at.location, at.length)
         return None
     given = (
         f"one pod, not {len(found)}"
         if found
         else "a Pod (spec, with a list of containers) or something with a pod template"
     )
-    diagnostics.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
+    problems.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
     return None

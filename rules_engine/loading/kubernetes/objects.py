@@ -9,11 +9,11 @@ from rules_engine.loading.fields import items
 from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.change_times import moment, newest_change
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.cluster_objects import FILE_KINDS, ClusterObjects
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.change_times import moment, newest_change
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, ClusterObjects
 
 
 def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:

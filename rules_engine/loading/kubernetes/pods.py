@@ -5,19 +5,19 @@ No member that the API server accepts is an error: the API may be newer than the
 
 from collections.abc import Iterator, Mapping
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section, sections
 from rules_engine.loading.kubernetes.amounts import warn_of_quantity
 from rules_engine.loading.remedies import as_written, clause, flow
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
-from rules_engine.model import shapes
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location
+from rules_engine.model.kubernetes import shapes
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
 
 SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER})
 """The codes of the warnings of this module."""
@@ -28,19 +28,19 @@ _SCALARS: Mapping[str, type] = {"string": str, "bool": bool, "int": int}
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
+def read_pod(pod: Json, node: Node, problems: Problems) -> Pod | None:
     """Read a pod from its JSON; None, with a problem at its place below `node`, if it is malformed."""
     try:
         return Pod.parse(pod)
     except PodError as error:
         place = place_of(error.path, node)
-        if _report_ambiguous(place, "string", diagnostics):
+        if _report_ambiguous(place, "string", problems):
             return None
-        diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
+        problems.error(Code.BAD_POD, str(error), place.location, place.length)
         return None
 
 
-def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) -> None:
+def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> None:
     """Warn of members of a Pod, or template, that Kubernetes would drop or refuse.
 
     `plain`: the template is of one of Kubernetes' own objects. Other projects add fields to the spec of their
@@ -48,18 +48,18 @@ def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) 
     """
     spec = section(node, "spec")
     if plain:
-        warn_of_fields(node, diagnostics)
+        warn_of_fields(node, problems)
     else:
         for name in _CONTAINERS[:2]:
-            warn_of_values(spec.get(name), "[Container]", diagnostics)
+            warn_of_values(spec.get(name), "[Container]", problems)
     if not items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
         message = "the pod has no containers: Kubernetes rejects it"
-        diagnostics.warning(Code.NO_CONTAINERS, message, place.location, place.length)
-    _warn_of_repeated(spec, diagnostics)
+        problems.warning(Code.NO_CONTAINERS, message, place.location, place.length)
+    _warn_of_repeated(spec, problems)
 
 
-def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
+def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
     names = [line.get("name") for field in _CONTAINERS for line in sections(spec, field)]
     written = [name for name in names if isinstance(name, ScalarNode) and name.value is not None]
     first: dict[str, Location] = {}
@@ -67,13 +67,13 @@ def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
         text = name.source.text
         if text in first:
             message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
-            diagnostics.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
+            problems.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
         first.setdefault(text, name.location)
 
 
-def warn_of_fields(node: Node, diagnostics: Diagnostics) -> None:
+def warn_of_fields(node: Node, problems: Problems) -> None:
     """Warn of fields that Pods do not have."""
-    warn_of_values(node, "Pod", diagnostics)
+    warn_of_values(node, "Pod", problems)
 
 
 def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
@@ -110,42 +110,42 @@ def _misspelt(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
     return f"{owner} has no field '{truncate(key.source.text)}'{near(key.source.text, [name])}", key
 
 
-def _warn_of_fields(node: MapNode, shape: str, diagnostics: Diagnostics) -> None:
+def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
     fields = shapes.fields(shape)
     for key, value in node:
         name = key.source.text
         if name in fields:
-            warn_of_values(value, fields[name], diagnostics)
+            warn_of_values(value, fields[name], problems)
         else:
             message = f"{shape} has no field '{truncate(name)}'{near(name, fields)}: Kubernetes drops it"
-            diagnostics.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+            problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
-def warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -> None:
+def warn_of_values(node: Node | None, written: str, problems: Problems) -> None:
     """Warn of fields in a value; `written` is its type in the notation of shapes.json."""
     if written.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
-            warn_of_values(item, written[1:-1], diagnostics)
+            warn_of_values(item, written[1:-1], problems)
     elif written.startswith("{") and isinstance(node, MapNode):
         for _, value in node:
-            warn_of_values(value, written[1:-1], diagnostics)
+            warn_of_values(value, written[1:-1], problems)
     elif written[0].isupper() and isinstance(node, MapNode):
-        _warn_of_fields(node, written, diagnostics)
+        _warn_of_fields(node, written, problems)
     elif isinstance(node, ScalarNode) and written == "quantity":
         if node.value is not None:
-            warn_of_quantity(node, diagnostics)
+            warn_of_quantity(node, problems)
     elif isinstance(node, ScalarNode):
-        _report_ambiguous(node, written, diagnostics)
+        _report_ambiguous(node, written, problems)
 
 
-def _report_ambiguous(node: Node, written: str, diagnostics: Diagnostics) -> bool:
+def _report_ambiguous(node: Node, written: str, problems: Problems) -> bool:
     """Report a value that readers of YAML interpret differently, with the spellings for a field of this type."""
     surprise = node.surprise if isinstance(node, ScalarNode) else None
     if surprise is None:
         return False
     spellings = [spelling for spelling in surprise.spellings if type(spelling[1]) is _SCALARS.get(written)]
     if spellings:
-        diagnostics.error(surprise.code, surprise.message(spellings), node.location, node.length)
+        problems.error(surprise.code, surprise.message(spellings), node.location, node.length)
     return bool(spellings)
 
 

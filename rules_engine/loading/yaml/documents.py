@@ -14,16 +14,16 @@ from typing import Any
 
 import yaml
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import LINE_END, SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.loading.yaml.syntax_remedies import remedy, template
-from rules_engine.model.excerpt import truncate
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import did_you_mean
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location, SourceText
 
 MAX_DEPTH = 64
 """Levels of nested lists and maps: a pod in a RuleTest has about 20, JSON of gpuinjector fewer; functions on the tree
@@ -59,19 +59,17 @@ class Dialect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One document of a stream; `diagnostics` holds the problems found while it was read."""
+    """One document of a stream; `problems` are those found while it was read."""
 
     root: Node
-    diagnostics: Diagnostics
+    problems: Problems
 
     @property
     def empty(self) -> bool:
         return isinstance(self.root, ScalarNode) and self.root.value is None
 
 
-def read_documents(
-    source: SourceFile, diagnostics: Diagnostics, dialect: Dialect = Dialect.RULES
-) -> tuple[Document, ...]:
+def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Dialect.RULES) -> tuple[Document, ...]:
     """Read documents. Those with a syntax error or a character that YAML forbids are reported and left out."""
     composer = _Composer(source, dialect)
     # In JSON a tab can only be between values, where YAML does not allow it.
@@ -88,9 +86,9 @@ def read_documents(
             _refuse_characters(part, source.name)
             composer.read(part.text, part.line)
         except yaml.MarkedYAMLError as error:
-            diagnostics.error(*_syntax(error, source, part))
+            problems.error(*_syntax(error, source, part))
         except _StopError as stop:
-            diagnostics.error(stop.code, stop.message, stop.location)
+            problems.error(stop.code, stop.message, stop.location)
             if stop.code is Code.YAML_TOO_MANY_VALUES:
                 break
     return tuple(composer.documents)
@@ -196,7 +194,7 @@ class _Composer:
         self.documents: list[Document] = []
         self._source = source
         self._strict = dialect is Dialect.RULES
-        self._diagnostics = Diagnostics()
+        self._problems = Problems()
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Sized | None] = {}
         self._count = 0
@@ -227,7 +225,7 @@ class _Composer:
         elif isinstance(event, yaml.AliasEvent):
             self._finish(self._target(event), None)
         elif isinstance(event, yaml.DocumentStartEvent):
-            self._diagnostics = Diagnostics()
+            self._problems = Problems()
             self._anchors = {}
 
     def _at(self, mark: Any) -> Location:
@@ -255,7 +253,7 @@ class _Composer:
         if event is not None and event.anchor:
             self._anchors[event.anchor] = done
         if not self._stack:
-            self.documents.append(Document(root=done.node, diagnostics=self._diagnostics))
+            self.documents.append(Document(root=done.node, problems=self._problems))
             return
         above = self._stack[-1]
         above.nodes.append(done.node)
@@ -282,7 +280,7 @@ class _Composer:
                 self._counted(target.size, event.start_mark)
                 return target
             message = f"'{truncate(name)}' is an alias inside its own anchor"
-        self._diagnostics.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
+        self._problems.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
         place = self._at(event.start_mark)
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
@@ -303,7 +301,7 @@ class _Composer:
             message = (
                 f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly"
             )
-        self._diagnostics.error(Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag))
+        self._problems.error(Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag))
 
     def _scalar(self, event: Any) -> ScalarNode:
         self._counted(1, event.start_mark)
@@ -325,11 +323,11 @@ class _Composer:
             value = surprise.number
         node = ScalarNode(value=value, source=source, surprise=surprise if self._strict else None)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
-            self._diagnostics.error(
+            self._problems.error(
                 Code.YAML_KEY, f'a key must be text: write "{truncate(text)}"', node.location, node.length
             )
         elif self._strict and surprise is not None:
-            self._diagnostics.error(surprise.code, surprise.message(surprise.spellings), node.location, node.length)
+            self._problems.error(surprise.code, surprise.message(surprise.spellings), node.location, node.length)
         return node
 
     def _key(self) -> str | None:
@@ -393,7 +391,7 @@ class _Composer:
                 continue
             if name in members:
                 first = members[name][0].location
-                self._diagnostics.error(
+                self._problems.error(
                     Code.YAML_DUPLICATE_KEY,
                     f"'{truncate(name)}' is already set in line {first.line}",
                     key.location,
@@ -413,14 +411,14 @@ class _Composer:
             # The map around it has no meaning, either.
             written = rest.partition("}}")[0] + "}}"
             message = template(written, self._key())
-            self._diagnostics.error(Code.YAML_KEY, message, done.location, len(written))
+            self._problems.error(Code.YAML_KEY, message, done.location, len(written))
         else:
             message = "a key must be text, not a list or a map"
-            self._diagnostics.error(Code.YAML_KEY, message, key.location, key.length)
+            self._problems.error(Code.YAML_KEY, message, key.location, key.length)
 
     def _merge_key(self, key: ScalarNode) -> None:
         if self._strict:
-            self._diagnostics.error(
+            self._problems.error(
                 Code.YAML_MERGE,
                 "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out",
                 key.location,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.source import Location, SourceText
 
 Plain: TypeAlias = bool | int | float | str | None
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from rules_engine.loading.yaml.nodes import Plain, Surprise
-from rules_engine.model.excerpt import MAX_EXCERPT, truncate
-from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import MAX_EXCERPT, truncate
 
 MAX_INTEGER = 2**63
 """Range of integers: CEL, Go and JSON readers have 64 bits; a larger one would silently change."""

@@ -1,11 +1,16 @@
 """JSON Patch (RFC 6902) and JSON Pointer (RFC 6901)."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from msgspec import Struct
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value. Input is never changed: changed copies share the unchanged parts."""
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+"""No members, as the default of a value."""
 
 
 class Operation(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.rules import ConditionKind, LabelSelector
+from rules_engine.model.rules.rule import ConditionKind, LabelSelector
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode, add_count
 from rules_engine.scheduling.filters.topologies import Topologies

@@ -6,8 +6,9 @@ from functools import partial
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, union
-from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.rules import EMPTY, LabelSelector
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
+from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.scheduling.filters.bound_pods import BoundPods, LabelGroup
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.tallies import Domains, add_count

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rules_engine.evaluation.nodes import REPELLING, NodeSet, Tolerated, node_set
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.placement import Toleration
+from rules_engine.model.kubernetes.cluster import Node, Taint
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.scheduling.state_taints import CORDON
 
 CACHED_TOLERATIONS = 1_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
-from rules_engine.model.cluster import Node
+from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.scheduling.amounts import PODS, FreeAmounts, allocatable
 from rules_engine.scheduling.filters.tallies import PodsByNode
 from rules_engine.scheduling.requirements import ALL_ADDRESSES, HostPort

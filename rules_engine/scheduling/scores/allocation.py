@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
-from rules_engine.model.cluster import Node
-from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.amounts import NATIVE, allocatable
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeIndex, NodeSet, Tolerated, selected_nodes
-from rules_engine.model.placement import PreferredTerm, Toleration
+from rules_engine.model.kubernetes.placement import PreferredTerm, Toleration
 from rules_engine.scheduling.filters.taints import TaintGroups
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged, shares
 

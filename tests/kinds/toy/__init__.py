@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rules_engine.kinds import Kind
-from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint
 from tests.kinds.toy.analysis import analyse
 from tests.kinds.toy.evaluation import apply_marks, compile_mark
 from tests.kinds.toy.problem_codes import MarkCode

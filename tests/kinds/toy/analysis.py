@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rules_engine.model.problems import Problem, warning
+from rules_engine.model.problems.problem import Problem, warning
 from tests.kinds.toy.problem_codes import MarkCode
 from tests.kinds.toy.value import Mark
 

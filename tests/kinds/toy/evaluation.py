@@ -7,9 +7,9 @@ from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import skipped, stepped
-from rules_engine.model.decision import Action, Step
 from rules_engine.model.json.edits import Edits, merged
-from rules_engine.model.pod import ANNOTATIONS
+from rules_engine.model.kubernetes.pod import ANNOTATIONS
+from rules_engine.model.rules.decision import Action, Step
 from tests.kinds.toy.value import Mark
 
 

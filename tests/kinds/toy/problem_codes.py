@@ -1,6 +1,6 @@
 """Codes of problems of a Mark."""
 
-from rules_engine.model.problem_codes import ProblemCode
+from rules_engine.model.problems.codes import ProblemCode
 
 
 class MarkCode(ProblemCode):

@@ -1,12 +1,12 @@
 """Reading of a Mark from its document."""
 
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section, text
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.problems.problems import Problems
 from tests.kinds.toy.value import Mark
 
 
-def read(root: MapNode, diagnostics: Diagnostics) -> Mark:
+def read(root: MapNode, diagnostics: Problems) -> Mark:
     """Read a Mark; it is valid only if neither the schema nor `diagnostics` has an error."""
     return Mark(**common_fields(root, diagnostics), resource=text(section(root, "spec"), "resource"))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rules_engine.model.rules import Interests, Rule
+from rules_engine.model.rules.rule import Interests, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes.reservations import is_extended
-from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.capture import as_json, as_yaml, inventory
 from tests.support.apiserver import ApiServer, api_server, bound, namespace, node
 from tests.support.cluster import viewing

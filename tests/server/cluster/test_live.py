@@ -9,9 +9,9 @@ import pytest
 
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.decision import Decision, Refusal
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision, Refusal
 from server.cluster.backoff import FORGET_SECONDS, Backoff
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster

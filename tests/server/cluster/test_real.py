@@ -11,7 +11,7 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.cluster import Cluster, Freshness, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from server.cluster.capture import as_yaml, inventory
 from server.cluster.connection import Connection, kubeconfig
 from server.cluster.live import LiveCluster

@@ -23,8 +23,8 @@ from rules_engine.evaluation.nodes.reservations import (
     Usage,
     is_extended,
 )
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.pod import Pod
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
 from server.cluster.live import namespace_sink, node_sink, pod_sink
 from server.cluster.reading import (
     MAX_RESOURCES,

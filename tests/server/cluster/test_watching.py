@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from server.cluster.backoff import UNREACHABLE_SECONDS
 from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.paging import PAGE_BYTES

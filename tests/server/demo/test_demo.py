@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rules_engine.authoring.rule_files import DEFAULT_CLUSTER
 from rules_engine.simulation.play import play
+from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 from server.demo import simulated
 from server.demo.run import DemoError, Server, admit, patched, run, running, show_load
 from server.demo.scenarios import SCENARIOS, Load, Scenario

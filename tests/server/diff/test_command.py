@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.authoring.rule_sources import read_sources, rule_source
 from rules_engine.difference.reading.share import RUN
 from rules_engine.difference.values import Kind
+from rules_engine.sources.rule_sources import read_sources, rule_source
 from server.cli import main
 from server.http.messages import Response
 from tests.support.apiserver import api_server

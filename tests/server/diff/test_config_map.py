@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.rule_sources import PREFIXES, RuleSource, SourceError, read_sources, rule_source
+from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.sources.rule_sources import PREFIXES, RuleSource, SourceError, read_sources, rule_source
 from server.cluster.connection import Connection
 from server.diff.config_map import PREFIX, config_map_parser
 from tests.support.apiserver import ApiServer, Body, api_server

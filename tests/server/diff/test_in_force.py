@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.difference.answer import InForce, SideInForce
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.sources.rule_files import DEFAULT_RULES
 from server.diff.in_force import InForceError, read_in_force
 from server.http.app import create_metrics_app
 from server.http.messages import Response

@@ -8,7 +8,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from rules_engine.authoring.rule_sources import RuleSource, read_sources
+from rules_engine.sources.rule_sources import RuleSource, read_sources
 from server.cli.sources_option import sources_option
 from tests.support.apiserver import api_server
 from tests.support.loading import rule

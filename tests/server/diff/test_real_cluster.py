@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.values import Outcome, Submitted
 from rules_engine.evaluation import RuleSet
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.problems import Problems
+from rules_engine.sources.rule_files import read_rules
 from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, kubernetes, together
 from tests.support.real_workloads import LONG, MIG3, ZONE, Group, Object, RealWorkloads
 from tests.support.server import command, environment
@@ -185,7 +185,7 @@ def decided(
     old: RuleSet, new: RuleSet, *paths: Path, clusters: Sequence[Path] = ()
 ) -> tuple[Grouping, list[tuple[Submitted, Outcome, Outcome]]]:
     """Return the difference of two rule sets on the pods of dumps and manifests."""
-    diagnostics = Diagnostics()
+    diagnostics = Problems()
     before, after, grouping, share = Outcomes(old), Outcomes(new), Grouping(), Share()
     found = []
     with Inputs(paths, clusters, Cluster(nodes=()), diagnostics) as inputs:
@@ -194,7 +194,7 @@ def decided(
             outcomes = before.of(submitted, view), after.of(submitted, view)
             grouping.add(submitted, *outcomes, share.position)
             found.append((submitted, *outcomes))
-    assert not diagnostics.problems
+    assert not diagnostics.items
     return grouping, found
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.recording.views import read_view
+from rules_engine.sources.rule_files import read_rules
 from tests.support.patching import apply_json
 from tests.support.server import ROOT, Running, command, encoded, environment, review, started
 

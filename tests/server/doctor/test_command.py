@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import UNUSABLE
-from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 from server.cli import main
 from server.cli.doctor import KINDS
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.values import FindingGroup
-from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
-from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
 from server.doctor.finding_events import COMPONENT, KEPT, finding_events
 from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events

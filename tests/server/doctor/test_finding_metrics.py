@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rules_engine.diagnosis.values import Absent
-from rules_engine.model.finding import Certainty, FindingSeverity, NotEvaluated, ObjectName
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
 from server.doctor.watch import counts
 from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
-from rules_engine.model.kept_fields import Kept
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.backoff import MAX_RETRY_AFTER_SECONDS
 from server.cluster.connection import ApiError, Cause, Connection
 from server.doctor import listing

@@ -6,8 +6,8 @@ import pytest
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, kept_by
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
-from rules_engine.model.kept_fields import all_kept
-from rules_engine.model.problems import Severity
+from rules_engine.model.kubernetes.kept_fields import all_kept
+from rules_engine.model.problems.problem import Severity
 from server.doctor.preparation import Prepared, packaged_files, prepare
 
 LADDER = """\

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 from server.doctor.finding_events import COMPONENT
 from tests.support.chart import helm, one, rendered
 from tests.support.doctor import watching

@@ -25,7 +25,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from rules_engine.documents.registry import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.app import create_app, create_metrics_app

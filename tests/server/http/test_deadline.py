@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.cel import Budget, CostExceeded, Environment, compile_expression
 from rules_engine.evaluation import RuleSet, validate
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
-from rules_engine.model.source import SourceText
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.decision import Decision
+from rules_engine.sources.rule_files import read_rules
 from server.http.admission import Admission
 from server.http.deadline import SHARE, SLICE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.sources.rule_files import read_rules
 from server.http.admission import Admission, takes_too_much_memory
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_app

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.decision import Action, Decision, Refusal, Step
 from rules_engine.model.json.patch import Json, Operation
-from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
+from rules_engine.model.rules.rule import RuleId
 from server.http.review import (
     MAX_AUDIT_VALUE,
     MAX_MESSAGE,

@@ -17,9 +17,9 @@ from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.problems import Problems
 from server.cluster.source import FixedCluster
 from server.rules.folder_watch import MAX_ROUNDS, Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
@@ -398,7 +398,7 @@ class Seen:
         self.watcher = Watcher(paths, signature(paths), self._changed, name="test")
 
     def _changed(self) -> bool:
-        self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Diagnostics())))
+        self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Problems())))
         return True
 
     def wait_for(self, text: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rules_engine.kinds.validation.value import ValidationAction
-from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import Mode, Rule
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.rules.rule import Mode, Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import Served, State
 from server.telemetry.decision_log import (

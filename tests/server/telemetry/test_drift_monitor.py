@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.webhooks.configuration import configurations
 from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.names import MAX_SUBDOMAIN
-from rules_engine.model.rules import Mode
+from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
+from rules_engine.model.rules.rule import Mode
 from server.cluster.connection import Connection
 from server.http.admission_record import Callers
 from server.state import State

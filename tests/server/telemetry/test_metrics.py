@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from rules_engine.kinds.validation.value import ValidationAction
-from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.model.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
-from rules_engine.model.finding import Certainty, FindingSeverity
-from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
+from rules_engine.model.rules.finding import Certainty, FindingSeverity
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
 from server.http.review import StatusReason
 from server.state import Reload, Served, Slots, State

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import mutate, validate
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.kept_fields import keeps
-from rules_engine.model.rules import Rule
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.kept_fields import keeps
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.rule import Rule
 from rules_engine.recording.fields import RecordedFields
 from rules_engine.recording.views import ViewFields, read_view
 from server.http.admission_record import AdmissionRecord

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.authoring.rule_files import read_rules
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster_objects import GROUPS, RESOURCES
-from rules_engine.model.source import SourceText
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES
+from rules_engine.model.problems.source import SourceText
+from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import DELETION, configurations, derive, helm_values
 from rules_engine.webhooks.drift import drift
 from rules_engine.webhooks.settings import Service, Settings

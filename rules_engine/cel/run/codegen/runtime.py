@@ -13,7 +13,7 @@ from rules_engine.cel.values import members, operators, regex
 from rules_engine.cel.values.functions import Dispatch
 from rules_engine.cel.values.numbers import parse_int
 from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, equals, is_map, make_map
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import Quantity
 
 LONG_LOOP = 64
 """Rounds of a loop whose cost is counted at once; the cost of more is counted as they come."""

@@ -19,7 +19,7 @@ from rules_engine.cel.check.checker import Checked, Constant
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.syntax.tree import Binary, Call, Expression, Literal, Name, Unary, children
 from rules_engine.cel.values.runtime_values import Optional, is_map
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import Quantity
 
 BOOL, INT, STR, LIST, MAP, OPT, QUANTITY, ANY = "bool", "int", "str", "list", "map", "optional", "Quantity", ""
 """The known class of a value; ANY for an unknown one."""

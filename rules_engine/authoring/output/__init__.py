@@ -1,1 +1,0 @@
-"""Results as text, JSON, SARIF and GitHub annotations."""

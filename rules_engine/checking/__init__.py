@@ -1,0 +1,1 @@
+"""Checking of rule files: all problems, and the comments that ignore warnings."""

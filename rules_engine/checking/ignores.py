@@ -1,0 +1,132 @@
+"""Comments that ignore warnings: `# gpu-rules: ignore[code] reason`."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rules_engine.checking.problem_reference import nearest_code, reference
+from rules_engine.loading.files import STDIN, SUFFIXES
+from rules_engine.loading.yaml.comments import Comment, find_comments
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Problem, Severity, warning
+from rules_engine.model.problems.source import Location
+from rules_engine.sources.rule_files import has_errors
+
+_ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).*", re.IGNORECASE)
+"""A comment that is meant to ignore a warning, misspelt or not."""
+
+_FORM = re.compile(r"# *gpu-rules: *ignore\[([^\[\]]*)\](.*)")
+_CODE = re.compile(r"[^\s,]+")
+_REASON = re.compile(r"\w.*")
+
+_reference = cache(reference)
+"""The entries of all codes, read from their files once: a rule file may have thousands of comments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """A warning that a comment ignores, with the reason."""
+
+    problem: Problem
+    reason: str
+
+
+def apply_ignores(
+    problems: Sequence[Problem], sources: Mapping[str, Sequence[str]], files: Sequence[str], *, on_cluster: bool = False
+) -> tuple[tuple[Problem, ...], tuple[Ignored, ...]]:
+    """Return the problems that remain, with those of the comments themselves, and the ignored warnings.
+
+    A comment that ignores nothing is a warning only in a run without errors, which may hide warnings, and if all files
+    of its folder are in `files`, those of the run: a warning may need the rules of another file. `on_cluster`: the
+    rules were checked on a cluster, without which some warnings cannot be found.
+    """
+    ignored: dict[Problem, Ignored] = {}
+    wrong: list[Problem] = []
+    unused: list[Problem] = []
+    by_file: defaultdict[str, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        by_file[problem.location.file].append(problem)
+    for name, lines in sources.items():
+        run = _Run(name, by_file[name], on_cluster=on_cluster)
+        run.read(lines)
+        ignored.update(run.ignored)
+        wrong.extend(run.wrong)
+        if run.unused and name in files and (name == str(STDIN) or _is_whole(Path(name).parent, files)):
+            unused.extend(run.unused)
+    kept = [*(problem for problem in problems if problem not in ignored), *wrong]
+    if not has_errors(kept):
+        kept.extend(unused)
+    return tuple(kept), tuple(ignored.values())
+
+
+class _Run:
+    """The comments of one file, applied to its problems."""
+
+    def __init__(self, name: str, problems: Sequence[Problem], *, on_cluster: bool) -> None:
+        self.ignored: dict[Problem, Ignored] = {}
+        self.wrong: list[Problem] = []
+        self.unused: list[Problem] = []
+        self._name = name
+        self._problems = problems
+        self._on_cluster = on_cluster
+
+    def read(self, lines: Sequence[str]) -> None:
+        """Apply the comments of the file."""
+        comments = find_comments(lines, _ATTEMPT)
+        for comment in comments.found:
+            meant = [problem for problem in self._problems if comments.about(comment, problem.location.line)]
+            self._apply(comment, meant)
+
+    def _apply(self, comment: Comment, problems: Sequence[Problem]) -> None:
+        text, start = comment.found.group(), comment.found.start()
+        form = _FORM.fullmatch(text)
+        codes = [*_CODE.finditer(form[1])] if form else []
+        if form is None or not codes:
+            self._error("write # gpu-rules: ignore[CODE] and the reason", comment, start, len(text.rstrip()))
+            return
+        given = _REASON.search(form[2])
+        if given is None:
+            message = "an ignored warning needs a reason: write it after the bracket"
+            self._error(message, comment, start, len(text.rstrip()))
+        reason = given.group().strip() if given else ""
+        known = _reference()
+        by_name = {str(code): code for code in known}
+        for found in codes:
+            column, length = start + form.start(1) + found.start(), len(found.group())
+            code = by_name.get(found.group())
+            if code is None:
+                meant = nearest_code(found.group(), by_name)
+                self._error(f"unknown code '{truncate(found.group())}'{meant}", comment, column, length)
+                continue
+            same = [problem for problem in problems if problem.code == code]
+            warnings = [problem for problem in same if problem.severity is Severity.WARNING]
+            for problem in warnings:
+                self.ignored[problem] = Ignored(problem=problem, reason=reason)
+            if not warnings and (same or known[code].severity is Severity.ERROR):
+                self._error(f"{code} is an error: only warnings can be ignored", comment, column, length)
+            elif not warnings and (self._on_cluster or not known[code].needs_cluster):
+                message = f"line {comment.target} has no warning {code}: delete it from this comment"
+                place = Location(self._name, comment.line, column + 1)
+                self.unused.append(warning(Code.UNUSED_IGNORE, message, place, code))
+
+    def _error(self, message: str, comment: Comment, column: int, length: int) -> None:
+        place = Location(self._name, comment.line, column + 1)
+        self.wrong.append(Problem(code=Code.BAD_IGNORE, message=message, location=place, length=length))
+
+
+def _is_whole(folder: Path, files: Sequence[str]) -> bool:
+    """Return True if `files` has all rule files of a folder; True for a folder that cannot be read."""
+    checked = {os.path.realpath(file) for file in files}
+    try:
+        return all(
+            os.path.realpath(path) in checked
+            for path in folder.iterdir()
+            if path.suffix in SUFFIXES and not path.name.startswith(".")
+        )
+    except OSError:
+        return True

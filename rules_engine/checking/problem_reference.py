@@ -1,0 +1,128 @@
+"""Reference of problems: the cause, an example and the remedy of each code.
+
+The texts are TOML: a file for each area in the folder `problems`, and `problems.toml` in the package of each kind.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from rules_engine.diagnosis import diagnostic
+from rules_engine.kinds import KINDS, Kind
+from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.model.problems.problem import MAX_NAME, Severity, did_you_mean
+from rules_engine.model.rules.rule import API_VERSION
+
+FOLDER = Path(__file__).parent / "problems"
+
+AREAS = (
+    "files",
+    "yaml",
+    "ignores",
+    "fields",
+    "rules",
+    "expressions",
+    "tests",
+    "simulations",
+    "together",
+    "gpuinjector",
+)
+"""Files of `FOLDER`, in the order of the reference; those of the kinds follow."""
+
+PROJECT_URL = "https://github.com/gpu-rules/gpu-rules"
+
+DOCUMENT_URL = f"{PROJECT_URL}/blob/main/docs/problems.md"
+"""The page of all entries. That of the main branch is right for each version, as codes do not change."""
+
+RULES = "rules.yaml"
+"""File of most examples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The reference of one code.
+
+    `severity`: the usual one. `file` and `wrong`: name and text of a file that has this problem alone. `right`: the
+    corrected text. `commands`: commands of a shell that show the problem, in place of a file. `needs_cluster`: only
+    `check --cluster` reports it.
+    """
+
+    code: ProblemCode
+    area: str
+    severity: Severity
+    cause: str
+    remedy: str
+    file: str = RULES
+    wrong: str = ""
+    right: str = ""
+    commands: str = ""
+    needs_cluster: bool = False
+
+    @property
+    def url(self) -> str:
+        """The section of the entry in docs/problems.md."""
+        return f"{DOCUMENT_URL}#{self.code}"
+
+    @property
+    def example(self) -> str:
+        """The text with the problem, or the commands that show it."""
+        return self.wrong or "".join(f"$ {command}\n" for command in self.commands.splitlines())
+
+    def explanation(self) -> str:
+        """Return the entry as text."""
+        parts = [
+            f"{self.code} ({self.severity.value}): {self.cause}",
+            f"Example, in {self.file}:" if self.wrong else "Example:",
+            indent(self.example, "    ").rstrip(),
+            f"Remedy: {self.remedy}",
+            *(["Corrected:", indent(self.right, "    ").rstrip()] if self.right else []),
+            self.url,
+        ]
+        return "\n\n".join(parts)
+
+    def markdown(self) -> str:
+        """Return the entry as Markdown, without its code."""
+        language = "console" if self.commands else Path(self.file).suffix[1:]
+        example, *fixed = [f"```{language}\n{text}```" for text in (self.example, self.right) if text]
+        return "\n\n".join([self.cause, example, self.remedy, *fixed])
+
+
+def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:
+    """Return the entry of each code, sorted by area."""
+    files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
+    files += [*((kind.problems, kind.codes) for kind in kinds), (diagnostic.PROBLEMS, diagnostic.DiagnosticCode)]
+    return {entry.code: entry for path, codes in files for entry in _entries(path, codes)}
+
+
+def nearest_code(written: str, codes: Iterable[str]) -> str:
+    """Return a "did you mean" clause for a code that is nearly the written one, word by word.
+
+    Many codes share all but one word, which is the one that counts.
+    """
+    words = written[:MAX_NAME].split("-")
+    likely = [code for code in codes if all(get_close_matches(word, code.split("-"), cutoff=0.8) for word in words)]
+    return did_you_mean(written, likely)
+
+
+def _entries(path: Path, codes: type[ProblemCode]) -> Iterator[Entry]:
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    area = tables.pop("area")
+    for code, table in tables.items():
+        yield _entry(codes(code), area, table)
+
+
+def _entry(code: ProblemCode, area: str, table: dict[str, Any]) -> Entry:
+    severity, kind = Severity(table.pop("severity")), table.pop("kind", "")
+    if kind:
+        for name in table.keys() & {"wrong", "right"}:
+            table[name] = _document(kind, table[name])
+    return Entry(code=code, area=area, severity=severity, **table)
+
+
+def _document(kind: str, spec: str) -> str:
+    """Return a document of which the text has only the fields of its spec."""
+    return f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: example}}\nspec:\n{indent(spec, '  ')}"

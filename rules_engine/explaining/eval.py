@@ -1,0 +1,210 @@
+"""`eval`: the value and the type of an expression on a pod, and completion of a part of one."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rules_engine.cel import Budget, EvaluationError, Program, Type
+from rules_engine.cel.library import functions
+from rules_engine.cel.values.functions import takes
+from rules_engine.cel.values.runtime_values import is_map, type_of
+from rules_engine.cel.values.types import ObjectType
+from rules_engine.evaluation.admission import validation_request
+from rules_engine.evaluation.context import Context, Scope
+from rules_engine.evaluation.nodes.offers import Reach
+from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT, Compiler
+from rules_engine.explaining.cel_text import cel_text
+from rules_engine.explaining.explain import request_of
+from rules_engine.kinds.registry import KINDS
+from rules_engine.loading import Manifest
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Rule
+from rules_engine.sources.rule_files import has_errors
+
+EXPRESSION = "<expression>"
+"""Name of the expression in locations."""
+
+_MACROS: Mapping[str, tuple[str, ...]] = {
+    "list": ("all", "exists", "existsOne", "exists_one", "filter", "map", "sortBy", "transformList", "transformMap"),
+    "map": ("all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap"),
+    "optional_type": ("optMap", "optFlatMap"),
+}
+"""Macros by the type of their target."""
+
+_MAP = Type("map")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"\w*\Z")
+_STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Failure of an expression on a pod, at the part that failed. It may be in a variable of the rule."""
+
+    message: str
+    location: Location
+    length: ClassVar[int] = 1
+    severity: ClassVar[Severity] = Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.severity.value}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The outcome of an expression: its value as CEL and its type; or problems with an error; or its failure.
+
+    `lines` are those of the expression, for snippets.
+    """
+
+    lines: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+    failure: Failure | None = None
+    value: str = ""
+    type: str = ""
+
+
+class _NoRule(Rule):
+    """A rule without variables and params, for expressions of no rule."""
+
+    kind = "Expression"
+
+    @property
+    def can_deny(self) -> bool:
+        return False
+
+
+class Subject:
+    """A pod and a cluster that expressions are evaluated on, with the variables and params of a rule.
+
+    The pod is that of the manifest, as the endpoint of the rule gets it: no rule has changed it.
+    """
+
+    def __init__(self, manifest: Manifest, cluster: Cluster, *, namespace: str = "", rule: Rule | None = None) -> None:
+        """Raises NamespaceError, as `explain` does."""
+        self._rule = rule or _NoRule(name="", location=Location(EXPRESSION, 1, 1))
+        endpoints = {kind.value: kind.endpoint for kind in KINDS}
+        request = request_of(manifest, namespace=namespace)
+        if endpoints.get(type(self._rule)) is Endpoint.VALIDATE:
+            request = validation_request(request, request.object)
+        self._request = request
+        self._manifest = manifest
+        self._cluster = cluster
+        self._compiler = Compiler(self._rule)
+
+    @property
+    def title(self) -> str:
+        """The name and the namespace of the pod."""
+        return self._manifest.title(self._request.namespace)
+
+    def evaluate(self, text: str) -> Evaluated:
+        """Return the value of an expression, or its problems."""
+        lines = tuple(text.split("\n"))
+        program, problems = self._compiled(text)
+        if program is None:
+            return Evaluated(lines=lines, problems=problems)
+        try:
+            value = self._value(program)
+        except EvaluationError as error:
+            failure = Failure(error.message, error.location or program.source.location)
+            return Evaluated(lines=lines, problems=problems, failure=failure)
+        return Evaluated(lines=lines, problems=problems, value=cel_text(value), type=str(_type(program, value)))
+
+    def completions(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Return the last word of a text, which may be empty, and the names that begin with it and may replace it."""
+        found = _WORD.search(text)
+        word = found.group() if found else ""
+        before = text[: len(text) - len(word)]
+        if set("'\"") & set(_STRING.sub("", before)):  # inside a string
+            return word, ()
+        dotted = before.removesuffix("?")
+        names = self._members(_operand(dotted[:-1])) if dotted.endswith(".") else self._names()
+        return word, tuple(sorted({name for name in names if name.startswith(word) and _NAME.fullmatch(name)}))
+
+    def _compiled(self, text: str) -> tuple[Program | None, tuple[Problem, ...]]:
+        known = len(self._compiler.problems)
+        program = self._compiler.expression(SourceText.inline(text, EXPRESSION))
+        problems = tuple(self._compiler.problems[known:])
+        return None if has_errors(problems) else program, problems
+
+    def _value(self, program: Program) -> object:
+        """Evaluate a program as for a new request. Raises EvaluationError."""
+        pod = Pod.parse(self._request.object)
+        context = Context(
+            request=self._request,
+            pod=pod,
+            cluster=self._cluster,
+            budget=Budget(),
+            audit_budget=Budget(),
+            reach=Reach(pod, self._cluster),
+        )
+        return Scope(context, self._rule, self._compiler.variables).value(program)
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names that an expression may begin with."""
+        yield from (*ENVIRONMENT.variables, "variables", "true", "false", "null", "has", "cel")
+        yield from (name.partition(".")[0] for name in functions().names(method=False))
+
+    def _members(self, operand: str) -> Iterator[str]:
+        """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
+        yield from _inner(operand, (*functions().names(method=False), "cel.bind"))
+        program, _ = self._compiled(operand)
+        if program is None:
+            return
+        found = program.result
+        try:
+            value = self._value(program)
+        except EvaluationError:
+            pass
+        else:
+            found = _type(program, value)
+            if is_map(value):
+                yield from (key for key in value if isinstance(key, str))  # type: ignore[attr-defined]
+        if isinstance(found, ObjectType):
+            yield from found.fields
+            found = _MAP
+        yield from _MACROS.get(found.name, ())
+        for name in functions().names(method=True):
+            overloads = functions().named(name, method=True)
+            if any(takes(overload.parameters[0], found.plain) for overload in overloads):
+                yield name
+
+
+def _type(program: Program, value: object) -> Type:
+    """Return the checker's type of a program, which has parameters, unless it differs from that of the value."""
+    found, known = type_of(value), program.result
+    if isinstance(known, ObjectType):
+        return known if found == _MAP else found
+    return known if known.plain == found else found
+
+
+def _inner(namespace: str, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        outer, _, inner = name.partition(".")
+        if outer == namespace:
+            yield inner
+
+
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+
+
+def _operand(text: str) -> str:
+    """Return the chain of members, calls and indexes that a text ends with."""
+    start, depth = len(text), 0
+    while start:
+        character = text[start - 1]
+        if character in _BRACKETS:
+            depth += 1
+        elif character in _BRACKETS.values():
+            if not depth:
+                break
+            depth -= 1
+        elif not depth and not (character.isalnum() or character in "_.?"):
+            break
+        start -= 1
+    return text[start:].lstrip("?.")

@@ -1,0 +1,131 @@
+"""`explain`: the decisions for pods, with their traces."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.references import Sources
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.loading import Manifest
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.generated_names import with_generated_name
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.sources.rule_files import read_some_rules
+from rules_engine.sources.yaml_text import dump
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace of objects without one, as for kubectl."""
+
+CONTEXT_LINES = 3
+"""Unchanged lines around a change, as in any unified diff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """Rules and a cluster for decisions, with the paths that they were read from; unusable if `problems` has errors."""
+
+    rule_paths: tuple[Path, ...]
+    cluster_path: Path
+    rule_set: RuleSet
+    cluster: Cluster
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+
+class NamespaceError(ValueError):
+    """A requested namespace that differs from the manifest's; kubectl rejects that as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The decisions for one pod of a manifest."""
+
+    manifest: Manifest
+    request: AdmissionRequest
+    admission: Admission
+
+    @property
+    def namespace(self) -> str:
+        return self.request.namespace
+
+    @property
+    def title(self) -> str:
+        return self.manifest.title(self.namespace)
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes.
+
+        What the API server has defaulted before is no change.
+        """
+        before, after = (_yaml(pod) for pod in (self.request.object, self.admission.result))
+        return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the explanation for `--output json`: the outcome and both decisions."""
+        validation = self.admission.validation
+        return {
+            "kind": self.manifest.kind,
+            "name": self.manifest.name,
+            "namespace": self.namespace,
+            "source": str(self.manifest.location),
+            "allowed": self.admission.allowed,
+            "message": self.admission.message,
+            "warnings": list(self.admission.warnings),
+            "mutation": self.admission.mutation.to_json(),
+            "validation": validation.to_json() if validation is not None else None,
+            "pod": self.admission.result,
+        }
+
+
+def read_material(rules: Sequence[Path], cluster: Path) -> Material:
+    """Read rules and the cluster."""
+    files = read_some_rules(rules)
+    found, unclear, lines = load_cluster(cluster)
+    return Material(
+        rule_paths=tuple(rules),
+        cluster_path=cluster,
+        rule_set=files.rule_set,
+        cluster=found or Cluster(),
+        problems=in_file_order((*files.problems, *unclear), (*files.loaded.files, str(cluster))),
+        sources={**files.loaded.sources, **lines},
+    )
+
+
+def explain(
+    material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
+) -> Explanation:
+    """Explain the decisions for one pod. `namespace` is the request's; by default the manifest's, else `default`.
+
+    Raises NamespaceError.
+    """
+    request = request_of(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
+    admission = admit(material.rule_set, request, material.cluster)
+    return Explanation(manifest=manifest, request=request, admission=admission)
+
+
+def request_of(
+    manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
+) -> AdmissionRequest:
+    """Return the request that /mutate gets for a pod; the namespace is as for `explain`. Raises NamespaceError.
+
+    An UPDATE is one without changes: the old pod equals the new one, and has its name.
+    """
+    if namespace and manifest.namespace not in ("", namespace):
+        name = f"{manifest.kind}/{manifest.name}"
+        raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
+    chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
+    pod: Json = manifest.submitted()
+    old: Json = None
+    if operation == "UPDATE":
+        pod = old = with_generated_name(pod)
+    return pod_request(pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
+
+
+def _yaml(pod: Json) -> list[str]:
+    return dump(pod).splitlines() if isinstance(pod, dict) else []

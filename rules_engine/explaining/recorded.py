@@ -1,0 +1,238 @@
+"""`explain --from-log`: the decisions that a server recorded for a pod in its decision log.
+
+A log may be cut, rotated or mixed with other lines, so whatever is not a decision is left out and counted. Memory is
+bounded by the number and the length of the lines that are kept, whatever the size of the log.
+"""
+
+import heapq
+import json
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.loading import STDIN
+from rules_engine.loading.files import standard_input
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, texts
+from rules_engine.model.json.lenient import text as raw_text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.generated_names import is_generated
+from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.source import Field, Location
+from rules_engine.model.rules.decision import (
+    Action,
+    Amount,
+    Attempt,
+    ContainerRequest,
+    Decision,
+    Refusal,
+    ResourceDecision,
+    Step,
+)
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.recording.log_lines import RECORDS, log_lines
+
+MAX_RECORDS = 100
+"""Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """Namespace and name of a pod. A name may also be a generateName, with or without `*` at its end."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def matches(self, logged: str) -> bool:
+        """Return True for the name in the log: the pod's, or its generateName followed by `*`."""
+        prefix = logged.removesuffix("*")
+        if prefix == logged:
+            return logged == self.name
+        return self.name.removesuffix("*") == prefix or is_generated(self.name, prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A decision of the log: the members of its line, and as much of the decision as the line has."""
+
+    members: Object
+    decision: Decision
+
+    @property
+    def endpoint(self) -> str:
+        return _text(self.members, "endpoint")
+
+    @property
+    def title(self) -> str:
+        """Time, user and rules of the request."""
+        rules = mapping(self.members.get("rules"))
+        by = f" by {user}" if (user := _text(self.members, "user")) else ""
+        digest = f", rules {name[:12]}" if (name := _text(rules, "digest")) else ""
+        dry_run = ", dry run" if self.members.get("dryRun") is True else ""
+        return f"at {_text(self.members, 'time')}{by}{digest}{dry_run}"
+
+    @property
+    def pod(self) -> str:
+        return f"{_text(self.members, 'namespace')}/{_text(self.members, 'pod')}"
+
+    @property
+    def truncated(self) -> tuple[str, ...]:
+        """The members that the server shortened or left out."""
+        return _texts(self.members, "truncated")
+
+    @property
+    def outcome(self) -> str:
+        return _text(self.members, "outcome")
+
+    @property
+    def message(self) -> str:
+        """The message of a denial; "" if the pod was allowed."""
+        return self.decision.status.message if self.decision.status is not None else ""
+
+    @property
+    def patch(self) -> Iterator[str]:
+        """The operations of the patch, each as a line: the log does not have the pod."""
+        for operation in objects(self.members.get("patch")):
+            value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
+            yield f"{_text(operation, 'op')} {_text(operation, 'path')}{visible(value)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The newest decisions for a pod, the newest first.
+
+    `found` counts all, `decisions` those for any pod; `unread` the lines that the server did not write.
+    """
+
+    records: tuple[Record, ...]
+    found: int
+    decisions: int
+    unread: int
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the document of `explain --from-log --output json`: the lines as they were logged."""
+        return {"found": self.found, "decisions": [dict(record.members) for record in self.records]}
+
+
+def read_log(path: Path, pod: PodName) -> Recorded:
+    """Read the decisions for a pod from a decision log. Raises OSError if the log cannot be read."""
+    newest: list[tuple[str, int, Object]] = []
+    found = decisions = unread = 0
+    with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
+        for line in log_lines(file):
+            if line is not None and not line.strip():
+                continue
+            members = None if line is None else _members(line)
+            if members is None:
+                unread += 1
+                continue
+            if "outcome" not in members:
+                continue  # fields or a view of recorded requests
+            decisions += 1
+            if _text(members, "namespace") == pod.namespace and pod.matches(_text(members, "pod")):
+                found += 1
+                heapq.heappush(newest, (_text(members, "time"), found, members))
+                if len(newest) > MAX_RECORDS:
+                    heapq.heappop(newest)
+    records = tuple(Record(members, _read(members)) for _, _, members in sorted(newest, reverse=True))
+    return Recorded(records=records, found=found, decisions=decisions, unread=unread)
+
+
+def _members(line: bytes) -> Object | None:
+    """Return the members of a line; None if the server did not write it."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    decided = isinstance(found.get("endpoint"), str) and "outcome" in found
+    return found if decided or found.get("record") in RECORDS else None
+
+
+def _read(members: Object) -> Decision:
+    status = mapping(members.get("status"))
+    refusal = Refusal(_number(status, "code"), _text(status, "reason"), _text(status, "reason")) if status else None
+    return Decision(trace=tuple(map(_step, objects(members.get("trace")))), refusal=refusal)
+
+
+def _step(members: Object) -> Step:
+    places = [members, *objects(members.get("furtherFields"))]
+    action = _text(members, "action")
+    return Step(
+        rule=RuleId(_text(members, "rule")),
+        location=_location(members),
+        action=Action(action) if action in _ACTIONS else Action.KEEP,
+        reason=_text(members, "reason"),
+        message=_text(members, "message"),
+        audit=members.get("audit") is True,
+        code=_number(members, "code"),
+        warnings=_texts(members, "warnings"),
+        requests=tuple(
+            ContainerRequest(_text(item, "container"), _text(item, "resource"), _number(item, "count"))
+            for item in objects(members.get("requests"))
+        ),
+        resources=tuple(map(_resource, objects(members.get("resources")))),
+        amounts=tuple(map(_amount, objects(members.get("amounts")))),
+        annotations={visible(key): value for key, value in strings(members.get("annotations")).items()},
+        notes=_texts(members, "notes"),
+        fields=tuple(field for place in places if (field := _field(place)) is not None),
+    )
+
+
+_ACTIONS = frozenset(action.value for action in Action)
+
+
+def _resource(members: Object) -> ResourceDecision:
+    return ResourceDecision(
+        resource=_text(members, "resource"),
+        to=_text(members, "to") or None,
+        reason=_text(members, "reason"),
+        attempts=tuple(
+            Attempt(_text(item, "resource"), item.get("taken") is True, _text(item, "reason"), _field(item))
+            for item in objects(members.get("attempts"))
+        ),
+    )
+
+
+def _amount(members: Object) -> Amount:
+    return Amount(
+        container=_text(members, "container"),
+        resource=_text(members, "resource"),
+        before=_text(members, "before") or None,
+        after=_text(members, "after"),
+        field=_field(members),
+    )
+
+
+def _field(members: Object) -> Field | None:
+    path = _text(members, "field")
+    return Field(path, _location(members)) if path else None
+
+
+def _location(members: Object) -> Location:
+    """Return the location of a `source`, whose file's name may contain colons."""
+    source = _text(members, "source")
+    place = _PLACE.fullmatch(source)
+    return Location(place[1], int(place[2]), int(place[3])) if place else Location(source or "<log>", 1, 1)
+
+
+_PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
+
+
+def _texts(members: Object, name: str) -> tuple[str, ...]:
+    return tuple(map(visible, texts(members.get(name))))
+
+
+def _text(members: Object, name: str) -> str:
+    """Return a member that is a string, without characters that a terminal interprets."""
+    return visible(raw_text(members, name))
+
+
+def _number(members: Object, name: str) -> int:
+    found = members.get(name)
+    return found if isinstance(found, int) else 0

@@ -1,0 +1,299 @@
+"""Results of the author's commands as text: trees, lines and problems of a report."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rules_engine.checking.check import NOTHING_CHECKED, Checked
+from rules_engine.evaluation.admission import Admission
+from rules_engine.explaining.effective import Effective, EffectiveRule
+from rules_engine.explaining.explain import Explanation
+from rules_engine.explaining.recorded import Record
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Severity
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action, Amount, Decision, ResourceDecision, Step
+from rules_engine.model.rules.effective import Setting
+from rules_engine.model.wording import counted
+from rules_engine.report.text import Screen
+from rules_engine.report.values import Block, Lines, Span, Tone, Tree, Words
+from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.testing.rule_tests import CaseResult, Result, TestRun
+
+MAX_VALUE = 120
+"""Characters of a value in the text of `effective`: the place beside it has the whole value, and JSON too."""
+
+_INDENT = 6
+"""Columns before what is written below the name of a failed case."""
+
+_WORDS: Mapping[Action, tuple[str, Tone]] = {
+    Action.SKIP: ("skipped", Tone.QUIET),
+    Action.KEEP: ("unchanged", Tone.INFO),
+    Action.PASS: ("passed", Tone.GOOD),
+    Action.CHANGE: ("changed", Tone.CHANGED),
+    Action.DENY: ("denied", Tone.BAD),
+    Action.WARN: ("warned", Tone.WARNING),
+    Action.RECORD: ("recorded", Tone.WARNING),
+    Action.IGNORE: ("ignored", Tone.WARNING),
+}
+
+
+def checked_total(checked: Checked) -> Words:
+    """Return the number of files that `check` read, and of their problems."""
+    ignored = len(checked.ignored)
+    warnings = checked.warnings + ignored
+    given = [
+        *([counted(checked.errors, "error")] if checked.errors else []),
+        *([counted(warnings, "warning")] if warnings else []),
+    ]
+    if ignored:
+        given[-1] += f" ({ignored} ignored)"
+    parts = [
+        f"{counted(checked.files, 'file')} checked",
+        *([f"{len(checked.passed_over)} passed over"] if checked.passed_over else []),
+        *(given or ["no problems" if checked.files else NOTHING_CHECKED]),
+    ]
+    warned = checked.warnings or not checked.files
+    return Span(", ".join(parts), Tone.BAD if checked.errors else Tone.WARNING if warned else Tone.GOOD)
+
+
+def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
+    """Print each case with its mismatches, then the totals. `quiet`: nothing about cases that passed."""
+    screen.problems(run.problems, run.sources)
+    for first, number in run.not_run_together:
+        name = str(first.name) if number == 1 else f"{first.name.test}: {counted(number, 'case')}"
+        since = f"  {name}, since {first.obstacle}"
+        screen.line((Span("not run", Tone.BAD), since, _place(first.name.case.location)))
+    for result in run.results:
+        if not (quiet and result.passed):
+            _print_case(result, screen)
+    if quiet and run.succeeded:
+        return
+    errors = sum(problem.severity is Severity.ERROR for problem in run.problems)
+    parts = [
+        f"{len(run.results) - run.failures} passed",
+        *([f"{run.failures} failed"] if run.failures else []),
+        *([f"{len(run.not_run)} not run"] if run.not_run else []),
+        *([f"{run.deselected} deselected"] if run.deselected else []),
+        *([counted(errors, "error")] if errors else []),
+    ]
+    screen.line(Span(", ".join(parts), Tone.GOOD if run.succeeded else Tone.BAD))
+
+
+def _print_case(result: Result, screen: Screen) -> None:
+    mark = Span("pass", Tone.GOOD) if result.passed else Span("FAIL", Tone.BAD)
+    place = () if result.passed else (_place(result.name.case.location),)
+    screen.line((mark, f"  {result.name}", *place))
+    if result.passed:
+        return
+    for mismatch in result.mismatches:
+        screen.line(Span(mismatch.what, Tone.STRONG), _INDENT)
+        screen.line(Span(f"- expected {mismatch.expected}", Tone.BAD), _INDENT + 2)
+        screen.line(Span(f"+ actual   {mismatch.actual}", Tone.GOOD), _INDENT + 2)
+    if isinstance(result, CaseResult):
+        screen.tree(_trace(result.admission, Span("why", Tone.QUIET), skipped=True), _INDENT)
+
+
+def assumed(*, rules: bool, cluster: bool = False) -> Lines:
+    """Return the packaged rules and the packaged cluster that are used where the user named none."""
+    lines = [
+        *([f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)"] if rules else []),
+        *([f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)"] if cluster else []),
+    ]
+    return Lines(lines=[*(Span(line, Tone.QUIET) for line in lines), *([""] if lines else [])], whole=True)
+
+
+def explained(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
+    """Yield the trace as a tree, the changes as a diff, the warnings and the outcome.
+
+    `skipped`: each rule that was skipped is in the tree; else only their number, if there are several.
+    """
+    admission = explanation.admission
+    yield _trace(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
+    diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
+    outcome = (Span("denied", Tone.BAD), f": {admission.message}")
+    allowed = _allowed(changed=bool(admission.mutation.patch))
+    yield Lines(
+        lines=[*diff, "", *_warnings(admission.warnings), allowed if admission.allowed else outcome], whole=True
+    )
+
+
+def recorded(record: Record, *, skipped: bool = False) -> Iterator[Block]:
+    """Yield a decision of a decision log as `explained` does; the log has the patch, and not the pod."""
+    title = (Span(record.pod, Tone.STRONG), f" {record.title}")
+    yield Tree(line=title, children=[_decision(record.endpoint, record.decision, skipped=skipped)])
+    lines: list[Words] = ["", *map(_patch_line, record.patch), *_warnings(record.decision.warnings)]
+    if record.truncated:
+        lines.append(Span(f"shortened in the log: {', '.join(record.truncated)}", Tone.WARNING))
+    if record.outcome in ("Allowed", "Changed"):
+        lines.append(_allowed(changed=record.outcome == "Changed"))
+    else:
+        message = f": {record.message}" if record.message else ""
+        lines.append((Span(record.outcome.lower(), Tone.BAD), message))
+    yield Lines(lines=lines, whole=True)
+
+
+def effective_blocks(effective: Effective) -> Iterator[Block]:
+    """Yield the rules that can apply in a namespace as a tree, then those that cannot."""
+    labels = f", {_labels('namespace', effective.labels)}, {_labels('pod', effective.pod_labels)}"
+    branches: dict[str, list[Tree]] = {}
+    for item in effective.rules:
+        branches.setdefault(item.endpoint.name.lower(), []).append(_effective_rule(item))
+    children = [Tree(line=Span(name, Tone.STRONG), children=rules) for name, rules in branches.items()]
+    none = [Tree(line=Span("no rule can apply", Tone.QUIET))]
+    yield Tree(line=(Span(f"namespace {effective.namespace}", Tone.STRONG), labels), children=children or none)
+    if effective.others:
+        lines = [(f"  {other.rule.id}: {other.field}", _place(other.location)) for other in effective.others]
+        yield Lines(lines=["", "cannot apply here", *lines], whole=True)
+
+
+def _warnings(warnings: Sequence[str]) -> Sequence[Words]:
+    return [(Span("warning: ", Tone.WARNING), warning) for warning in warnings]
+
+
+def _diff_line(line: str) -> Words:
+    if line.startswith(("---", "+++")):
+        return Span(line, Tone.STRONG)
+    tone = {"-": Tone.BAD, "+": Tone.GOOD, "@": Tone.INFO}.get(line[:1])
+    return line if tone is None else Span(line, tone)
+
+
+def _patch_line(line: str) -> Words:
+    return Span(line, Tone.BAD if line.startswith("remove") else Tone.GOOD)
+
+
+def _allowed(*, changed: bool) -> Words:
+    return Span("allowed", Tone.GOOD), f", {'changed' if changed else 'unchanged'}"
+
+
+def _trace(admission: Admission, title: Words, *, skipped: bool) -> Tree:
+    if admission.validation is None:
+        validation = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
+    else:
+        validation = _decision("validate", admission.validation, skipped=skipped)
+    return Tree(line=title, children=[_decision("mutate", admission.mutation, skipped=skipped), validation])
+
+
+def _decision(name: str, decision: Decision, *, skipped: bool) -> Tree:
+    children: list[Tree] = []
+    if decision.refusal is not None:
+        children.append(Tree(line=Span(f"refused: {decision.refusal.message}", Tone.BAD)))
+    elif not decision.trace:
+        children.append(Tree(line=Span("no rule was evaluated", Tone.QUIET)))
+    reasons = Counter(step.reason for step in decision.trace if step.action is Action.SKIP)
+    folded = not skipped and reasons.total() > 1
+    children += [_step(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
+    if folded:
+        by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        line = f"{counted(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
+        children.append(Tree(line=Span(line, Tone.QUIET)))
+    return Tree(line=Span(name, Tone.STRONG), children=children)
+
+
+def _step(step: Step) -> Tree:
+    word, tone = _WORDS[step.action]
+    if step.audit and step.action not in (Action.SKIP, Action.PASS):
+        word = f"{word} (audit mode)"
+    place = ", ".join(map(str, step.fields)) or str(step.location)
+    line = (
+        Span(step.rule, Tone.QUIET if step.action is Action.SKIP else Tone.STRONG),
+        "  ",
+        Span(word, tone),
+        f": {step.message or step.reason}" if step.action is not Action.PASS else "",
+        Span(f"  {place}", Tone.QUIET),
+    )
+    details: list[Words] = [
+        *(f"{each.container} requests {each.count} of {each.resource}" for each in step.requests),
+    ]
+    further: list[Words] = [
+        *map(_amount, step.amounts),
+        *(f"annotation {key}: {value}" for key, value in step.annotations.items()),
+        *(Span(f"note: {note}", Tone.QUIET) for note in step.notes),
+        # Most warnings repeat the message of the step.
+        *(
+            Span(f"warning: {warning}", Tone.WARNING)
+            for warning in step.warnings
+            if not step.message or step.message not in warning
+        ),
+    ]
+    children = [*map(_leaf, details), *map(_resource, step.resources), *map(_leaf, further)]
+    return Tree(line=line, children=children)
+
+
+def _leaf(line: Words) -> Tree:
+    return Tree(line=line)
+
+
+def _resource(decision: ResourceDecision) -> Tree:
+    outcome = f"{decision.resource} → {decision.to}" if decision.to else f"{decision.resource} stays: {decision.reason}"
+    attempts: list[Words] = [
+        (
+            Span("✓ ", Tone.GOOD) if attempt.taken else Span("✗ ", Tone.BAD),
+            f"{attempt.resource}: {attempt.reason}",
+            Span(f"  {attempt.field}" if attempt.field is not None else "", Tone.QUIET),
+        )
+        for attempt in decision.attempts
+    ]
+    return Tree(line=outcome, children=[*map(_leaf, attempts)])
+
+
+def _amount(amount: Amount) -> Words:
+    before = amount.before if amount.before is not None else "none"
+    field = Span(f"  {amount.field}" if amount.field is not None else "", Tone.QUIET)
+    return f"{amount.container}  {amount.resource}: {before} → {amount.after}", field
+
+
+def _labels(of: str, labels: Mapping[str, str] | None) -> str:
+    if labels is None:
+        return f"any {of} labels"
+    written = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != NAMESPACE_NAME_LABEL)
+    return f"{of} labels {written}" if written else f"no {of} labels"
+
+
+def _place(location: Location) -> Span:
+    return Span(f"  {location}", Tone.QUIET)
+
+
+def _effective_rule(item: EffectiveRule) -> Tree:
+    rule = item.rule
+    lines: list[Words] = []
+    for first in item.preceded_by:
+        when = "always decided" if first.always else "if both match, decided"
+        names = ", ".join(first.resources)
+        text = f"{names}: {when} by {first.rule.id}, which comes first by {first.by}"
+        lines.append((Span(text, Tone.WARNING), _place(first.rule.location)))
+    if item.more_preceding:
+        lines.append(Span("more earlier rules may decide first", Tone.WARNING))
+    lines += [_setting(each, each.location) for each in item.settings if each.location is not None]
+    defaults = [setting for setting in item.settings if setting.location is None]
+    if defaults:
+        values = ", ".join(f"{setting.name} {_value(setting.value)}" for setting in defaults)
+        lines.append(Span(f"defaults: {values}", Tone.QUIET))
+    return Tree(line=(Span(rule.id, Tone.STRONG), _place(rule.location)), children=[*map(_leaf, lines)])
+
+
+def _setting(setting: Setting, location: Location) -> Words:
+    inherited = [Span(" (inherited)", Tone.QUIET)] if setting.inherited else []
+    overridden = setting.overrides
+    overrides = (
+        [Span(f", overrides {_value(overridden.value)}", Tone.WARNING), _place(overridden.location)]
+        if overridden is not None and overridden.location is not None
+        else []
+    )
+    return (f"{setting.name}: ", _value(setting.value), _place(location), *inherited, *overrides)
+
+
+def _value(value: Json) -> str:
+    """Return a value as text in one line, an expression of several lines too; a long one is cut."""
+    match value:
+        case None:
+            text = "none"
+        case str():
+            text = " ".join(line.strip() for line in value.splitlines()) or '""'
+        case [*items]:
+            text = ", ".join(map(_value, items)) or "[]"
+        case _:
+            text = json.dumps(value, ensure_ascii=False)
+    return truncate(text, MAX_VALUE)

@@ -1,0 +1,1 @@
+"""GPUs: names of their resources, MIG profiles."""

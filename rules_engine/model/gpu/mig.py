@@ -1,0 +1,140 @@
+"""MIG profiles of the cards that have them, and of the resources that stand for their devices.
+
+Sources: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles"; the GPU Operator's default configuration of MIG
+for B300, GB200, GB300 and GH200. Drivers round memory differently, so a card may have two names for one profile.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+
+from rules_engine.model.problems.problem import did_you_mean
+
+MIG_RESOURCE = "nvidia.com/mig-"
+"""Prefix of the resources of MIG devices, with the strategy mixed."""
+
+SIMULATED = "a simulated 80 GB card"
+"""The card of the clusters that the first GPU webhooks were developed on: 3g.30gb is on no real one."""
+
+CARDS: Mapping[str, frozenset[str]] = {
+    name: frozenset(profiles.split())
+    for name, profiles in {
+        "A30": "1g.6gb 2g.12gb 4g.24gb",
+        "A100 40 GB": "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
+        "A100 and H100 64 GB": "1g.8gb 1g.16gb 2g.16gb 3g.32gb 4g.32gb 7g.64gb",
+        "A100 and H100 80 GB": "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.79gb 7g.80gb",
+        "H100 94 GB": "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
+        "H20, H100 and GH200 96 GB": "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb",
+        "H20 and H200 141 GB": "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
+        "GH200 144 GB": "1g.18gb 1g.36gb 2g.36gb 3g.72gb 4g.72gb 7g.144gb",
+        "B200": "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb",
+        "GB200": "1g.23gb 1g.24gb 1g.47gb 2g.47gb 3g.93gb 3g.95gb 4g.93gb 4g.95gb 7g.186gb 7g.189gb",
+        "B300": "1g.34gb 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb",
+        "GB300": "1g.31gb 1g.35gb 1g.70gb 2g.70gb 3g.126gb 3g.139gb 4g.126gb 4g.139gb 7g.251gb 7g.278gb",
+        "RTX PRO 4500": "1g.16gb 2g.32gb",
+        "RTX PRO 5000": "1g.24gb 2g.48gb",
+        "RTX PRO 6000": "1g.24gb 2g.48gb 4g.96gb",
+        "Thor": "1g.0gb 2g.0gb 3g.0gb",
+        SIMULATED: "1g.10gb 2g.20gb 3g.30gb",
+    }.items()
+}
+"""Profiles of each card, without media or graphics extensions."""
+
+PROFILES = frozenset[str]().union(*CARDS.values())
+
+_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.gfx)?(?:\.shared)?")
+"""A resource's name after the prefix: a share of a device's compute slices (1c.3g.20gb), the profile, its extensions
+("+" is "." in a resource's name), and the suffix of devices that are shared in time."""
+
+CARD_SLICES = 7
+"""Compute slices of the cards that most profiles are of; A30 has 4."""
+
+CACHED_SHARES = 1_000
+"""Names of resources whose share of a card is cached: a cluster has some dozens."""
+
+_SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
+
+
+def profile_of(resource: str) -> str | None:
+    """Return the profile of a MIG device's resource, or all after the prefix if that is none; None for others."""
+    if not resource.startswith(MIG_RESOURCE):
+        return None
+    name = resource.removeprefix(MIG_RESOURCE)
+    found = _NAME.fullmatch(name)
+    if found is None or int(found[1] or 1) > int(found[3]):
+        return name
+    return found[2]
+
+
+@lru_cache(CACHED_SHARES)
+def card_share(resource: str) -> Fraction:
+    """Return the share of a card's compute slices that a device of a GPU resource has; 1 for a whole card.
+
+    Of a profile that cards with different numbers of slices have, it is that of the largest. A device that is shared in
+    time counts as the device itself.
+    """
+    if not resource.startswith(MIG_RESOURCE):
+        return Fraction(1)
+    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
+    if found is None:
+        return Fraction(1)
+    return Fraction(int(found[1] or found[3]), _slices(found[2]))
+
+
+def compute_slices(resource: str) -> int | None:
+    """Return the compute slices of a MIG device; None for other resources and profiles of no known card."""
+    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
+    return found and int(found[1] or found[3])
+
+
+def _slices(profile: str) -> int:
+    cards = cards_of(profile) - {SIMULATED}
+    return max((max(map(_compute, CARDS[card])) for card in cards), default=CARD_SLICES)
+
+
+def _compute(profile: str) -> int:
+    return int(profile.partition("g.")[0])
+
+
+def cards_of(profile: str) -> frozenset[str]:
+    """Return the cards that have a profile."""
+    return frozenset(card for card, profiles in CARDS.items() if profile in profiles)
+
+
+def unknown_profile(resource: str, beside: Iterable[str] = ()) -> str:
+    """Return a message if no known card has the profile of a MIG device's resource; "" otherwise.
+
+    The message suggests the nearest profile, of the cards that have all known profiles of the resources `beside` it.
+    """
+    profile = profile_of(resource)
+    if profile is None or profile in PROFILES:
+        return ""
+    return f"no known card has the MIG profile '{profile}'{_suggestion(profile, beside)}"
+
+
+def known_profiles(resources: Iterable[str]) -> Mapping[str, str]:
+    """Return the profiles of the resources that stand for MIG devices of known cards."""
+    found = {resource: profile_of(resource) for resource in resources}
+    return {resource: profile for resource, profile in found.items() if profile in PROFILES}
+
+
+def common_cards(profiles: Iterable[str]) -> frozenset[str]:
+    """Return the cards that have all of the profiles."""
+    return frozenset(CARDS).intersection(*map(cards_of, profiles))
+
+
+def _suggestion(profile: str, beside: Iterable[str]) -> str:
+    """Return a clause with the profile of as many slices whose memory is nearest, else with one spelt much alike."""
+    cards = common_cards(known_profiles(beside).values()) - {SIMULATED} or CARDS.keys() - {SIMULATED}
+    likely = frozenset[str]().union(*(CARDS[card] for card in cards))
+    sizes = _SIZES.fullmatch(profile)
+    alike = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
+    if not sizes or not alike:
+        return did_you_mean(profile, likely)
+    nearest = min(alike, key=lambda name: abs(_gigabytes(name) - int(sizes[2])))
+    return f" (did you mean '{nearest}'?)"
+
+
+def _gigabytes(profile: str) -> int:
+    return int(profile.partition(".")[2].removesuffix("gb"))

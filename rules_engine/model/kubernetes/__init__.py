@@ -1,0 +1,1 @@
+"""Values of Kubernetes: pods, nodes, clusters, quantities."""

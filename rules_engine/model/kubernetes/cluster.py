@@ -1,0 +1,106 @@
+"""A view of a cluster: an immutable value, read from a file or from the live API."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Protocol
+
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.quantity import Quantity
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label with a namespace's name, which the API server sets on every namespace (KEP-2161)."""
+
+
+class Freshness(Enum):
+    """Freshness of a view: rules are evaluated on SYNCED views only."""
+
+    SYNCED = "synced"
+    STALE = "stale"
+    NEVER = "never"
+
+    @property
+    def unknown(self) -> str:
+        """Return the message for a view that is not SYNCED."""
+        why = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
+        return f"the cluster is not known: {why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's taint; `value` is "" if it has none."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The fields of a node that ladders read. `used`: total requests of its bound, unfinished pods by resource."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    allocatable: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+    used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+
+    def available(self, resource: str) -> Quantity:
+        """Return allocatable minus used; it may be negative."""
+        nothing = Quantity(0)
+        return self.allocatable.get(resource, nothing) - self.used.get(resource, nothing)
+
+
+Change = tuple[Node | None, Node | None]
+"""A node before and after a change; None: it does not exist."""
+
+
+class View(Protocol):
+    """A value computed from a cluster's nodes that is updated, not computed again, when few of them change."""
+
+    def after(self, changes: Sequence[Change]) -> "View":
+        """Return the view of the cluster after these changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Nodes and the labels of namespaces.
+
+    `namespaces_complete`: a namespace that is not listed has no labels (true for files); otherwise its labels are not
+    known, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
+    changes, and no part of its equality.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    namespaces_complete: bool = True
+    freshness: Freshness = Freshness.SYNCED
+    views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def changed(
+        self, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
+    ) -> "Cluster":
+        """Return the cluster with `nodes`, which differ from its own by `changes`; its views are updated."""
+        cluster = replace(self, nodes=nodes, namespaces=namespaces)
+        cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
+        return cluster
+
+    @property
+    def known(self) -> bool:
+        return self.freshness is Freshness.SYNCED
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the namespace's labels with its name's label; None if the namespace is not known."""
+        labels = self.namespaces.get(namespace)
+        if labels is None:
+            if not self.namespaces_complete:
+                return None
+            labels = EMPTY
+        return {**labels, NAMESPACE_NAME_LABEL: namespace}
+
+
+UNKNOWN_CLUSTER = Cluster(namespaces_complete=False, freshness=Freshness.NEVER)
+"""A cluster that has not been read."""

@@ -1,0 +1,49 @@
+"""Reader of a Kubernetes Node, reduced to the fields that decisions need."""
+
+from collections.abc import Callable, Iterator
+from sys import intern
+
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import kind_of
+from rules_engine.model.kubernetes.cluster import Node, Taint
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+
+
+def read_node(raw: Object, unread: Callable[[str, str, QuantityError], None]) -> Node:
+    """Read a node, without its usage. Missing members, and those of another type, count as absent.
+
+    `unread` gets the node's name, the resource and the error of each amount that is left out because it is malformed.
+    """
+    metadata, spec, status = (mapping(raw.get(member)) for member in ("metadata", "spec", "status"))
+    name = text(metadata, "name")
+    return Node(
+        name=name,
+        # Interned: thousands of nodes have the same few labels and resources.
+        labels={intern(key): intern(value) for key, value in strings(metadata.get("labels")).items()},
+        taints=tuple(
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            for taint in objects(spec.get("taints"))
+        ),
+        ready=all(
+            condition.get("status") == "True"
+            for condition in objects(status.get("conditions"))
+            if condition.get("type") == "Ready"
+        ),
+        unschedulable=spec.get("unschedulable") is True,
+        allocatable=dict(_amounts(name, mapping(status.get("allocatable")), unread)),
+    )
+
+
+def _amounts(
+    name: str, written: Object, unread: Callable[[str, str, QuantityError], None]
+) -> Iterator[tuple[str, Quantity]]:
+    for resource, amount in written.items():
+        try:
+            yield intern(resource), Quantity.parse(_scalar(amount))
+        except QuantityError as error:
+            unread(name, resource, error)
+
+
+def _scalar(amount: Json) -> str:
+    return str(amount) if isinstance(amount, str | int | float) else kind_of(amount)

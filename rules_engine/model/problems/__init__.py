@@ -1,0 +1,1 @@
+"""Problems of files: codes, places, texts."""

@@ -1,0 +1,196 @@
+"""Problems that an author can fix, with their location and a suggestion."""
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from itertools import islice
+from typing import Protocol
+
+from rules_engine.model.problems.codes import ProblemCode
+from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.source import Location
+
+MAX_COLUMNS = 8 + 160 + 1
+"""Columns of a source line, with its number and the mark of a cut: more would fill a terminal with one line."""
+
+MIN_COLUMNS = 24
+"""Columns that are used even if the terminal has fewer: the number, and some characters around the location."""
+
+TAB_COLUMNS = 8
+"""Columns of a tab, at most."""
+
+MAX_CANDIDATES = 128
+"""Candidates that a misspelt name is compared with: more than any object has fields, and CEL functions."""
+
+MAX_NAME = 128
+"""Characters of a name that is compared with others, and of those: a comparison takes the product of both."""
+
+
+class Severity(Enum):
+    """Severity of a problem: only an ERROR keeps a rule set from being used."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One problem in a file.
+
+    `code` is stable and meant for machines; `length` is the number of columns from `location` on.
+    """
+
+    code: ProblemCode
+    message: str
+    location: Location
+    length: int = 1
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.severity.value}: {self.message} [{self.code}]"
+
+
+def warning(code: ProblemCode, message: str, location: Location, text: str) -> Problem:
+    """Return a warning about the text at a location."""
+    return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.WARNING)
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return a clause such as " (did you mean 'object'?)" for the nearest candidate.
+
+    Empty if none is near, and if the comparison would take long.
+    """
+    compared = sorted(islice(candidates, MAX_CANDIDATES + 1))
+    if len(name) > MAX_NAME or len(compared) > MAX_CANDIDATES:
+        return ""
+    near = get_close_matches(name, [each for each in compared if len(each) <= MAX_NAME], n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tuple[Problem, ...]:
+    """Sort distinct problems: files as listed (others after them, by name), then by line and column."""
+    rank = {file: index for index, file in enumerate(files)}
+
+    def key(problem: Problem) -> tuple[int, Location, str, str]:
+        location = problem.location
+        return rank.get(location.file, len(rank)), location, problem.code, problem.message
+
+    return tuple(sorted(set(problems), key=key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The columns and the encoding of a terminal or file, which limit how a source line is shown."""
+
+    columns: int = MAX_COLUMNS
+    encoding: str = "utf-8"
+
+    @property
+    def cut(self) -> str:
+        """The mark of a part that is left out."""
+        return "…" if self._encodes("…") else "..."
+
+    def shown(self, character: str) -> str:
+        """Replace a character that a terminal would interpret or hide, or that the encoding lacks."""
+        if unicodedata.category(character) in ("Cc", "Cf") and character != "\t":
+            character = "\ufffd"
+        return character if self._encodes(character) else "?"
+
+    def _encodes(self, text: str) -> bool:
+        try:
+            text.encode(self.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+_PAGE = Page()
+
+
+class Marked(Protocol):
+    """A problem at a place in a file that a caret and a span mark."""
+
+    @property
+    def severity(self) -> Severity:
+        """Whether it is an error."""
+
+    @property
+    def location(self) -> Location:
+        """The first character."""
+
+    @property
+    def length(self) -> int:
+        """The columns from there on."""
+
+
+def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
+    """Render the source line with its number, and a caret and a span below it; empty for an empty line.
+
+    A line that is too long for the page is cut to the part around the problem, and marked at the cuts.
+    """
+    if not line.strip():
+        return ""
+    number = f"{problem.location.line:>5} | "
+    start = min(problem.location.column - 1, len(line))
+    # A line may have millions of characters: far more than fit are left out at once.
+    left, right = max(0, start - 2 * MAX_COLUMNS), start + 2 * MAX_COLUMNS
+    cells = [page.shown(character) for character in line[left:right]]
+    start -= left
+    end = min(max(start + 1, start + problem.length), max(len(cells), start + 1))
+    room = min(max(MIN_COLUMNS, page.columns), MAX_COLUMNS) - len(number)
+    # One width more, since a problem may be at the end of the line.
+    first, last = _window([*map(_columns, cells), 1], start, end, room, len(page.cut))
+    before = f"{page.cut if left + first else ''}{''.join(cells[first:start])}"
+    after = f"{''.join(cells[start:last])}{page.cut if left + last < len(line) else ''}"
+    # A tab before the caret stays a tab, so that the two lines are aligned in any terminal.
+    indent = "".join("\t" if cell == "\t" else " " * _columns(cell) for cell in before)
+    marks = "~" * (max(1, sum(1 if cell == "\t" else _columns(cell) for cell in cells[start : min(end, last)])) - 1)
+    return f"{number}{before}{after}\n{' ' * (len(number) - 2)}| {indent}^{marks}"
+
+
+def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) -> tuple[int, int]:
+    """Return the range of the characters of a line that are shown: those around `start` that fit into `room` columns.
+
+    `widths` has the columns of each character, and of the end of the line; `cut` is the width of the mark of a cut.
+    """
+    length = len(widths) - 1
+    if sum(widths[:length]) + (start == length) <= room:
+        return 0, length
+    span, rest = sum(widths[start:end]) + cut, sum(widths[start : max(length, end)])
+    # Before the problem: half of the room, less if the problem needs it, more if less follows.
+    left = max(room - rest, min(room // 2, max(room // 4, room - span)))
+    first, used = start, 0
+    if sum(widths[:start]) <= left:
+        first, used = 0, sum(widths[:start])
+    else:
+        used = cut
+        while used + widths[first - 1] <= left:
+            first -= 1
+            used += widths[first]
+    if used + rest <= room:
+        return first, length
+    last, used = start, used + cut
+    while used + widths[last] <= room:
+        used += widths[last]
+        last += 1
+    return first, last
+
+
+def _columns(character: str) -> int:
+    """Return the terminal columns of a character (Unicode Standard Annex 11, and combining marks)."""
+    if character == "\t":
+        return TAB_COLUMNS
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def render(problem: Marked, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
+    """Render the problem as text in one line and, if `sources` has its file, the source line with a caret below."""
+    lines = sources.get(problem.location.file, ())
+    index = problem.location.line - 1
+    below = snippet(problem, lines[index], page) if index < len(lines) else ""
+    head = visible(str(problem))
+    return f"{head}\n{below}" if below else head

@@ -1,0 +1,1 @@
+"""Rules, their decisions, and the documents beside them."""

@@ -1,0 +1,325 @@
+"""The decision for one request, with its trace."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from msgspec import Struct, field
+
+from rules_engine.model.json.edits import Edits, applied
+from rules_engine.model.json.patch import Json, Operation
+from rules_engine.model.problems.source import Field, Location
+from rules_engine.model.rules.rule import RuleId
+
+T = TypeVar("T")
+
+
+class Action(Enum):
+    """The action of a rule on a request; for a rule in audit mode, the action that it would have taken."""
+
+    SKIP = "skip"
+    """The rule does not apply: match, conditions or an opt-out."""
+    KEEP = "keep"
+    """The rule applies and keeps the pod unchanged."""
+    PASS = "pass"  # noqa: S105 - the action, no password
+    """A Validation that holds."""
+    CHANGE = "change"
+    DENY = "deny"
+    WARN = "warn"
+    """A Validation that does not hold and only warns."""
+    RECORD = "record"
+    """A Validation that does not hold and is only recorded in the audit log."""
+    IGNORE = "ignore"
+    """The rule could not be evaluated; its failurePolicy is Ignore, and its changes were undone."""
+
+
+EVALUATION_ERROR = "evaluation-error"
+"""Reason of a rule that could not be evaluated."""
+
+UNMET_CONDITION = "condition"
+"""Reason of a rule that does not apply since a match condition is false."""
+
+_DENY = Action.DENY  # looking a member up on its enum is slow
+
+
+class Attempt(Struct, frozen=True):
+    """A rung that was tried for a request, with the reason for taking or rejecting it.
+
+    `field`: the expression that rejected it, if one did.
+    """
+
+    resource: str
+    taken: bool
+    reason: str
+    field: Field | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the attempt for logs and `--output json`."""
+        where = self.field.to_json() if self.field is not None else {}
+        return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **where}
+
+
+class ResourceDecision(Struct, frozen=True, kw_only=True):
+    """A ladder's decision for one resource of the pod: `to` is None if it stays."""
+
+    resource: str
+    to: str | None
+    reason: str
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def given(self) -> str:
+        """The resource that the pod gets or keeps."""
+        return self.to or self.resource
+
+
+class ContainerRequest(Struct, frozen=True):
+    """A container's request of a GPU resource, before the rule changed it: a whole number of devices."""
+
+    container: str
+    resource: str
+    count: int
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the request for logs and `--output json`."""
+        return {"container": self.container, "resource": self.resource, "count": self.count}
+
+
+class Amount(Struct, frozen=True, kw_only=True):
+    """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
+
+    `container` may also be spec.resources.requests or spec.resources.limits, the pod level; no container's name has a
+    dot. `field`: the default coefficient that the entry of a namespace inherits, if it is not its own.
+    """
+
+    container: str
+    resource: str
+    before: str | None
+    after: str
+    field: Field | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the amount for logs and `--output json`."""
+        where = self.field.to_json() if self.field is not None else {}
+        return {
+            "container": self.container,
+            "resource": self.resource,
+            "before": self.before,
+            "after": self.after,
+            **where,
+        }
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """The evaluation of one rule.
+
+    `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
+    people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
+    `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
+    `static`: the same step with static messages, if a message expression made some of its own: they may quote the pod.
+    `requests`: the containers that request the resources that the rule decides on.
+    `fields`: the entries or expressions that decided; none if it was the rule as a whole, which is at `location`.
+    """
+
+    rule: RuleId
+    location: Location
+    action: Action
+    reason: str
+    message: str = ""
+    audit: bool = False
+    code: int = 403
+    status_reason: str = "Forbidden"
+    warnings: tuple[str, ...] = ()
+    requests: tuple[ContainerRequest, ...] = ()
+    resources: tuple[ResourceDecision, ...] = ()
+    amounts: tuple[Amount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    recorded: bool = False
+    cluster_unknown: bool = False
+    static: "Step | None" = None
+    fields: tuple[Field, ...] = ()
+
+    @property
+    def denies(self) -> bool:
+        """True if this rule denies the request."""
+        return self.action is _DENY and not self.audit
+
+    @property
+    def applies(self) -> bool:
+        """True if the rule applied to the pod and could be evaluated."""
+        return self.action is not Action.SKIP and self.reason != EVALUATION_ERROR
+
+    @property
+    def decides(self) -> bool:
+        """True if this rule contributed to the decision."""
+        return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
+
+    @property
+    def would_decide(self) -> bool:
+        """True if this rule is in audit mode and would have contributed to the decision."""
+        return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the step for logs and `--output json`; empty members are left out."""
+        where = [field.to_json() for field in self.fields] or [{"source": str(self.location)}]
+        members: dict[str, Json] = {
+            "rule": self.rule,
+            **where[0],
+            "furtherFields": [{**further} for further in where[1:]],
+            "action": self.action.value,
+            "reason": self.reason,
+            "message": self.message,
+            "audit": self.audit,
+            "code": self.code if self.action is Action.DENY else None,
+            "warnings": list(self.warnings),
+            "requests": [request.to_json() for request in self.requests],
+            "resources": [
+                {
+                    "resource": decision.resource,
+                    "to": decision.to,
+                    "reason": decision.reason,
+                    "attempts": [attempt.to_json() for attempt in decision.attempts],
+                }
+                for decision in self.resources
+            ],
+            "amounts": [amount.to_json() for amount in self.amounts],
+            "annotations": dict(self.annotations),
+            "notes": list(self.notes),
+        }
+        return {key: value for key, value in members.items() if value not in (None, "", [], {}, False)}
+
+
+def denied(trace: Sequence[Step]) -> bool:
+    """Return True if some step denies."""
+    for step in trace:  # noqa: SIM110 - a generator would cost more than all the rest
+        if step.denies:
+            return True
+    return False
+
+
+class Refusal(Struct, frozen=True):
+    """The refusal of a request on which no rule can be evaluated: a malformed pod. `code` is an HTTP status."""
+
+    code: int
+    reason: str
+    message: str
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """The answer to one request. Read off the trace, so the two cannot disagree.
+
+    `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision comes from the
+    cache, from a request with the same fingerprint. Such decisions share the values that `once` has `derived`.
+    """
+
+    trace: tuple[Step, ...] = ()
+    patch: tuple[Operation, ...] = ()
+    refusal: Refusal | None = None
+    object: Json = None
+    edits: Edits = field(default_factory=dict)
+    cached: bool = False
+    derived: dict[Any, Any] | None = None
+
+    def __eq__(self, other: Any) -> bool:
+        """Return True if both are the same answer, from the cache or not."""
+        return isinstance(other, Decision) and self._answer == other._answer
+
+    @property
+    def _answer(self) -> tuple[Any, ...]:
+        return self.trace, self.patch, self.refusal, self.object, self.edits
+
+    def once(self, derive: Callable[["Decision"], T]) -> T:
+        """Return a value derived from the trace and the patch alone, computed once for a cached decision."""
+        if self.derived is None:
+            return derive(self)
+        known: T | None = self.derived.get(derive)
+        if known is None:
+            known = self.derived[derive] = derive(self)
+        return known
+
+    @property
+    def outcome(self) -> str:
+        """One of ALLOWED, CHANGED, DENIED and INVALID."""
+        return self.once(_outcome)
+
+    @property
+    def result(self) -> Json:
+        """The object after the patch."""
+        return applied(self.object, self.edits)
+
+    @property
+    def allowed(self) -> bool:
+        return self.refusal is None and not denied(self.trace)
+
+    @property
+    def status(self) -> Refusal | None:
+        """Code and reason of the first denial with the messages of all; None if the request is allowed.
+
+        A message that several rules share appears once.
+        """
+        if self.refusal is not None:
+            return self.refusal
+        denials = [step for step in self.trace if step.denies]
+        if not denials:
+            return None
+        first = denials[0]
+        rules: dict[str, list[str]] = {}
+        for step in denials:
+            rules.setdefault(step.message, []).append(step.rule)
+        message = "; ".join(f"{', '.join(names)}: {message}" for message, names in rules.items())
+        return Refusal(first.code, first.status_reason, message)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Distinct warnings for the user, in order of the trace; rules in audit mode have none."""
+        return tuple(dict.fromkeys([text for step in self.trace if not step.audit for text in step.warnings]))
+
+    @property
+    def audit_annotations(self) -> Mapping[str, str]:
+        """Records of rules in audit mode and of Audit actions, by keys that Kubernetes accepts."""
+        return {
+            _audit_key(step.rule): f"{step.action.value}: {step.message}" if step.message else step.action.value
+            for step in self.trace
+            if step.recorded or (step.audit and step.action is not Action.SKIP and step.action is not Action.PASS)
+        }
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the decision for logs and `--output json`."""
+        members: dict[str, Json] = {
+            "allowed": self.allowed,
+            "warnings": list(self.warnings),
+            "auditAnnotations": dict(self.audit_annotations),
+            "patch": [operation.to_json() for operation in self.patch],
+            "trace": [step.to_json() for step in self.trace],
+        }
+        if self.status is not None:
+            status = self.status
+            members["status"] = {"code": status.code, "reason": status.reason, "message": status.message}
+        return members
+
+
+ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
+"""Outcomes of a decision; Invalid: a pod that cannot be parsed."""
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.refusal is not None:
+        return INVALID
+    if not decision.allowed:
+        return DENIED
+    return CHANGED if decision.patch else ALLOWED
+
+
+MAX_AUDIT_KEY = 63
+"""Longest name part of a Kubernetes qualified name (k8s.io/apimachinery/pkg/util/validation)."""
+
+
+def _audit_key(rule: RuleId) -> str:
+    """Return the name part of a qualified name; a digest keeps the names of rules that are too long distinct."""
+    key = rule.replace("/", ".").lower()
+    if len(key) <= MAX_AUDIT_KEY:
+        return key
+    digest = sha256(key.encode()).hexdigest()[:8]
+    return f"{key[: MAX_AUDIT_KEY - len(digest) - 1].rstrip('-_.')}-{digest}"

@@ -1,0 +1,128 @@
+"""Simulation: a load that arrives at a cluster. All times are whole milliseconds since the simulation began."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import log1p
+
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import LabelSelector
+
+Milliseconds = int
+
+MAX_PODS = 1_000_000
+"""Pods of a simulation, those that replace lost ones included: each takes half a kilobyte."""
+
+MAX_ARRIVALS = 10_000
+"""Arrivals that are written in a Simulation: a file of 4 MiB has room for some 20,000."""
+
+MAX_EVENTS = 10_000
+"""Changes of nodes in a Simulation: two for each node of a cluster of 5,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A distribution of times: uniform from `least` to `most`, or exponential if it has a `mean`."""
+
+    least: Milliseconds = 0
+    most: Milliseconds = 0
+    mean: Milliseconds | None = None
+
+    def quantile(self, fraction: float) -> Milliseconds:
+        """Return the time that a fraction of all times is below; `fraction` is at least 0 and less than 1."""
+        if self.mean is not None:
+            return round(-self.mean * log1p(-fraction))
+        return self.least + int((self.most - self.least + 1) * fraction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """Pods of one template in an arrival.
+
+    `pod` is a whole Pod as /mutate gets it. `parallel` run at the same time, and the next ones follow those that end
+    until there were `total`. `controlled`: they have a controller, which replaces those that are lost; their names are
+    made of `name` and a number. Otherwise it is one Pod with this name. `selector`: that of a ReplicaSet or
+    StatefulSet, by which the scheduler spreads the pods; None for other controllers.
+    """
+
+    name: str
+    pod: Mapping[str, Json]
+    parallel: int = 1
+    total: int = 1
+    controlled: bool = True
+    selector: LabelSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A Pod or a workload that arrives `count` times, the first time at `at`, each further one after `every`.
+
+    `title` names it in answers, such as `Job/train`. `run_for`: how long a pod runs once it is bound; None: to the end.
+    """
+
+    title: str
+    namespace: str
+    groups: tuple[PodGroup, ...]
+    at: Milliseconds = 0
+    every: Distribution = Distribution()
+    count: int = 1
+    run_for: Distribution | None = None
+
+
+class NodeState(StrEnum):
+    """States that a node can be put in."""
+
+    NOT_READY = "NotReady"
+    READY = "Ready"
+    CORDONED = "Cordoned"
+    UNCORDONED = "Uncordoned"
+    DRAINED = "Drained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """A change of a node's state."""
+
+    at: Milliseconds
+    node: str
+    becomes: NodeState
+
+
+class Strategy(StrEnum):
+    """Scoring strategies of the plugin NodeResourcesFit."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """Options of kube-scheduler. `resources`: the weights of the resources that NodeResourcesFit scores, by name."""
+
+    scoring: Strategy = Strategy.LEAST_ALLOCATED
+    resources: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
+    preemption: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """A load and the cluster that it arrives at.
+
+    `cluster` is the rules' view of `objects`: nodes, namespaces, and the pods that are there at the beginning: those
+    that are bound run for `running_for`, None: to the end; the others wait. `until` None: until nothing changes any
+    more.
+    """
+
+    name: str
+    location: Location
+    cluster: Cluster
+    objects: ClusterObjects = field(repr=False, compare=False)
+    seed: int = 0
+    arrivals: tuple[Arrival, ...] = ()
+    events: tuple[NodeEvent, ...] = ()
+    running_for: Distribution | None = None
+    until: Milliseconds | None = None
+    scheduler: SchedulerOptions = SchedulerOptions()

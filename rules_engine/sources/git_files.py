@@ -1,0 +1,265 @@
+"""Rule files of a git revision, read from the repository of the current folder without checking anything out.
+
+git lists the tree and prints contents. It runs no hook and no shell, and reaches no network. Links are followed inside
+the tree, as a checkout would; submodules, and links that leave the tree, are problems.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from errno import ELOOP
+from pathlib import Path
+
+from rules_engine.loading.files import (
+    MAX_CLUSTER_BYTES,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    SUFFIXES,
+    SourceFile,
+    decoded,
+    report_missing,
+    report_no_files,
+    report_too_large,
+    report_too_many,
+    report_unreadable,
+)
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+
+GIT_SECONDS = 60.0
+"""Timeout of a call of git: 10,000 files of a packed repository take 0.7 s."""
+
+MAX_LINKS = 40
+"""Links that one path may go through, as on Linux."""
+
+MAX_MESSAGE = 512
+"""Characters of git's error message in a problem."""
+
+_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=false")
+
+_LINK, _SUBMODULE = "120000", "160000"
+"""Modes of entries; all others are files."""
+
+_NOT_FETCHED = re.compile("could not fetch [0-9a-f]+ from promisor remote|transport '[^']*' not allowed")
+"""Messages of git about an object that a partial clone lacks: git before 2.45 may end with the second one alone."""
+
+LEAVES = "the path leaves the tree of the revision, which alone has known content"
+
+SUBMODULE = "a submodule: its files are in another repository"
+
+
+class GitError(Exception):
+    """Git cannot read a revision; the message is one line."""
+
+
+class _RefusedError(Exception):
+    """A path that is not read, since its content is not that of the revision."""
+
+
+def revision_files(revision: str, path: str, problems: Problems, seconds: float = GIT_SECONDS) -> list[SourceFile]:
+    """Read the rule files of a path at a revision, as `find_files` and `read_file` do for one on disk.
+
+    `path` counts from the root of the repository, or from the current folder if it begins with `./` or `../`, as for
+    `git show`. The name of a file in messages is `git:REVISION:PATH`.
+    """
+    name = f"git:{revision}:{path.rstrip('/') or '.'}"
+    git = _Git(seconds)
+    try:
+        # Outside of a repository, this is what fails.
+        prefix = os.fsdecode(git.run("rev-parse", "--show-prefix")).removesuffix("\n")
+        if path.split("/", 1)[0] not in (".", ".."):
+            prefix = ""
+        return [*_Revision(revision, git, problems).files(f"{prefix}{path}", name)]
+    except GitError as error:
+        problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(name, 1, 1))
+        return []
+
+
+class _Git:
+    """git in the current folder. Each call may take so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Return what git prints. Raises GitError."""
+        try:
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                (*_GIT, *arguments),
+                input=given,
+                capture_output=True,
+                timeout=self._seconds,
+                check=False,
+                env=_environment(),
+            )
+        except OSError as error:
+            raise GitError(f"git cannot be run: {error.strerror or error}") from None
+        except subprocess.TimeoutExpired:
+            raise GitError(f"git takes longer than {self._seconds:g} s") from None
+        if done.returncode:
+            raise GitError(_message(done.stderr))
+        return done.stdout
+
+    def contents(self, objects: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of objects by their names. Raises GitError if one is not stored."""
+        names = dict.fromkeys(objects)
+        if not names:
+            return {}
+        printed = self.run("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
+        found: dict[str, bytes] = {}
+        at = 0
+        for name in names:
+            begin = printed.index(b"\n", at) + 1
+            header = printed[at:begin].split()  # its name, its type and its size
+            if len(header) < 3:
+                raise GitError(_not_stored(f"object {name}"))
+            at = begin + int(header[2]) + 1
+            found[name] = printed[begin : at - 1]
+        return found
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        # A partial clone fetches an object that it lacks, and the configuration of the repository may allow a protocol
+        # that runs a command: an empty list allows none. Versions of git before 2.45 do not know the second variable.
+        "GIT_ALLOW_PROTOCOL": "",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+    }
+
+
+def _message(stderr: bytes) -> str:
+    """Return git's error message in one line."""
+    text = " ".join(stderr.decode(errors="replace").split())
+    if _NOT_FETCHED.search(text):
+        return _not_stored("an object")
+    return visible(text)[:MAX_MESSAGE] or "git ended without a message"
+
+
+def _not_stored(name: str) -> str:
+    return f"{name} is not stored here: fetch it first if this is a partial clone"
+
+
+class _Revision:
+    """The tree of a revision, by paths from its root. Raises GitError."""
+
+    def __init__(self, revision: str, git: _Git, problems: Problems) -> None:
+        self._git = git
+        self._problems = problems
+        self._entries: dict[str, tuple[str, str]] = {}
+        """The modes and the names of the objects of files, links and submodules."""
+        self._folders: dict[str, set[str]] = {"": set()}
+        """The names in each folder."""
+        self._seen: set[str] = set()
+        """Folders and files that were read, by their paths after links."""
+        try:
+            # In two steps: git takes all of `HEAD@{1 day ago} x^{tree}` for a date.
+            found = git.run("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
+            tree = git.run("rev-parse", "--verify", f"{found}^{{tree}}").decode().strip()
+        except GitError:
+            message = f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone"
+            raise GitError(message) from None
+        for line in git.run("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
+            entry, _, written = line.partition(b"\t")
+            mode, _, name = entry.decode("ascii").split()
+            path = os.fsdecode(written)
+            self._entries[path] = mode, name
+            while path:
+                path, _, last = path.rpartition("/")
+                self._folders.setdefault(path, set()).add(last)
+        self._targets = git.contents(name for mode, name in self._entries.values() if mode == _LINK)
+
+    def files(self, path: str, name: str) -> Iterator[SourceFile]:
+        """Read a file, or the rule files of a folder; `name` is its name in messages."""
+        reported = len(self._problems.items)
+        found = self._resolved(path, name)
+        if found is None:
+            return
+        files = {name: found} if found in self._entries else dict(self._walk(found, name))
+        if len(files) > MAX_FILES:
+            report_too_many(name, MAX_FILES, self._problems)
+            return
+        if not files and len(self._problems.items) == reported:
+            report_no_files(name, self._problems)
+        contents = self._git.contents(self._entries[path][1] for path in files.values())
+        for file, path in files.items():
+            content = contents[self._entries[path][1]]
+            limit = MAX_CLUSTER_BYTES if file.endswith(".json") else MAX_FILE_BYTES
+            if len(content) > limit:
+                report_too_large(file, limit, self._problems)
+            elif source := decoded(Path(file), content, self._problems):
+                yield source
+
+    def _walk(self, folder: str, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the names and paths of rule files of a folder in order of name, without hidden entries, each once."""
+        self._seen.add(folder)
+        for part in sorted(self._folders[folder]):
+            if part.startswith("."):
+                continue
+            inside = f"{name}/{part}"
+            is_rules = Path(part).suffix in SUFFIXES
+            found = self._resolved(f"{folder}/{part}", inside, needed=is_rules)
+            if found is None or found in self._seen:
+                continue
+            if found in self._folders:
+                yield from self._walk(found, inside)
+            elif is_rules:
+                self._seen.add(found)
+                yield inside, found
+
+    def _resolved(self, path: str, name: str, *, needed: bool = True) -> str | None:
+        """Return the path of a file or a folder after links; None, with a problem, if there is none.
+
+        A path that is not `needed` may be missing or unreadable.
+        """
+        try:
+            return self._resolve(path)
+        except FileNotFoundError:
+            if needed:
+                report_missing(name, self._problems)
+        except OSError as error:
+            if needed:
+                report_unreadable(Path(name), error, self._problems)
+        except _RefusedError as error:
+            self._problems.error(Code.NOT_A_REGULAR_FILE, str(error), Location(name, 1, 1))
+        return None
+
+    def _resolve(self, path: str) -> str:
+        """Follow a path and its links. Raises OSError as a file system would, and _RefusedError."""
+        above: list[str] = []
+        left = path.split("/")[::-1]
+        links = 0
+        while left:
+            part = left.pop()
+            folder = self._folders.get("/".join(above))
+            if folder is None:  # a file, even before "." and ".."
+                raise FileNotFoundError
+            if part in ("", "."):
+                continue
+            if part == ".." and not above:
+                raise _RefusedError(LEAVES)
+            if part == "..":
+                above.pop()
+                continue
+            if part not in folder:
+                raise FileNotFoundError
+            mode, name = self._entries.get("/".join((*above, part)), ("", ""))
+            if mode == _SUBMODULE:
+                raise _RefusedError(SUBMODULE)
+            if mode != _LINK:
+                above.append(part)
+                continue
+            links += 1
+            target = os.fsdecode(self._targets[name])
+            if links > MAX_LINKS:
+                raise OSError(ELOOP, os.strerror(ELOOP))
+            if target.startswith("/"):
+                raise _RefusedError(LEAVES)
+            left += target.split("/")[::-1]
+        return "/".join(above)

@@ -1,0 +1,43 @@
+"""Packaged rule sets: the folders of rules and RuleTests that the package contains."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.diagnosis.diagnostic import Diagnostic
+from rules_engine.documents.load import RULES, load_files
+from rules_engine.documents.registry import DIAGNOSTIC
+from rules_engine.model.rules.rule import Declared
+from rules_engine.sources.rule_files import DEFAULT_RULES
+from rules_engine.starting.schemas import without_schema_comments
+
+_TEST_SUFFIX = ".test.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedSet:
+    """A packaged rule set: its name and its files, rules before tests."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    @property
+    def rules(self) -> tuple[Declared, ...]:
+        """The rules, then the Diagnostics, in the order of the files, then of their lines."""
+        loaded = load_files(self.files, (*RULES, DIAGNOSTIC))
+        return (*loaded.rules, *loaded.of(Diagnostic))
+
+    def texts(self) -> dict[str, str]:
+        """Read the files; the result is by file name. The comments that name schemas hold in this package only."""
+        return {file.name: without_schema_comments(file.read_text(encoding="utf-8")) for file in self.files}
+
+
+def packaged_sets() -> dict[str, PackagedSet]:
+    """Return all packaged sets by name, the default first."""
+    found = (folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir())
+    folders = sorted(found, key=lambda folder: (folder != DEFAULT_RULES, folder.name))
+    return {folder.name: PackagedSet(folder.name, _in_order(folder.glob("*.yaml"))) for folder in folders}
+
+
+def _in_order(files: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(sorted(files, key=lambda file: (file.name.endswith(_TEST_SUFFIX), file.name)))

@@ -1,0 +1,98 @@
+"""Rule files for commands: loaded and compiled, with all problems."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.documents.load import RULES, Loaded, load_files
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.kinds import compile_rules
+from rules_engine.loading.files import find_files
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Severity, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import Rule
+from rules_engine.model.rules.rule_test import FilePath
+
+_PACKAGE = Path(__file__).parent.parent
+
+DEFAULT_RULES = _PACKAGE / "rule_sets" / "default"
+"""The packaged rule set, the default of commands."""
+
+DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
+"""The packaged inventory: a tainted control plane and two workers with four GPUs each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFiles:
+    """The documents of files, with compiled rules; `problems` of loading and compiling are in file order."""
+
+    loaded: Loaded
+    rule_set: RuleSet
+    problems: tuple[Problem, ...]
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.problems)
+
+    @property
+    def rule_problems(self) -> tuple[Problem, ...]:
+        """The problems without those of Problems, of tests and of what tests name."""
+        others = self.loaded.problems_of(Part.DIAGNOSTICS, Part.TESTS)
+        return tuple(problem for problem in self.problems if problem not in others)
+
+
+class ReadFiles:
+    """Files that are already read, which tests may name in other ways."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = {os.path.realpath(name): name for name in names}
+
+    def among(self, paths: Sequence[FilePath]) -> Sequence[str] | None:
+        """Return the names of all files in files and folders; None if one is not found, or not read yet."""
+        problems = Problems()
+        found = [os.path.realpath(file) for file in find_files([Path(path) for path in paths], problems)]
+        if problems.items or not self._names.keys() >= set(found):
+            return None
+        return [self._names[file] for file in found]
+
+
+CompilerOf = Callable[[Rule], Compiler]
+"""A function that makes the compiler of a rule."""
+
+
+def read_rules(
+    paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES, compiler_of: CompilerOf = Compiler
+) -> RuleFiles:
+    """Load and compile rules, with other kinds of documents beside them; see `compiled`."""
+    return compiled(load_files(paths, kinds), compiler_of)
+
+
+def read_some_rules(paths: Sequence[Path]) -> RuleFiles:
+    """Load and compile rules; no rule at all is a problem at the first path: it would allow every pod."""
+    files = read_rules(paths)
+    if files.failed or files.loaded.rules:
+        return files
+    return replace(files, problems=(*files.problems, no_rules(paths)))
+
+
+def no_rules(sources: Sequence[object]) -> Problem:
+    """Return the problem of sources without a rule, such as paths, at the first one."""
+    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
+
+
+def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
+    """Compile loaded rules; the expressions of rules with errors are checked as well."""
+    rule_set, found = compile_rules(loaded.rules, compiler_of=compiler_of)
+    _, more = compile_rules(loaded.drafts)
+    problems = in_file_order((*loaded.problems, *found, *more), loaded.files)
+    return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)
+
+
+def has_errors(problems: Sequence[Problem]) -> bool:
+    """Return True if a problem is an error."""
+    return any(problem.severity is Severity.ERROR for problem in problems)

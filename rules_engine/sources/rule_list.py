@@ -1,0 +1,50 @@
+"""`list`: the rules of files, and their digest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.documents.load import RULES
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import DIAGNOSTIC
+from rules_engine.kinds import in_order
+from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.rules.rule import Rule
+from rules_engine.sources.rule_files import has_errors, no_rules, read_rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleList:
+    """The rules of files, those in mode Off included, in the order of `in_order`, and the Diagnostics by name.
+
+    `digest` is that of the rule documents, as a server with these files reports it.
+    """
+
+    rules: tuple[Rule, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    digest: str
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.problems)
+
+
+def list_rules(paths: Sequence[Path]) -> RuleList:
+    """Load and compile the rules and Diagnostics in files and folders; none at all is a problem."""
+    files = read_rules(paths, (*RULES, DIAGNOSTIC))
+    loaded = files.loaded
+    diagnostics = loaded.of(Diagnostic)
+    _, found = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
+    problems = in_file_order((*files.problems, *found), loaded.files)
+    if not (loaded.rules or diagnostics or has_errors(problems)):
+        problems = (*problems, no_rules(paths))
+    return RuleList(
+        rules=in_order(loaded.rules),
+        diagnostics=tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.name)),
+        digest=loaded.digest,
+        problems=problems,
+        sources=loaded.sources,
+    )

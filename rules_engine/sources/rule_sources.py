@@ -1,0 +1,172 @@
+"""Sources of rules: files and folders, packaged sets, git revisions; further ones by their prefix."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from rules_engine.documents.load import load_texts
+from rules_engine.loading.files import SourceFile, exists, find_files, read_file
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.problem import Severity, did_you_mean, in_file_order
+from rules_engine.model.problems.problems import Problems
+from rules_engine.sources.git_files import revision_files
+from rules_engine.sources.packaged_sets import packaged_sets
+from rules_engine.sources.rule_files import RuleFiles, compiled, no_rules
+
+MAX_REVISION = 1024
+"""Characters of a git revision: a reference is a path of a file, of 255 characters a part."""
+
+
+class SourceError(Exception):
+    """A text names no source; the message is for the command line."""
+
+
+class RuleSource(Protocol):
+    """A place that has rule files; `str()` is its name in messages."""
+
+    def files(self, problems: Problems) -> Iterable[SourceFile]:
+        """Read the files, in order; their problems are added to `problems`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathSource:
+    """A file or folder."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def files(self, problems: Problems) -> Iterable[SourceFile]:
+        """Read the files that `check` reads."""
+        found = (read_file(file, problems, regular=True) for file in find_files([self.path], problems))
+        return [file for file in found if file is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedSource:
+    """A packaged rule set."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def parse(cls, name: str) -> "PackagedSource":
+        """Return the set of a name. Raises SourceError."""
+        names = packaged_sets()
+        if name not in names:
+            raise SourceError(f"'{truncate(name)}' is no packaged set: expected {', '.join(names)}")
+        return cls(name)
+
+    def files(self, problems: Problems) -> Iterable[SourceFile]:
+        """Read the set's files; their names in messages are `SET/FILE`."""
+        found = (read_file(file, problems) for file in packaged_sets()[self.name].files)
+        return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in found if file is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """A file or folder at a revision of the repository of the current folder."""
+
+    revision: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"git:{self.revision}:{self.path}"
+
+    @classmethod
+    def parse(cls, text: str) -> "GitSource":
+        """Parse `REF:PATH`. Raises SourceError."""
+        revision, colon, path = text.partition(":")
+        if not revision or not colon:
+            raise SourceError(f"'git:{truncate(text)}' is not git:REF:PATH, such as git:main:rules")
+        if len(revision) > MAX_REVISION or not revision.isprintable():
+            raise SourceError(f"'{truncate(revision)}' is not the name of a git revision")
+        return cls(revision, path)
+
+    def files(self, problems: Problems) -> Iterable[SourceFile]:
+        """Read the files; their names in messages are `git:REF:PATH/FILE`."""
+        return revision_files(self.revision, self.path, problems)
+
+
+Parse = Callable[[str], RuleSource]
+"""A function that parses a source's text after its prefix. Raises SourceError."""
+
+PREFIXES: Mapping[str, Parse] = MappingProxyType({"git": GitSource.parse, "set": PackagedSource.parse})
+
+
+def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSource:
+    """Return the source that a text names: a prefix with a colon, else a packaged set, else an existing path.
+
+    Raises SourceError.
+    """
+    if not text:  # an unset variable of a script: the path would be the current folder
+        raise SourceError("the name of a source is empty")
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix in prefixes:
+        return prefixes[prefix](rest)
+    path = Path(text)
+    is_path, names = exists(path), packaged_sets()
+    if text in names:
+        if is_path:
+            message = f"'{text}' is a packaged set and is also in the current folder"
+            raise SourceError(f"{message}: write set:{text} for the former, ./{text} for the latter")
+        return PackagedSource(text)
+    if not is_path:
+        *others, last = (f"{each}:" for each in prefixes)
+        message = f"'{truncate(text)}' is no file or folder, no packaged set, and does not begin with "
+        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, names)}")
+    return PathSource(path)
+
+
+def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
+    """Read and compile the rules of one or more sources, with the problems of rules alone.
+
+    No rule at all is a problem at the first source: it would allow every pod.
+    """
+    collected = Problems()
+    # Sources may overlap: a folder, and a file in it.
+    texts = {file.name: file for source in sources for file in source.files(collected)}
+    loaded = load_texts(texts.values())
+    files = compiled(loaded)
+    problems = in_file_order((*collected.items, *files.rule_problems), loaded.files)
+    found = replace(files, problems=problems)
+    if found.failed or loaded.rules:
+        return found
+    return replace(found, problems=(*problems, no_rules(sources)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The rules before and after a change, each with its own problems."""
+
+    old: RuleFiles
+    new: RuleFiles
+
+    @property
+    def failed(self) -> bool:
+        """True if the rules of a side cannot be used."""
+        return self.old.failed or self.new.failed
+
+
+def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
+    """Read and compile the rules of both sides, also if one has errors.
+
+    The old side may have no rules, since some change is the first one: that is a warning. A path that a git revision
+    does not have counts as an empty folder, which git does not store.
+    """
+    before = read_sources(old)
+    absent = {f"git:{source.revision}:{source.path.rstrip('/')}" for source in old if isinstance(source, GitSource)}
+    problems = tuple(
+        replace(problem, message=f"{problem.message}: no rules before the change", severity=Severity.WARNING)
+        if problem.code in (Code.NO_RULES, Code.NO_FILES)
+        or (problem.code is Code.MISSING_FILE and problem.location.file in absent)
+        else problem
+        for problem in before.problems
+    )
+    return Sides(replace(before, problems=problems), read_sources(new))

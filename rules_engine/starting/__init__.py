@@ -1,0 +1,1 @@
+"""A folder of rules to start from."""

@@ -1,0 +1,82 @@
+"""`init`: the files that a repository of rules starts with."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from rules_engine.starting.new_files import create_file
+from rules_engine.starting.schemas import SCHEMA_FILE, combined_schema
+
+_TEMPLATES = Path(__file__).parent / "starter_files"
+
+_RULES = "rules"
+"""Folder of the rule and its test. They are written together: a test of another rule would fail."""
+
+_RULE_FILES = ("ladder.yaml", "ladder.test.yaml")
+
+_EDITOR_FILES = MappingProxyType(
+    {
+        ".pre-commit-config.yaml": "pre-commit-config.yaml",
+        ".vscode/settings.json": "vscode-settings.json",
+        ".vscode/extensions.json": "vscode-extensions.json",
+    }
+)
+"""Templates by the paths that they are written to."""
+
+_CI_FILES = MappingProxyType(
+    {
+        "github": (".github/workflows/gpu-rules.yaml", "github-workflow.yaml"),
+        "gitlab": (".gitlab-ci.yml", "gitlab-ci.yml"),
+    }
+)
+"""Path and template by CI system."""
+
+
+@dataclass(frozen=True, slots=True)
+class StarterFile:
+    """A file, or the folder of rules; not `written` if it existed."""
+
+    path: Path
+    written: bool
+
+
+class NotWrittenError(Exception):
+    """A file that cannot be written, with the reason."""
+
+
+def start(folder: Path, ci: str) -> Iterator[StarterFile]:
+    """Write the files one by one into a folder, which is created if needed; yield each. Raises NotWrittenError.
+
+    An existing file is never changed, and a folder of rules that is not empty gets no rule. `ci` is github or gitlab.
+    """
+    rules = folder / _RULES
+    if _is_used(rules):
+        yield StarterFile(rules, written=False)
+    else:
+        for name in _RULE_FILES:
+            yield _create(rules / name, _template(name))
+    yield _create(folder / SCHEMA_FILE, json.dumps(combined_schema(), indent=2) + "\n")
+    for name, template in (*_EDITOR_FILES.items(), _CI_FILES[ci]):
+        yield _create(folder / name, _template(template))
+
+
+def _template(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _is_used(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise NotWrittenError(f"{folder} cannot be read: {error.strerror}") from None
+
+
+def _create(path: Path, text: str) -> StarterFile:
+    try:
+        return StarterFile(path, written=create_file(path, text))
+    except OSError as error:
+        raise NotWrittenError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""RuleTests: runs, mismatches and coverage."""

@@ -1,0 +1,226 @@
+"""Coverage of rules by test cases: rules, their parts, and both outcomes of each condition, also of Diagnostics."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rules_engine.cel import Budget, Program
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, environment
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
+from rules_engine.kinds import KINDS, Kind
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.coverage import Part
+from rules_engine.model.rules.decision import Step
+from rules_engine.model.rules.rule import Rule, RuleId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An item of coverage: an event of a part of a rule, and the number of times that cases caused it.
+
+    `outcome`: for a condition, the value that it must have; None for all other parts.
+    """
+
+    rule: RuleId
+    location: Location
+    name: str
+    event: str
+    hits: int
+    outcome: bool | None = None
+
+    @property
+    def covered(self) -> bool:
+        return self.hits > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The items of all rules that are not Off, in file order."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def uncovered(self) -> tuple[Item, ...]:
+        return tuple(item for item in self.items if not item.covered)
+
+    @property
+    def covered(self) -> int:
+        return len(self.items) - len(self.uncovered)
+
+    @property
+    def percent(self) -> float:
+        """The share of covered items, rounded down to a tenth: below 100 if a single one is uncovered."""
+        return 1000 * self.covered // len(self.items) / 10 if self.items else 100.0
+
+    def reaches(self, percent: float) -> bool:
+        """Return True if the share of covered items, not rounded, is at least `percent`."""
+        return 100 * self.covered >= percent * len(self.items)
+
+    @property
+    def by_file(self) -> Iterator[tuple[str, tuple[Item, ...]]]:
+        """Yield each file with its items."""
+        for file, items in groupby(self.items, key=lambda item: item.location.file):
+            yield file, tuple(items)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedProgram(Program):
+    """A condition that counts its outcomes."""
+
+    outcomes: Counter[bool]
+
+    def evaluate(self, activation: Mapping[str, object], budget: Budget) -> object:
+        value = super(_RecordedProgram, self).evaluate(activation, budget)
+        if isinstance(value, bool):
+            self.outcomes[value] += 1
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    source: SourceText
+    outcomes: Counter[bool]
+
+
+class _Recording(ExpressionCompiler):
+    """A compiler whose conditions count their outcomes. The server's does not: its conditions cost nothing more."""
+
+    recorded: list[_Condition]
+    _outcomes_at: Callable[[Location], Counter[bool]]
+
+    def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
+        program = super().condition(source, effects)
+        if program is None:
+            return None
+        outcomes = self._outcomes_at(program.source.location)
+        self.recorded.append(_Condition(program.source, outcomes))
+        return _RecordedProgram(program.checked, program.generated, program.levels, outcomes)
+
+
+class _RecordingCompiler(_Recording, Compiler):
+    """A recording compiler of a rule."""
+
+    def __init__(self, rule: Rule, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
+        self.recorded = []
+        self._outcomes_at = outcomes_at
+        super().__init__(rule)
+
+
+class _RecordingDiagnosticCompiler(_Recording):
+    """A recording compiler of a Diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
+        self.recorded = []
+        self._outcomes_at = outcomes_at
+        super().__init__(diagnostic, environment(diagnostic.for_each))
+
+
+@dataclass(slots=True)
+class _Record:
+    """The parts and conditions of a rule, and its events so far."""
+
+    rule: Rule
+    parts: Sequence[Part]
+    conditions: Sequence[_Condition]
+    applied: int
+    hits: list[int]
+
+
+class Recorder:
+    """Recorder of coverage, for rules that `compiler_of` compiled, from when their rule set is added.
+
+    Rules are identified by their place: tests may name the same file in several ways.
+    """
+
+    def __init__(self, kinds: Sequence[Kind] = KINDS) -> None:
+        self._parts = {kind.name: kind.parts for kind in kinds}
+        self._outcomes: dict[Location, Counter[bool]] = {}
+        self._conditions: dict[Location, Sequence[_Condition]] = {}
+        self._records: dict[Location, _Record] = {}
+        self._files: dict[str, str] = {}
+        """Each file's path without links, by its name."""
+        self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_Condition]]] = {}
+        """Each Diagnostic that was compiled without error, with its condition."""
+
+    def compiler_of(self, rule: Rule) -> Compiler:
+        """Return a compiler that records the outcomes of a rule's conditions."""
+        compiler = _RecordingCompiler(rule, lambda place: self._outcomes.setdefault(self._place(place), Counter()))
+        self._conditions[self._place(rule.location)] = compiler.recorded
+        return compiler
+
+    def diagnostic_compiler_of(self, diagnostic: Diagnostic) -> ExpressionCompiler:
+        """Return a compiler that records the outcomes of a Diagnostic's condition."""
+        made = _RecordingDiagnosticCompiler(
+            diagnostic, lambda place: self._outcomes.setdefault(self._place(place), Counter())
+        )
+        self._conditions[self._place(diagnostic.location)] = made.recorded
+        return made
+
+    def add_diagnostics(self, compiled: Iterable[CompiledDiagnostic]) -> None:
+        """Add Diagnostics, all of which `diagnostic_compiler_of` compiled."""
+        for one in compiled:
+            place = self._place(one.diagnostic.location)
+            self._diagnostics.setdefault(place, (one.diagnostic, self._conditions[place]))
+
+    def knows_diagnostic(self, diagnostic: Diagnostic) -> bool:
+        """Return True if a compiler of the Diagnostic, or of the same one in another set, was made."""
+        return self._place(diagnostic.location) in self._conditions
+
+    def add(self, rule_set: RuleSet) -> None:
+        """Add the rules of a set, all of which `compiler_of` compiled."""
+        for compiled in rule_set.rules:
+            rule, place = compiled.rule, self._place(compiled.rule.location)
+            if place not in self._records:
+                parts = tuple(self._parts[rule.kind](rule))
+                self._records[place] = _Record(rule, parts, self._conditions[place], 0, [0] * len(parts))
+
+    def __contains__(self, rule: Rule) -> bool:
+        """Return True if a compiler of the rule, or of the same rule in another set, was made."""
+        return self._place(rule.location) in self._conditions
+
+    def observe(self, trace: Iterable[Step], namespace: str) -> None:
+        """Count the events of a trace, for a pod in a namespace."""
+        for step in trace:
+            record = self._records[self._place(step.location)]
+            record.applied += step.applies
+            for index, part in enumerate(record.parts):
+                record.hits[index] += part.reached(step, namespace)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The coverage by all that was observed so far."""
+        items = [item for record in self._records.values() for item in _items(record)]
+        for diagnostic, conditions in self._diagnostics.values():
+            items += _outcomes(diagnostic.id, conditions)
+        return Coverage(tuple(sorted(items, key=lambda item: item.location)))
+
+    def _place(self, location: Location) -> Location:
+        file = self._files.get(location.file)
+        if file is None:
+            file = self._files[location.file] = os.path.realpath(location.file)
+        return Location(file, location.line, location.column)
+
+
+def _items(record: _Record) -> Iterator[Item]:
+    rule = record.rule
+    yield Item(rule=rule.id, location=rule.location, name=rule.id, event="applied", hits=record.applied)
+    for part, hits in zip(record.parts, record.hits, strict=True):
+        yield Item(rule=rule.id, location=part.location, name=part.name, event=part.event, hits=hits)
+    yield from _outcomes(rule.id, record.conditions)
+
+
+def _outcomes(rule: RuleId, conditions: Iterable[_Condition]) -> Iterator[Item]:
+    for condition in conditions:
+        for outcome in (True, False):
+            yield Item(
+                rule=rule,
+                location=condition.source.location,
+                name=truncate(" ".join(condition.source.text.split())),
+                event=str(outcome).lower(),
+                hits=condition.outcomes[outcome],
+                outcome=outcome,
+            )

@@ -1,0 +1,78 @@
+"""Results of `test` as JUnit XML, which CI servers show."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from xml.etree import ElementTree as ET
+
+from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.testing.rule_tests import CaseName, CaseNotRun, Result, TestRun
+
+_PROBLEMS = "problems"
+"""Name of the suite of errors in files."""
+
+
+def junit(run: TestRun) -> str:
+    """Return the document: a suite for each test, and one for the errors that prevented cases.
+
+    A case that was not run is an error, so that a report without failures means that all cases passed. There are no
+    times: results do not depend on a clock.
+    """
+    root = ET.Element("testsuites", name="gpu-rules")
+    cases: list[Result | CaseNotRun] = [*run.results, *run.not_run]
+    cases.sort(key=lambda case: _suite(case.name))
+    for (_, test), found in groupby(cases, key=lambda case: _suite(case.name)):
+        suite = ET.SubElement(root, "testsuite", name=_text(test))
+        for case in found:
+            _case(suite, case)
+    errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
+    if errors:
+        _problems(ET.SubElement(root, "testsuite", name=_PROBLEMS), errors)
+    for suite in (*root, root):
+        suite.set("tests", str(len(suite.findall(".//testcase"))))
+        suite.set("failures", str(len(suite.findall(".//failure"))))
+        suite.set("errors", str(len(suite.findall(".//error"))))
+    ET.indent(root)
+    # ASCII is right in any encoding: other characters become references.
+    document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=False)
+    return document.decode("ascii")
+
+
+def _suite(name: CaseName) -> tuple[str, str]:
+    return name.file, name.test
+
+
+def _case(suite: ET.Element, result: Result | CaseNotRun) -> None:
+    name = result.name
+    place = name.case.location
+    case = ET.SubElement(
+        suite,
+        "testcase",
+        classname=_text(name.test),
+        name=_text(name.title),
+        file=_text(place.file),
+        line=str(place.line),
+    )
+    if isinstance(result, CaseNotRun):
+        ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
+    elif not result.passed:
+        failure = ET.SubElement(case, "failure", message=_text(str(result.mismatches[0])), type="mismatch")
+        failure.text = _text(f"{result.explanation}\n{place}")
+
+
+def _problems(suite: ET.Element, errors: Sequence[Problem]) -> None:
+    for problem in errors:
+        place = problem.location
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=_PROBLEMS,
+            name=_text(f"{place}: {problem.code}"),
+            file=_text(place.file),
+            line=str(place.line),
+        )
+        ET.SubElement(case, "error", message=_text(problem.message), type=problem.code)
+
+
+def _text(text: str) -> str:
+    """Escape the characters that no XML document may have (XML 1.0, section 2.2)."""
+    return "".join(c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,251 @@
+"""Mismatches between a decision, or the findings of Diagnostics, and their expectation, each of one value."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rules_engine.diagnosis.diagnostic import Evaluation
+from rules_engine.evaluation.admission import Admission
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.kubernetes.pod import Container, Pod
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.rules.decision import Action, Step
+from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.rule_test import AmountsByContainer, Audited, Decider, Diagnosis, Expectation
+
+MAX_DIFFERENCES = 20
+"""Differences of a whole pod that are listed: more of them mean that it is another pod."""
+
+MAX_VALUE = 100
+"""Characters of a value in a mismatch; only whole maps and lists are longer."""
+
+_NONE = Quantity(0)
+_AMOUNTS = frozenset({"requests", "limits", "overhead"})
+"""Members of a pod that hold amounts, which are compared by value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One expectation that was not met: the name or path of the value, the expected and the actual one."""
+
+    what: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected {self.expected}, actual {self.actual}"
+
+
+def mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:
+    """Yield each value of an admission that differs from the expected one."""
+    if expect.allowed is not None and expect.allowed is not admission.allowed:
+        why = f" ({admission.message})" if admission.message else ""
+        yield Mismatch("allowed", str(expect.allowed).lower(), f"{str(admission.allowed).lower()}{why}")
+    if expect.message is not None and expect.message not in admission.message:
+        yield Mismatch("message", f"a text with '{expect.message}'", _quoted([admission.message]))
+    if expect.warnings is not None:
+        yield from _warnings(expect.warnings, admission.warnings)
+    try:
+        pod = Pod.parse(admission.result)
+    except PodError as error:
+        if expect.containers or expect.requests or expect.limits or expect.annotations or expect.pod is not None:
+            yield Mismatch("pod", "a well-formed pod", str(error))
+    else:
+        yield from _containers("containers", expect.containers, pod, lambda one, name: one.limit_or_request(name))
+        yield from _containers("requests", expect.requests, pod, lambda one, name: one.requests.get(name))
+        yield from _containers("limits", expect.limits, pod, lambda one, name: one.limits.get(name))
+        yield from _annotations("annotations", expect.annotations, pod.annotations)
+        if expect.pod is not None:
+            yield from _whole(expect.pod, admission.result)
+    if expect.decided_by is not None:
+        yield from _deciders(expect.decided_by, admission.trace)
+    if expect.audited is not None:
+        yield from _audits(expect.audited, admission.trace)
+
+
+def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Iterator[Mismatch]:
+    if not expected and actual:
+        yield Mismatch("warnings", "none", _quoted(actual))
+    for text in expected:
+        if not any(text in warning for warning in actual):
+            yield Mismatch("warnings", f"one with '{text}'", _quoted(actual))
+
+
+def _containers(
+    what: str, expected: AmountsByContainer, pod: Pod, amount_of: Callable[[Container, str], Quantity | None]
+) -> Iterator[Mismatch]:
+    by_name: dict[str, Container] = {container.name: container for container in pod.all_containers}
+    for name, amounts in expected.items():
+        container = by_name.get(name)
+        if container is None:
+            yield Mismatch(f"{what}.{name}", "a container", f"the pod has {', '.join(by_name) or 'none'}")
+            continue
+        for resource, amount in amounts.items():
+            given = amount_of(container, resource)
+            if amount != (given or _NONE):
+                actual = str(given) if given is not None else f"none ({_requested(container)})"
+                yield Mismatch(f"{what}.{name}.{resource}", str(amount), actual)
+
+
+def _requested(container: Container) -> str:
+    amounts = sorted({**container.requests, **container.limits}.items())
+    return f"it requests {', '.join(f'{key}: {value}' for key, value in amounts) or 'nothing'}"
+
+
+def _annotations(
+    what: str, expected: Mapping[str, str | None] | Mapping[str, str], actual: Mapping[str, str]
+) -> Iterator[Mismatch]:
+    for key, value in expected.items():
+        given = actual.get(key)
+        if given != value:
+            yield Mismatch(f"{what}.{key}", _or_none(value), _or_none(given))
+
+
+def _or_none(text: str | None) -> str:
+    return "none" if text is None else f"'{text}'"
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    return ", ".join(f"'{text}'" for text in texts if text) or "none"
+
+
+def _whole(expected: Json, actual: Json) -> Iterator[Mismatch]:
+    found = list(_differences(expected, actual, "pod", amounts=False))
+    yield from found[:MAX_DIFFERENCES]
+    if len(found) > MAX_DIFFERENCES:
+        yield Mismatch("pod", "no other difference", f"{len(found) - MAX_DIFFERENCES} more")
+
+
+def _differences(expected: Json, actual: Json, path: str, *, amounts: bool) -> Iterator[Mismatch]:
+    """Yield the innermost values that differ; a member without a value is absent."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name in dict.fromkeys([*expected, *actual]):
+            step = f".{name}" if name.isidentifier() else f"[{json.dumps(name, ensure_ascii=False)}]"
+            yield from _differences(
+                expected.get(name), actual.get(name), path + step, amounts=name in _AMOUNTS or amounts
+            )
+    elif isinstance(expected, list) and isinstance(actual, list):
+        for index, (one, other) in enumerate(zip_longest(expected, actual)):
+            yield from _differences(one, other, f"{path}[{_name(one) or _name(other) or index}]", amounts=False)
+    elif expected != actual and not (amounts and _equal_amounts(expected, actual)):
+        yield Mismatch(path, _shown(expected), _shown(actual))
+
+
+def _name(item: Json) -> str:
+    """Return the name of a container, a volume or another named item; "" if it has none."""
+    name = item.get("name") if isinstance(item, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _equal_amounts(one: Json, other: Json) -> bool:
+    try:
+        return Quantity.parse(str(one)) == Quantity.parse(str(other))
+    except QuantityError:
+        return False
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return "none"
+    return truncate(json.dumps(value, ensure_ascii=False), MAX_VALUE)
+
+
+def _deciders(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
+    """Compare the rules that contributed to the decision, in any order, each with all expected rungs."""
+    wanted: dict[RuleId, list[str]] = {}
+    for decider in expected:
+        wanted.setdefault(decider.rule, []).extend([decider.rung] if decider.rung else [])
+    decided = {step.rule: step for step in trace if step.decides}
+    yield from _rules("decidedBy", wanted, decided, trace)
+
+
+def _rules(
+    what: str, wanted: Mapping[RuleId, Sequence[str]], found: Mapping[RuleId, Step], trace: Sequence[Step]
+) -> Iterator[Mismatch]:
+    """Yield the rules that are missing, those with another rung, and those that are not expected."""
+    others = {step.rule: step for step in trace}
+    for rule, rungs in wanted.items():
+        step = found.get(rule)
+        if step is None:
+            yield Mismatch(f"{what}.{rule}", "a decision", outcome(others.get(rule)))
+            continue
+        given = _rungs(step)
+        for rung in rungs:
+            if rung not in given:
+                yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(given) or "none")
+    for rule, step in found.items():
+        if rule not in wanted:
+            yield Mismatch(f"{what}.{rule}", "no decision", outcome(step))
+
+
+def _rungs(step: Step) -> list[str]:
+    return [decision.given for decision in step.resources]
+
+
+def outcome(step: Step | None) -> str:
+    """Return the action of a rule, with the reason in brackets."""
+    if step is None:
+        return "not evaluated"
+    mode = " in audit mode" if step.audit and step.action is not Action.SKIP else ""
+    return f"{step.action.value}{mode} ({step.message or step.reason})"
+
+
+def _audits(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mismatch]:
+    """Compare the rules in audit mode that would have contributed to the decision, in any order."""
+    would = {step.rule: step for step in trace if step.would_decide}
+    yield from _rules("audited", {one.rule: [one.rung] if one.rung else [] for one in expected}, would, trace)
+    for one in expected:
+        if one.rule in would:
+            yield from _audit(one, would[one.rule])
+
+
+def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
+    what = f"audited.{step.rule}"
+    if expected.action is not None and expected.action is not step.action:
+        yield Mismatch(f"{what}.action", expected.action.value, outcome(step))
+    if expected.message is not None and expected.message not in step.message:
+        yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quoted([step.message]))
+    written = {(amount.container, amount.resource): amount.after for amount in step.amounts}
+    for container, amounts in expected.containers.items():
+        for resource, amount in amounts.items():
+            given = written.get((container, resource))
+            if amount != (Quantity.parse(given) if given else _NONE):
+                yield Mismatch(f"{what}.containers.{container}.{resource}", str(amount), given or "none")
+    yield from _annotations(f"{what}.annotations", expected.annotations, step.annotations)
+
+
+def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+    """Yield each finding that is missing, surplus or has another message, and each Diagnostic that failed."""
+    found = [*_findings(diagnosis, evaluation)]
+    yield from found[:MAX_DIFFERENCES]
+    if len(found) > MAX_DIFFERENCES:
+        yield Mismatch("findings", "no other difference", f"{len(found) - MAX_DIFFERENCES} more")
+
+
+def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+    left: dict[str, list[Finding]] = {}
+    for finding in evaluation.findings:
+        left.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
+    # The longest text first: a shorter one must not take the only finding that has it.
+    for expected in sorted(diagnosis.expect, key=lambda expected: -len(expected.message)):
+        name = f"{expected.reason} of {expected.object}"
+        candidates = left.get(name, [])
+        messages = [finding.message for finding in candidates]
+        chosen = next((finding for finding in candidates if expected.message in finding.message), None)
+        if not candidates:
+            yield Mismatch(name, "a finding", "none")
+        elif chosen is None:
+            yield Mismatch(f"{name}, message", f"a text with '{expected.message}'", _quoted(messages))
+        if candidates:
+            candidates.remove(chosen or candidates[0])
+    for name, findings in left.items():
+        for finding in findings:
+            yield Mismatch(name, "no finding", f"'{truncate(finding.message, MAX_VALUE)}'")
+    for failed in evaluation.not_evaluated:
+        first = f", the first of them {failed.first}" if failed.first is not None else ""
+        objects = f"{failed.objects} object{'s' if failed.objects != 1 else ''}{first}"
+        yield Mismatch(failed.source, "a result", f"not evaluated for {objects}: {failed.why}")

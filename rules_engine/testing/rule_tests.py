@@ -1,0 +1,338 @@
+"""`test`: RuleTests, each case evaluated by both endpoints."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
+from rules_engine.checking.check import read_tested
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, compiler, evaluate
+from rules_engine.documents.document_kind import Part
+from rules_engine.documents.load import Loaded
+from rules_engine.documents.references import Sources
+from rules_engine.documents.registry import load
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.kinds import compile_rules
+from rules_engine.loading import SLIPS
+from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.problem import Problem, Severity, in_file_order
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
+from rules_engine.sources.rule_files import (
+    CompilerOf,
+    ReadFiles,
+    RuleFiles,
+    compiled,
+    has_errors,
+)
+from rules_engine.testing.coverage import Coverage, Recorder
+from rules_engine.testing.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
+
+MAX_SHOWN = 20
+"""Findings that the explanation of a failed diagnosis lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseName:
+    """The name of a case with those of its test and of its cluster, which is "" if the test has only one."""
+
+    test: str
+    case: Case | Diagnosis
+    cluster: str
+
+    def __str__(self) -> str:
+        return f"{self.test}: {self.title}"
+
+    @property
+    def title(self) -> str:
+        """The names of the case and of its cluster."""
+        return f"{self.case.name} [{self.cluster}]" if self.cluster else self.case.name
+
+    @property
+    def file(self) -> str:
+        return self.case.location.file
+
+
+class Obstacle(StrEnum):
+    """A reason why a case cannot be run."""
+
+    TEST = "the test has errors"
+    RULES = "the rules have errors"
+    DIAGNOSTICS = "the Diagnostics have errors"
+    EXPECTATION = "the expectation has errors"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseNotRun:
+    """A case that cannot be run, on one cluster."""
+
+    name: CaseName
+    obstacle: Obstacle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(ABC):
+    """A case, or a diagnosis, that was run on one cluster."""
+
+    name: CaseName
+    mismatches: tuple[Mismatch, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.mismatches
+
+    @property
+    @abstractmethod
+    def explanation(self) -> str:
+        """The mismatches and their reasons, a line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisResult(Result):
+    """A diagnosis that was run on one cluster."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def explanation(self) -> str:
+        """The mismatches, and the findings."""
+        found = [f"{finding.reason} of {finding.object}: {finding.message}" for finding in self.findings]
+        return "\n".join([*map(str, self.mismatches), "found:", *(found[:MAX_SHOWN] or ["nothing"])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult(Result):
+    """A case that was run on one cluster."""
+
+    admission: Admission
+
+    @property
+    def explanation(self) -> str:
+        """The mismatches, and the reasons of the decision: the outcome of each rule, a line each."""
+        refusals = [decision.refusal for decision in self.admission.decisions if decision.refusal is not None]
+        reasons = [
+            *(f"refused: {refusal.message}" for refusal in refusals),
+            *(f"{step.rule}: {outcome(step)}" for step in self.admission.trace),
+        ]
+        return "\n".join([*map(str, self.mismatches), "why:", *(reasons or ["no rule was evaluated"])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRun:
+    """The results of all cases, and those not run; `deselected` counts those that do not match the keyword.
+
+    `coverage` is None unless it was recorded, in a run without errors. pytest must not collect this class: it is not a
+    test.
+    """
+
+    __test__ = False
+
+    results: tuple[Result, ...]
+    problems: tuple[Problem, ...]
+    sources: Sources
+    not_run: tuple[CaseNotRun, ...]
+    deselected: int
+    coverage: Coverage | None
+    references: tuple[Path, ...]
+    """Files and folders that tests refer to, found or not."""
+
+    @property
+    def failures(self) -> int:
+        return sum(not result.passed for result in self.results)
+
+    @property
+    def not_run_together(self) -> Iterator[tuple[CaseNotRun, int]]:
+        """Yield the first of consecutive cases of a test that are not run for the same reason, and their number."""
+        for _, found in groupby(self.not_run, key=lambda one: (one.name.file, one.name.test, one.obstacle)):
+            first, *others = found
+            yield first, 1 + len(others)
+
+    @property
+    def succeeded(self) -> bool:
+        """True if at least one case was run, all passed, and no error prevented any from running."""
+        return bool(self.results) and not self.failures and not has_errors(self.problems)
+
+
+def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
+    """Run the cases in files and folders whose name, or whose test's name, contains `keyword`, ignoring letter case.
+
+    A test with errors is not run, nor is one whose rules have errors, nor a case with an impossible expectation.
+    Warnings of rules are reported by `check` only; those of the cases' pods are reported here too. `coverage`: it is
+    recorded, for the rules of all tests and all others in `paths`.
+    """
+    loaded = load(paths)
+    recorder = Recorder() if coverage else None
+    rules = _TestedRules(loaded, recorder)
+    problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
+    results: list[Result] = []
+    not_run = [
+        CaseNotRun(name, Obstacle.TEST)
+        for test in loaded.of(RuleTest, valid=False)
+        for case in _selected(test, test.cases + test.diagnoses, keyword)
+        for name in _names(test, case)
+    ]
+    for test in loaded.tests:
+        files = rules.of(test)
+        failed = has_errors(files.rule_problems)
+        for case in _selected(test, test.cases, keyword):
+            names = _names(test, case)
+            impossible = () if failed else tuple(analyse_case(case, files.loaded.rules))
+            problems.extend(impossible)
+            if failed or has_errors(impossible):
+                obstacle = Obstacle.RULES if failed else Obstacle.EXPECTATION
+                not_run.extend(CaseNotRun(name, obstacle) for name in names)
+                continue
+            for name in names:
+                result = _run(name, case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
+                results.append(result)
+                if recorder is not None:
+                    recorder.observe(result.admission.trace, _namespace(case))
+        diagnosed, prevented, found = _diagnosed(test, keyword, rules)
+        results.extend(diagnosed)
+        not_run.extend(prevented)
+        problems.extend(found)
+    if recorder is not None:
+        untested = tuple(rule for rule in loaded.rules if rule not in recorder)
+        rule_set, found_others = compile_rules(untested, compiler_of=recorder.compiler_of)
+        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
+        recorder.add(rule_set)
+        others = [found for found in loaded.of(Diagnostic) if not recorder.knows_diagnostic(found)]
+        compiled_others, found_others = compile_diagnostics(others, recorder.diagnostic_compiler_of)
+        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
+        recorder.add_diagnostics(compiled_others)
+    problems.extend(rules.problems)
+    every = [(test, test.cases + test.diagnoses) for test in (*loaded.of(RuleTest, valid=False), *loaded.tests)]
+    cases = sum(len(_names(test, case)) for test, of_test in every for case in of_test)
+    return TestRun(
+        results=tuple(results),
+        problems=in_file_order(problems, loaded.files),
+        sources={**loaded.sources, **rules.sources},
+        not_run=tuple(not_run),
+        deselected=cases - len(results) - len(not_run),
+        coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
+        references=loaded.references,
+    )
+
+
+class _TestedRules:
+    """The rules of tests, each set read once; files that are already loaded are not read again."""
+
+    def __init__(self, loaded: Loaded, recorder: Recorder | None) -> None:
+        self.loaded = loaded
+        self.recorder = recorder
+        self.problems: list[Problem] = []
+        self.sources: dict[str, Sequence[str]] = {}
+        self._files = ReadFiles(loaded.files)
+        self._sets: dict[tuple[FilePath, ...], RuleFiles] = {}
+        self._diagnostics: dict[tuple[FilePath, ...], tuple[CompiledDiagnostic, ...] | None] = {}
+
+    def of(self, test: RuleTest) -> RuleFiles:
+        if test.rules not in self._sets:
+            self._sets[test.rules] = files = self._compiled(test.rules)
+            self.sources.update(files.loaded.sources)
+            self.problems.extend(problem for problem in files.rule_problems if problem.severity is Severity.ERROR)
+            if self.recorder is not None:
+                self.recorder.add(files.rule_set)
+        return self._sets[test.rules]
+
+    def diagnostics_of(self, test: RuleTest) -> tuple[CompiledDiagnostic, ...] | None:
+        """Return the Diagnostics of a test; None if one of them has an error."""
+        if test.rules not in self._diagnostics:
+            loaded = self.of(test).loaded
+            compiler_of = compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
+            made, found = compile_diagnostics(loaded.of(Diagnostic), compiler_of)
+            every = (*loaded.problems_of(Part.DIAGNOSTICS), *found)
+            errors = [problem for problem in every if problem.severity is Severity.ERROR]
+            self.problems.extend(errors)
+            if self.recorder is not None:
+                self.recorder.add_diagnostics(made)
+            self._diagnostics[test.rules] = None if errors else made
+        return self._diagnostics[test.rules]
+
+    def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
+        compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
+        # An error of the whole, such as a name that two folders use, need not be one of its parts.
+        failed = has_errors(self.loaded.problems_of(Part.RULES, Part.DIAGNOSTICS))
+        names = None if failed else self._files.among(paths)
+        if names is None:
+            return read_tested(paths, compiler_of)
+        found = tuple(document for document in self.loaded.documents if document.location.file in names)
+        return compiled(replace(self.loaded, documents=found, by_part={}), compiler_of)
+
+
+Tested = TypeVar("Tested", bound=Case | Diagnosis)
+
+
+def _selected(test: RuleTest, cases: Sequence[Tested], keyword: str) -> Iterator[Tested]:
+    for case in cases:
+        if keyword.casefold() in f"{test.name} {case.name}".casefold():
+            yield case
+
+
+def _names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
+    """Return the names of a case on each of its clusters; a case without an expectation has none."""
+    clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
+    return [CaseName(test.name, case, cluster) for cluster in clusters or ("",)]
+
+
+def _diagnosed(
+    test: RuleTest, keyword: str, rules: _TestedRules
+) -> tuple[list[DiagnosisResult], list[CaseNotRun], list[Problem]]:
+    """Run the diagnoses of a test. Return their results, those that cannot be run, and the problems of these."""
+    results, not_run, problems = [], [], []
+    for diagnosis in _selected(test, test.diagnoses, keyword):
+        diagnostics = rules.diagnostics_of(test)
+        reasons = frozenset(one.diagnostic.reason for one in diagnostics or ())
+        impossible = [] if diagnostics is None else [*analyse_diagnosis(diagnosis, reasons)]
+        problems += impossible
+        for name in _names(test, diagnosis):
+            if diagnostics is None or impossible:
+                obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
+                not_run.append(CaseNotRun(name, obstacle))
+            else:
+                results.append(_diagnose(name, diagnosis, test.objects[name.cluster](), diagnostics))
+    return results, not_run, problems
+
+
+def _diagnose(
+    name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
+) -> DiagnosisResult:
+    wanted = diagnosis.reasons
+    compared = [one for one in diagnostics if wanted is None or one.diagnostic.reason in wanted]
+    found = evaluate(compared, objects, lambda _: True)
+    return DiagnosisResult(name=name, mismatches=tuple(diagnosis_mismatches(diagnosis, found)), findings=found.findings)
+
+
+def _namespace(case: Case) -> str:
+    """Return the namespace in which rules see the pod of a case."""
+    return text(mapping(mapping(case.pod).get("metadata")), "namespace") or case.namespace
+
+
+def _run(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
+    if case.namespace_labels:
+        labels = {**cluster.namespaces.get(case.namespace, {}), **case.namespace_labels}
+        cluster = replace(cluster, namespaces={**cluster.namespaces, case.namespace: labels})
+    request = pod_request(
+        case.pod,
+        namespace=case.namespace,
+        operation=case.operation,
+        sub_resource=case.sub_resource,
+        dry_run=case.dry_run,
+        old_pod=case.old_pod,
+    )
+    admission = admit(rule_set, request, cluster)
+    return CaseResult(name=name, admission=admission, mismatches=tuple(_mismatches(case, name.cluster, admission)))
+
+
+def _mismatches(case: Case, cluster: str, admission: Admission) -> Iterator[Mismatch]:
+    for expect in case.expectations(cluster):
+        yield from mismatches(expect, admission)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Callers, Observer
@@ -33,10 +33,9 @@ from server.rules.sources import Prepared, Sources, UnusableError, prepare
 from server.settings import Settings
 from server.signals import Signals, end_at_once, ignore_all
 from server.state import Served, State
-from server.telemetry.observers import Telemetry, TelemetrySettings
-from server.telemetry.overpromise_warning import OverpromiseWarning
+from server.telemetry.observers import OverpromiseWarning, Telemetry, TelemetrySettings
 from server.telemetry.process_log import logging_config
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 from server.tls import identity as tls
 from server.tls.renewal import Clients, Expiry, Install, Renewal
 

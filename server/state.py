@@ -10,12 +10,12 @@ from typing import Protocol
 import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Rule
 from server.cluster.source import ClusterSource, FixedCluster
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

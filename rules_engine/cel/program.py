@@ -1,6 +1,6 @@
 """Compiled expressions: parsed, checked and ready for evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
 
@@ -10,6 +10,7 @@ from rules_engine.cel.check.environment import Environment
 from rules_engine.cel.check.nesting import levels
 from rules_engine.cel.run.codegen import Function, generate
 from rules_engine.cel.run.interpreter import interpret
+from rules_engine.cel.syntax.tree import Call, Expression, Literal, Select, children
 from rules_engine.cel.values.runtime_values import Optional, check_int, is_map
 from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.problems.codes import Code
@@ -132,3 +133,24 @@ def compile_expression(
 def program_of(checked: Checked) -> Program:
     """Return the program of a checked expression."""
     return Program(checked, generate(checked), levels(checked))
+
+
+def texts(expression: Expression) -> Iterator[str]:
+    """Yield every constant string and every selected field."""
+    match expression:
+        case Literal(value=str(value)):
+            yield value
+        case Select(field=field):
+            yield field
+    for child in children(expression):
+        yield from texts(child)
+
+
+def constant_arguments(expression: Expression, function: str) -> Iterator[str]:
+    """Yield every constant string that is an argument of a function or method of this name."""
+    if isinstance(expression, Call) and expression.function == function:
+        for argument in expression.arguments:
+            if isinstance(argument, Literal) and isinstance(argument.value, str):
+                yield argument.value
+    for child in children(expression):
+        yield from constant_arguments(child, function)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rules_engine.cli.new_files import FOLDER, write_new_files
-from rules_engine.cli.options import ObjectName, PathOrStdin
+from rules_engine.cli.options import FOLDER, ObjectName, PathOrStdin, write_new_files
 from rules_engine.cli.program import Command, Group, examples, fail_if
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def _report(conversion: "Conversion", file: Path) -> None:
 @click.option("--name", type=ObjectName(), default="webhook", show_default=True, help="Name of the FallbackLadder.")
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
-    from rules_engine.converting.webhook_ladder import webhook_ladder as ladder
+    from rules_engine.converting.rule_text import webhook_ladder as ladder
     from rules_engine.model.problems.excerpt import visible
 
     names = resources.split(",")

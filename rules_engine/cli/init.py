@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rules_engine.cli.new_files import FOLDER
+from rules_engine.cli.options import FOLDER
 from rules_engine.cli.program import Command, examples
 
 

@@ -28,8 +28,7 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     neither a rule nor a Diagnostic.
     """
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_list import list_rules
-    from rules_engine.sources.rule_list_formats import rule_list_json, rule_table
+    from rules_engine.sources.rule_list import list_rules, rule_list_json, rule_table
 
     found = list_rules(paths)
     Screen(sys.stderr).problems(found.problems, found.sources)

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli.new_files import FOLDER, write_new_files
-from rules_engine.cli.options import KnownValue
+from rules_engine.cli.options import FOLDER, KnownValue, write_new_files
 from rules_engine.cli.program import Command, Group, examples
 
 USED = {"default": "used without --rules", "diagnostics": "used by doctor"}

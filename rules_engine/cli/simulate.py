@@ -201,7 +201,7 @@ def _write(found: "Answer", format: str, stream: TextIO) -> None:
             stream.writelines(document(found, partial(json_text, stream=stream, indent=None)))
         case "csv" | "usage-csv":
             from rules_engine.report.tables import write_csv
-            from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
+            from rules_engine.simulation.document import PODS, USAGE, pod_rows, usage_rows
 
             pods = format == "csv"
             write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(found))

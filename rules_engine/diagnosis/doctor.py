@@ -8,8 +8,14 @@ from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import never_created
 from rules_engine.diagnosis.refusals.refused import refused
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.sections.absent_kinds import absent_kinds
-from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
+from rules_engine.diagnosis.sections.overview import (
+    absent_kinds,
+    device_plugins,
+    device_pods,
+    gpu_nodes,
+    gpu_pods,
+    plugin_pods,
+)
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.values import FindingGroup
+from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 

@@ -1,10 +1,11 @@
 """Parts of the sentences of findings: lists of names, points in time, and commands."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from shlex import quote
 
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.wording import time
 
@@ -39,3 +40,20 @@ def command(*words: str) -> str:
 def quoted(message: str) -> str:
     """Return a message of the API on one line, cut, and without the values of fields that it refuses."""
     return truncate(" ".join(_VALUE.sub(r"\1", message[: 4 * MAX_QUOTED]).split()), MAX_QUOTED)
+
+
+_WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+"""A word with the characters of names (RFC 1123)."""
+
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def without_names(text: str, about: ObjectName, others: Container[str] = (), placeholder: str = "\0") -> str:
+    """Replace the name and the namespace of an object, other names and UIDs, so that texts about several are equal."""
+
+    def replaced(word: re.Match[str]) -> str:
+        name = word[0]
+        named = name in (about.name, about.namespace) or name in others or _UID.fullmatch(name)
+        return placeholder if named else name
+
+    return _WORD.sub(replaced, text)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.values import Kind
 
 NOTHING_DECIDED = 2

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
-from rules_engine.difference.grouping import Totals
-from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.grouping import RecordedTotals, Totals
 from rules_engine.difference.shown_changes import Difference, ShownChange, shown_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.quantity import NANOS

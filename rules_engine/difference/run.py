@@ -8,19 +8,17 @@ from mmap import mmap
 from pathlib import Path
 
 from rules_engine.difference.answer import Answer, InForce
-from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.processes import end_without_parent, in_processes
 from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
 from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Severity, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, Severity, in_file_order
 from rules_engine.model.problems.source import Location
 from rules_engine.recording.views import ViewFields
 

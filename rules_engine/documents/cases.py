@@ -32,8 +32,7 @@ from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import (

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from rules_engine.documents.references import References
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 
 T_co = TypeVar("T_co", covariant=True)
 

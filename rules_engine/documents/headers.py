@@ -12,8 +12,7 @@ from rules_engine.loading.yaml.documents import parts
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.rule import API_VERSION
 
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")

@@ -12,7 +12,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import MAX_PODS
 

@@ -37,8 +37,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, in_file_order
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import RuleTest

@@ -28,8 +28,7 @@ from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, in_file_order
 from rules_engine.model.problems.source import Location, SourceText
 
 

@@ -12,8 +12,7 @@ from rules_engine.loading.yaml.documents import Dialect, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, in_file_order
 from rules_engine.model.problems.source import Location
 
 

@@ -9,14 +9,13 @@ from rules_engine.documents.pods import manifest_documents
 from rules_engine.loading.files import exists, read_file
 from rules_engine.loading.kubernetes import kubectl
 from rules_engine.loading.kubernetes.inventory import build_cluster
-from rules_engine.loading.kubernetes.objects import inventory_objects, kubectl_objects
+from rules_engine.loading.kubernetes.kubectl import inventory_objects, kubectl_objects
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule_test import ObjectsOf
 

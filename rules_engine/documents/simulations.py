@@ -15,13 +15,11 @@ from rules_engine.loading.fields import number, section, sections, settings, tex
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
-from rules_engine.model.kubernetes.change_times import moment
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, moment
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.rules.simulation import (
     MAX_PODS,
     Arrival,

@@ -19,12 +19,10 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import PodGroup
-from rules_engine.scheduling.requirements import Requirements
-from rules_engine.scheduling.selectors import selector_of
+from rules_engine.scheduling.requirements import Requirements, selector_of
 
 _JOBS = ("Job", "CronJob")
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")

@@ -9,7 +9,7 @@ from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.generated_names import with_generated_name
+from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Step
 

@@ -13,8 +13,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.effective import Setting, setting
-from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode, Rule, RuleId
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode, Rule, RuleId, Setting, setting
 
 Labels = Mapping[str, str]
 

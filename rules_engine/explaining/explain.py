@@ -12,7 +12,7 @@ from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.generated_names import with_generated_name
+from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.sources.rule_files import read_some_rules

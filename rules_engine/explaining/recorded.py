@@ -17,7 +17,7 @@ from rules_engine.loading.files import standard_input
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, texts
 from rules_engine.model.json.lenient import text as raw_text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.generated_names import is_generated
+from rules_engine.model.kubernetes.pod_defaults import is_generated
 from rules_engine.model.problems.excerpt import visible
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.decision import (
@@ -31,7 +31,7 @@ from rules_engine.model.rules.decision import (
     Step,
 )
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.recording.log_lines import RECORDS, log_lines
+from rules_engine.recording.fields import RECORDS, log_lines
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""

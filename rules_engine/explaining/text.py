@@ -15,7 +15,7 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action, Amount, Decision, ResourceDecision, Step
-from rules_engine.model.rules.effective import Setting
+from rules_engine.model.rules.rule import Setting
 from rules_engine.model.wording import counted
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Block, Lines, Span, Tone, Tree, Words

@@ -13,13 +13,10 @@ from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import ProblemCode
-from rules_engine.model.problems.problem import Problem
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.coverage import Part
-from rules_engine.model.rules.decision import Step
-from rules_engine.model.rules.effective import Setting
-from rules_engine.model.rules.rule import Rule
+from rules_engine.model.rules.decision import Part, Step
+from rules_engine.model.rules.rule import Rule, Setting
 
 
 def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterator[Problem]:

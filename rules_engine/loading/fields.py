@@ -12,7 +12,7 @@ from typing import Any
 
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import ProblemCode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, SourceText
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

@@ -17,7 +17,7 @@ from rules_engine.loading.fields import (
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Declared, Match, Named, Operation, Rule
 

@@ -15,8 +15,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import kind_of
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 
 if TYPE_CHECKING:

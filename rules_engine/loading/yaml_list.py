@@ -13,7 +13,7 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.documents import Dialect, Part, parts, read_documents
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 _ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2s
 
+from msgspec import DecodeError
 from msgspec.json import Encoder
 
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.loading.json_list import CHUNK_BYTES, Readable
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NOTHING, Kept, merged, missing, reduced
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -95,3 +97,36 @@ def _has_secret(value: Json) -> bool:
     if isinstance(variables, list) and any(isinstance(item, dict) and "value" in item for item in variables):
         return True
     return LAST_APPLIED in value or any(map(_has_secret, value.values()))
+
+
+MAX_LINE_BYTES = 128 * 1024
+"""Longest line that is read: the server's have 30 KiB, and programs that forward logs add to them."""
+
+RECORDS = ("fields", "view")
+"""Values of `record` in lines of recorded requests; a line of a decision has no such member."""
+
+MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of a line that is cut or no JSON."""
+
+
+def log_lines(file: Readable) -> Iterator[bytes | None]:
+    """Yield the lines without their ends; None for one of more than MAX_LINE_BYTES. Raises OSError."""
+    rest = b""
+    too_long = False
+    while chunk := file.read(CHUNK_BYTES):
+        *ended, last = chunk.split(b"\n")
+        if ended:
+            ended[0] = rest + ended[0]
+            if too_long:
+                yield None
+                del ended[0]
+            rest, too_long = b"", False
+            for line in ended:
+                yield line if len(line) <= MAX_LINE_BYTES else None
+        rest = b"" if too_long else rest + last
+        if len(rest) > MAX_LINE_BYTES:
+            rest, too_long = b"", True
+    if too_long:
+        yield None
+    elif rest:
+        yield rest

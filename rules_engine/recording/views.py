@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 from msgspec.json import encode
 
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
-from rules_engine.evaluation.rule_set.rule_set import RuleSet
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, RuleSet, cluster_requirements
 from rules_engine.model.json.lenient import items, mapping, objects, strings, text, texts
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint

@@ -10,8 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rules_engine.model.problems.excerpt import truncate, visible
 from rules_engine.model.wording import NAMES, counted, names, percent
 from rules_engine.report import values
-from rules_engine.report.paths import WIDTH, area
-from rules_engine.report.values import Cell, Curve, Report, Span, Table
+from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area
 
 MAX_ROWS = 200
 """Rows of a table, items of a section, and names of an item: a page with more opens slowly, and JSON has them all."""

@@ -4,10 +4,9 @@ from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ
 from rules_engine.scheduling.message import Recorded, compare, parse_recorded
 from rules_engine.scheduling.reasons import Wording
-from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
+from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements, with_state_taints
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
 from rules_engine.scheduling.scheduling import Filter, Scheduling
-from rules_engine.scheduling.state_taints import with_state_taints
 
 __all__ = [
     "DEFAULT_SCHEDULER",

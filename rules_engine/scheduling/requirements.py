@@ -1,18 +1,20 @@
 """The requirements of a pod that kube-scheduler's filters read, as a value that never changes."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import Object, integer, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, integer, items, mapping, objects, strings, text
 from rules_engine.model.json.lenient import items as listed
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import TooLargeError
+from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling.amounts import counted
-from rules_engine.scheduling.selectors import selector_of
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -245,3 +247,56 @@ def _needs_features(spec: Object) -> bool:
         for container in objects(spec.get(member))
         for rule in objects(container.get("restartPolicyRules"))
     )
+
+
+_OPERATORS = {kind.value: kind for kind in ConditionKind}
+
+
+def selector_of(raw: Json) -> LabelSelector | None:
+    """Read a selector. None, of an absent one, matches nothing, and an empty one everything."""
+    return LabelSelector((*_equal(raw), *_expressions(mapping(raw)))) if isinstance(raw, dict) else None
+
+
+def _equal(raw: Json) -> Iterator[LabelRequirement]:
+    for key, value in strings(mapping(raw).get("matchLabels")).items():
+        yield LabelRequirement(key, ConditionKind.IN, (value,))
+
+
+def _expressions(raw: Object) -> Iterator[LabelRequirement]:
+    for expression in objects(raw.get("matchExpressions")):
+        operator = _OPERATORS.get(text(expression, "operator"))
+        if operator:
+            values = tuple(value for value in items(expression.get("values")) if isinstance(value, str))
+            yield LabelRequirement(text(expression, "key"), operator, values)
+
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+"""Taints of nodes that are cordoned or not Ready (k8s.io/api/core/v1, well_known_taints.go)."""
+
+CORDON = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
+"""The taint of a cordoned node; a pod that tolerates it may run there."""
+
+_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def with_state_taints(node: Node) -> Node:
+    """Return a node with the taints that the node lifecycle controller sets for its state, and without others of these.
+
+    A node that is not Ready stays unreachable if it has a taint that says so; this is not told apart otherwise.
+    """
+    wanted = [CORDON] if node.unschedulable else []
+    if not node.ready:
+        key = UNREACHABLE if any(taint.key == UNREACHABLE for taint in node.taints) else NOT_READY
+        wanted += [Taint(key=key, effect=effect) for effect in _EFFECTS]
+    places = {(taint.key, taint.effect) for taint in wanted}
+    kept = [taint for taint in node.taints if not _is_of_state(taint) or (taint.key, taint.effect) in places]
+    present = {(taint.key, taint.effect) for taint in kept}
+    taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
+    return node if taints == node.taints else replace(node, taints=taints)
+
+
+def _is_of_state(taint: Taint) -> bool:
+    key, effect = taint.key, taint.effect
+    return (key, effect) == (CORDON.key, CORDON.effect) or (key in (NOT_READY, UNREACHABLE) and effect in _EFFECTS)

@@ -8,8 +8,7 @@ from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.model.json.lenient import controller, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.generated_names import submitted_names
-from rules_engine.model.kubernetes.pod_defaults import with_defaults
+from rules_engine.model.kubernetes.pod_defaults import submitted_names, with_defaults
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template

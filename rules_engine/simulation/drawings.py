@@ -9,8 +9,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent
 from rules_engine.model.wording import duration, percent
-from rules_engine.report.paths import WIDTH, area
-from rules_engine.report.values import Drawing, Shape
+from rules_engine.report.values import WIDTH, Drawing, Shape, area
 from rules_engine.simulation.answer import Result
 from rules_engine.simulation.record import PodRecord, Record
 from rules_engine.simulation.totals import NodeUse, ResourceUse

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rules_engine.model.json.lenient import Object, integer, objects, text
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import Milliseconds, NodeState
-from rules_engine.scheduling.state_taints import NOT_READY, with_state_taints
+from rules_engine.scheduling.requirements import NOT_READY, with_state_taints
 
 DEFAULT_GRACE: Milliseconds = 300_000
 """The time that a pod without a toleration of its own stays on a node that is not ready."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes.reservations import PodKey
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.json.lenient import strings, text
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
@@ -25,8 +25,7 @@ from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEven
 from rules_engine.model.wording import counted
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
-from rules_engine.scheduling.state_taints import with_state_taints
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
 from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, Names, PlannedArrival, Run
 from rules_engine.simulation.node_states import in_state

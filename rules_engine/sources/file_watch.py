@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from rules_engine.loading.files import find_files
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 
 POLL_SECONDS = 0.3
 """Time between two looks at the files: an author hardly notices it, and 500 files take 3 ms of it."""

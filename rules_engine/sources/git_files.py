@@ -26,7 +26,7 @@ from rules_engine.loading.files import (
 )
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate, visible
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 GIT_SECONDS = 60.0

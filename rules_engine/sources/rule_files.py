@@ -12,8 +12,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading.files import find_files
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Severity, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, Severity, in_file_order
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Rule
 from rules_engine.model.rules.rule_test import FilePath

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.documents.load import RULES
@@ -11,6 +12,8 @@ from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.kinds import in_order
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.rule import Rule
+from rules_engine.report.documents import members, place
+from rules_engine.report.values import Table
 from rules_engine.sources.rule_files import has_errors, no_rules, read_rules
 
 
@@ -48,3 +51,21 @@ def list_rules(paths: Sequence[Path]) -> RuleList:
         problems=problems,
         sources=loaded.sources,
     )
+
+
+def rule_table(found: RuleList) -> Table:
+    """Return a table of the rules and Diagnostics."""
+    rules = [(rule.kind, rule.name, rule.mode.value, str(rule.priority), str(rule.location)) for rule in found.rules]
+    others = [(each.kind, each.name, "-", "-", str(each.location)) for each in found.diagnostics]
+    return Table(heads=("kind", "name", "mode", "priority", "place"), rows=[*rules, *others])
+
+
+def rule_list_json(found: RuleList) -> dict[str, Any]:
+    """Return the document of `list --output json`."""
+    return {
+        "digest": found.digest,
+        "rules": [{**members(rule, "kind name mode priority"), **place(rule.location)} for rule in found.rules],
+        "diagnostics": [
+            {**members(each, "name for_each reason severity"), **place(each.location)} for each in found.diagnostics
+        ],
+    }

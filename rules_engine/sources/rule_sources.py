@@ -10,8 +10,7 @@ from rules_engine.documents.load import load_texts
 from rules_engine.loading.files import SourceFile, exists, find_files, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Severity, did_you_mean, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, in_file_order
 from rules_engine.sources.git_files import revision_files
 from rules_engine.sources.packaged_sets import packaged_sets
 from rules_engine.sources.rule_files import RuleFiles, compiled, no_rules

@@ -13,8 +13,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompil
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.source import Location, SourceText
-from rules_engine.model.rules.coverage import Part
-from rules_engine.model.rules.decision import Step
+from rules_engine.model.rules.decision import Part, Step
 from rules_engine.model.rules.rule import Rule, RuleId
 
 

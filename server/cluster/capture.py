@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules_engine.evaluation.nodes.reservations import Usage, is_extended
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity

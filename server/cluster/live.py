@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node

@@ -22,11 +22,10 @@ from typing import Generic, TypeVar
 
 from rules_engine.model.json.lenient import Object, mapping
 from rules_engine.model.json.patch import Json
-from server.cluster.backoff import Backoff
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.paging import Paging, uncollected
 from server.cluster.reading import UnreadableError
-from server.jitter import random
+from server.timing import Backoff, random
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from rules_engine.model.json.lenient import strings
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.sources.rule_sources import Parse, SourceError
 from server.cluster.connection import ApiError, Cause, Connection, api_path

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.values import Diagnosis
+from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.json.lenient import text
 from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept

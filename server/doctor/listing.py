@@ -11,11 +11,10 @@ from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Reducer, 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
-from server.cluster.backoff import Backoff
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging, uncollected
 from server.doctor.finding_events import COMPONENT
-from server.jitter import random
+from server.timing import Backoff, random
 
 SELECTORS: Mapping[str, str] = {"Event": f"source!={COMPONENT}"}
 """Field selectors by kind. Without this one, the Events of findings would be findings themselves."""

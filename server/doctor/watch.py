@@ -29,13 +29,12 @@ from server.http.limits import PLAIN_CONNECTIONS
 from server.http.listener import Listener, bind, share_of_connections
 from server.http.probes import Page
 from server.option_types import Address
-from server.periodic_task import PeriodicTask
 from server.rules.folder_watch import signature
 from server.signals import Signals
 from server.telemetry.events import Events
 from server.telemetry.finding_metrics import Diagnosed, FindingMetrics, WatchState
 from server.telemetry.process_log import logging_config
-from server.timestamps import rfc3339
+from server.timing import PeriodicTask, rfc3339
 
 RETRY_SECONDS = 60.0
 """Time until the next diagnosis after a failed one, if the interval is longer."""

@@ -15,7 +15,6 @@ from server.http import wsgi
 from server.http.admission import ENDPOINTS, Admission, takes_too_much_memory
 from server.http.connections import Exceeded
 from server.http.deadline import TakesLonger
-from server.http.errors import refused
 from server.http.limits import (
     LARGE_BODY_BYTES,
     PAGE_THREADS,
@@ -24,7 +23,7 @@ from server.http.limits import (
     SMALL_BYTES,
     Limit,
 )
-from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response
+from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response, refused
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Final
 
 from server.http.limits import BODY_BYTES, MIB, RETRY_AFTER_SECONDS
+from server.http.review import respond_status
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -88,3 +89,9 @@ class Response:
         self.body = body
         self.headers = headers
         self.length = len(body) if length is None else length
+
+
+def refused(refusal: Refusal) -> Response:
+    """Return the response to a refused request."""
+    headers = RETRY if refusal.status is HTTPStatus.SERVICE_UNAVAILABLE else JSON
+    return Response(refusal.status, respond_status(refusal.status, refusal.message), headers)

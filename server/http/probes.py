@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
 from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 

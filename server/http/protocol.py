@@ -35,7 +35,6 @@ from httptools import (
 )
 
 from server.http.connections import Connections
-from server.http.errors import refused
 from server.http.limits import (
     BODY_BYTES,
     DISCARDED_BYTES,
@@ -54,7 +53,16 @@ from server.http.limits import (
     WRITE_BUFFER_BYTES,
     Limit,
 )
-from server.http.messages import BODY_TOO_LARGE, CONTENT_ENCODED, INTERNAL_ERROR, Headers, Refusal, Request, Response
+from server.http.messages import (
+    BODY_TOO_LARGE,
+    CONTENT_ENCODED,
+    INTERNAL_ERROR,
+    Headers,
+    Refusal,
+    Request,
+    Response,
+    refused,
+)
 
 _log = logging.getLogger(__name__)
 

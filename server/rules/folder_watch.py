@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from rules_engine.loading.files import find_files, is_folder
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 
 if TYPE_CHECKING:
     from inotify_simple import INotify  # type: ignore[import-untyped]

@@ -5,7 +5,7 @@ may change them. Each difference is logged once, and stands in the state for met
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -15,11 +15,9 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.webhooks.configuration import Calls, derive
 from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
-from server.cluster.backoff import Backoff
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from server.jitter import jittered, random
-from server.periodic_task import PeriodicTask
 from server.state import Compared, Served, State
+from server.timing import Backoff, PeriodicTask, jittered, random
 
 PERIOD_SECONDS = 60.0
 """Interval between comparisons, give or take a fifth."""
@@ -44,6 +42,14 @@ class _Memory:
     """Cause of the last failure to read it; None after a success."""
     foreign: tuple[str, ...] = ()
     """Names of the operator's match conditions at the last comparison."""
+
+    def settled(self, differences: Sequence[str], now: float, *, at_once: bool) -> Sequence[str]:
+        """Remember the current differences, and return those to be logged now, each once."""
+        self.since = {text: self.since.get(text, now) for text in differences}
+        known = self.logged & set(differences)
+        due = [text for text in differences if at_once or now - self.since[text] >= SETTLE_SECONDS]
+        self.logged = known | set(due)
+        return [text for text in due if text not in known]
 
 
 class DriftMonitor:
@@ -135,22 +141,19 @@ class DriftMonitor:
             fix_command=fix,
         )
         self._publish(calls.endpoint, compared)
-        memory, now = self._memory[calls.endpoint], self._clock()
-        had_logged = memory.logged
-        memory.failing = None
-        memory.since = {text: memory.since.get(text, now) for text in found}
-        memory.logged &= set(found)
-        members = {"endpoint": calls.endpoint.path, "generation": served.generation}
-        for text in found:
-            if text not in memory.logged and (prompted or now - memory.since[text] >= SETTLE_SECONDS):
-                _log.warning("%s; fix: %s", text, fix, extra={"members": members})
-                memory.logged |= {text}
-        foreign = foreign_conditions(configuration, calls)
+        self._log(compared, foreign_conditions(configuration, calls), calls.endpoint, prompted=prompted)
+
+    def _log(self, compared: Compared, foreign: tuple[str, ...], endpoint: Endpoint, *, prompted: bool) -> None:
+        """Log what is new since the last comparison."""
+        memory, members = self._memory[endpoint], {"endpoint": endpoint.path, "generation": compared.generation}
+        had_logged, memory.failing = memory.logged, None
+        for text in memory.settled(compared.differences or (), self._clock(), at_once=prompted):
+            _log.warning("%s; fix: %s", text, compared.fix_command, extra={"members": members})
         if foreign and foreign != memory.foreign:
             text = "%s has match conditions of its own, which may keep pods away: %s"
             _log.info(text, compared.configuration, ", ".join(foreign), extra={"members": members})
         memory.foreign = foreign
-        if had_logged and not found:
+        if had_logged and not compared.differences:
             _log.info("%s agrees with the rules again", compared.configuration, extra={"members": members})
 
     def _failed(self, failed: Mapping[Endpoint, ApiError], served: Served) -> float:

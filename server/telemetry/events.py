@@ -24,7 +24,7 @@ from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subd
 from rules_engine.model.rules.decision import Action
 from server.cluster.connection import ApiError, api_path
 from server.http.admission_record import AdmissionRecord
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 
 MAX_QUEUED = 256
 """Queued Events: as many as an API server should have to accept from one client at once."""

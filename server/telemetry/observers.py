@@ -1,9 +1,11 @@
 """Observers of admission records, as configured."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.http import probes
 from server.http.admission_record import Callers, Observer
 from server.state import State
 from server.telemetry.decision_log import DecisionLog
@@ -12,6 +14,7 @@ from server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from server.telemetry.events import Sender
+
 
 STANDARD_OUTPUT = Path("-")
 
@@ -57,3 +60,20 @@ class Telemetry:
         """Stop the threads; queued lines are written first."""
         for part in self._parts:
             part.stop()
+
+
+_log = logging.getLogger(__name__)
+
+
+class OverpromiseWarning:
+    """Logs a warning when rules that read free devices come into force, and no devices are reserved."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._logged = False
+
+    def check(self) -> None:
+        overpromises = self._state.overpromises
+        if overpromises and not self._logged:
+            _log.warning("%s", probes.OVERPROMISES)
+        self._logged = overpromises

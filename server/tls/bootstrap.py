@@ -24,9 +24,7 @@ from typing import Any
 import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
-from server.jitter import jittered
-from server.periodic_task import PeriodicTask
-from server.timestamps import rfc3339
+from server.timing import PeriodicTask, jittered, rfc3339
 from server.tls.identity import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
 
 VALID_DAYS = 90

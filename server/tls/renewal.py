@@ -8,9 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
 
-from server.periodic_task import PeriodicTask
 from server.state import State
-from server.timestamps import rfc3339
+from server.timing import PeriodicTask, rfc3339
 from server.tls import identity as tls
 
 PERIOD_SECONDS = 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.explaining.recorded import MAX_RECORDS, PodName
 from rules_engine.model.rules.rule import FailurePolicy, Rule
-from rules_engine.recording.log_lines import MAX_LINE_BYTES
+from rules_engine.recording.fields import MAX_LINE_BYTES
 from server.telemetry.decision_log import line
 from tests.support.authoring import cli
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.sources.yaml_text import dump
 
 TRICKY = [

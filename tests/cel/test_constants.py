@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.cel.constants import constant_arguments
+from rules_engine.cel.program import constant_arguments
 from rules_engine.cel.syntax.parser import parse
 from rules_engine.model.problems.source import SourceText
 

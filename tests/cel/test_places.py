@@ -6,7 +6,7 @@ from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, 
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 
 STYLES = {

@@ -17,7 +17,7 @@ from rules_engine.difference.reading.share import RUN, Share
 from rules_engine.loading.files import STDIN
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.authoring import file_size_limit
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster

@@ -26,7 +26,7 @@ from rules_engine.evaluation.nodes.query import Offered
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.evaluation import (
     GPU,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading.manifest_input import submitted_by
+from rules_engine.difference.reading.recorded_input import submitted_by
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.manifest_stream import stream_pods
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 
 TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"
 

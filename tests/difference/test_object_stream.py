@@ -15,7 +15,7 @@ from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.loading.files import STDIN
 from rules_engine.loading.json_list import CHUNK_BYTES
 from rules_engine.loading.yaml.documents import MAX_DEPTH
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from tests.support.live_objects import write_list
 
 ITEMS: list[Any] = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading import recorded_input, recorded_views
 from rules_engine.difference.reading.object_stream import ObjectFile
@@ -27,14 +28,13 @@ from rules_engine.difference.reading.recorded_input import (
     is_log,
 )
 from rules_engine.difference.reading.share import RUN, Share
-from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
 from rules_engine.recording import views
-from rules_engine.recording.log_lines import MAX_LINE_BYTES
+from rules_engine.recording.fields import MAX_LINE_BYTES
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
 from tests.support.laws import law

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rules_engine.cli.program import ENCODING_ERRORS
 from rules_engine.difference.answer import Answer, SideInForce
-from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import report
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.wording import NAMES

@@ -13,10 +13,10 @@ import yaml
 
 from rules_engine.checking.check import check
 from rules_engine.documents.headers import DOCUMENT_KINDS
+from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
-from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.loading import schema
 from rules_engine.model.json.lenient import MAX_OWNERS

@@ -15,7 +15,7 @@ from rules_engine.documents.digest import digest
 from rules_engine.documents.registry import load
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.sources.rule_files import DEFAULT_RULES
 from tests.support.authoring import injection, ladder, validation, write
 

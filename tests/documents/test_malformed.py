@@ -15,7 +15,7 @@ from rules_engine.documents.registry import load
 from rules_engine.loading import schema
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.simulation import Simulation
 from tests.support.loading import codes
 

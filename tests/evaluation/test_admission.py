@@ -4,7 +4,7 @@ import pytest
 
 from rules_engine.evaluation.admission import admit, validation_request
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.generated_names import generated_name, is_generated
+from rules_engine.model.kubernetes.pod_defaults import generated_name, is_generated
 from rules_engine.model.rules.admission import pod_request
 from tests.support.evaluation import check, cluster, compiled, container, pod, validation
 

@@ -8,7 +8,7 @@ import pytest
 from rules_engine.checking.analysis import analyse
 from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.explaining.effective import effective
 from rules_engine.kinds import KINDS, compile_rules
 from rules_engine.model.rules.admission import Endpoint

@@ -1,4 +1,4 @@
-"""Generator of rules_engine/model/kubernetes/shapes.json, from the kubernetes client: python -m tests.model.shape_table"""
+"""Generator of shapes.json in rules_engine, from the kubernetes client: python -m tests.model.shape_table"""
 
 import json
 import re

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rules_engine.model.json.lenient import Object
-from rules_engine.model.kubernetes.change_times import MEMBERS, moment, newest_change
+from rules_engine.model.kubernetes.cluster_objects import MEMBERS, moment, newest_change
 
 OLD, NEW = "2026-11-21T10:00:00Z", "2026-11-22T10:00:00.123456789Z"
 

@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 
 from rules_engine.report.html import MAX_ROWS, MAX_TEXT, UNFOLDED, html
-from rules_engine.report.paths import area
 from rules_engine.report.values import (
     Bar,
     Block,
@@ -25,6 +24,7 @@ from rules_engine.report.values import (
     Table,
     Tone,
     Tree,
+    area,
 )
 from tests.support.html_pages import Page, page_of
 

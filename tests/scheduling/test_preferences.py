@@ -9,8 +9,7 @@ from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS
 from rules_engine.model.kubernetes.placement import MAX_TERMS as MAX_NODE_TERMS
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.scheduling.preferences import HOSTNAME, ZONE, Preferences
-from rules_engine.scheduling.requirements import MAX_TERMS, Requirements
-from rules_engine.scheduling.selectors import selector_of
+from rules_engine.scheduling.requirements import MAX_TERMS, Requirements, selector_of
 
 Object = dict[str, Any]
 

@@ -15,11 +15,10 @@ from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling import scoring
 from rules_engine.scheduling.preferences import Preferences
-from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.requirements import Requirements, selector_of
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scores import allocation
 from rules_engine.scheduling.scoring import Plugin, Scores
-from rules_engine.scheduling.selectors import selector_of
 from tests.support.naive_scores import scores
 from tests.support.preferring import PreferringGenerator
 from tests.support.scheduling import GPU, node, pod

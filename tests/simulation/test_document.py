@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 
 from rules_engine.report.tables import write_csv
 from rules_engine.simulation.answer import answer
+from rules_engine.simulation.document import PODS, USAGE, pod_rows, usage_rows
 from rules_engine.simulation.document import document as rendered
 from rules_engine.simulation.record import Record, State
-from rules_engine.simulation.tables import PODS, USAGE, pod_rows, usage_rows
 from tests.support.output_schemas import objects_of
 from tests.support.simulation_records import (
     GPU,

@@ -2,8 +2,7 @@
 
 from rules_engine.model.rules.simulation import NodeEvent, NodeState
 from rules_engine.report.html import html
-from rules_engine.report.paths import WIDTH
-from rules_engine.report.values import Drawing
+from rules_engine.report.values import WIDTH, Drawing
 from rules_engine.simulation.answer import answer
 from rules_engine.simulation.drawings import LANE, node_drawings
 from rules_engine.simulation.record import PodRecord, Record, State

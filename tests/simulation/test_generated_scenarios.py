@@ -6,8 +6,8 @@ from random import Random
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.scheduling.requirements import selector_of
 from rules_engine.scheduling.scoring import Plugin
-from rules_engine.scheduling.selectors import selector_of
 from tests.support.clusters import NAMESPACES
 from tests.support.scenarios import OWNERS, Arrives, NodeChanges, ScenarioGenerator, named, with_priority
 from tests.support.scheduling import NOW

@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObj
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.selectors import selector_of
+from rules_engine.scheduling.requirements import selector_of
 from tests.support.real import REAL
 from tests.support.real_scheduler import Attempt, RealScheduler, real_scheduler
 from tests.support.scenarios import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster

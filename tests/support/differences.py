@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
-from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.recorded_totals import RecordedTotals
+from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.model.problems.source import Location

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
+from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from tests.support.evaluation import GPU, MIG1, MIG2, container, pod

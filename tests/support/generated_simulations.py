@@ -14,7 +14,7 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
-from rules_engine.scheduling.selectors import selector_of
+from rules_engine.scheduling.requirements import selector_of
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation
 from tests.support.scheduling import GPU

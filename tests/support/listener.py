@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from server.http.errors import refused
 from server.http.handlers import PageHandler
 from server.http.listener import Listener
-from server.http.messages import Refusal, Request, Response
+from server.http.messages import Refusal, Request, Response, refused
 from server.http.protocol import Handler
 from server.tls import identity as tls
 from tests.support.server import PATIENCE_SECONDS

@@ -10,8 +10,7 @@ from rules_engine.documents.registry import load
 from rules_engine.loading import Manifest
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
-from rules_engine.model.problems.problem import Problem
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems
 
 
 def documents(

@@ -5,7 +5,7 @@ from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach, Written
 from rules_engine.loading.fields import flag, items, section, sections, settings, source, text, texts
 from rules_engine.loading.rule_fields import declared_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import FindingSeverity
 

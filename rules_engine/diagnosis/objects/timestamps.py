@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from rules_engine.model.json.lenient import Object, text
+from rules_engine.model.json.lenient import Object, mapping, text
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """A time before all others, for comparisons with what has none."""
@@ -15,3 +15,14 @@ def timestamp(value: Object, name: str) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):  # the first and the last day have times that UTC has not
         return None
+
+
+def last_seen(event: Object) -> datetime | None:
+    """Return the time at which an Event was last seen."""
+    return (
+        timestamp(mapping(event.get("series")), "lastObservedTime")
+        or timestamp(event, "lastTimestamp")
+        or timestamp(event, "eventTime")
+        or timestamp(event, "firstTimestamp")
+        or timestamp(mapping(event.get("metadata")), "creationTimestamp")
+    )

@@ -13,7 +13,7 @@ from rules_engine.model.json.lenient import strings
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Finding
-from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE
+from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE
 
 
 def broken_nodes(

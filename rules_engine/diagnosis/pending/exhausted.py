@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rules_engine.diagnosis.objects.holders import Holders
 from rules_engine.diagnosis.pending.excluded import Exclusion
-from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet, Offered

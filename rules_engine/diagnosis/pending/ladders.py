@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.cel.constants import texts
+from rules_engine.cel.program import texts
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.rule_set.compiled import CompiledRule

@@ -21,7 +21,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.scheduling import scheduler_of
-from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 MAX_CACHED = 4_096
 """Sets that are cached: each takes 700 bytes with 5,000 nodes. When there are more, all are dropped."""

@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rules_engine.cel import EvaluationError
-from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, timestamp
 from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import exhausted
-from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.pending.ladders import alternative, recreated
 from rules_engine.diagnosis.pending.node_sets import NodeSets
-from rules_engine.diagnosis.pending.request import Request
+from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.pending.unoffered import unoffered
 from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound, unexplained
 from rules_engine.diagnosis.reasons import PendingReason

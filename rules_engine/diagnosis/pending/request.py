@@ -1,16 +1,20 @@
 """The request of a pod that is not scheduled: its resources, and its requirements of a node."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from msgspec import Struct
 
+from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.evaluation.nodes import Demand
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import Object
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 
 Amounts = tuple[tuple[str, int], ...]
 """Nanos of each resource, in the order of the pod."""
@@ -48,3 +52,30 @@ class Request(Struct, frozen=True):
     def text(self) -> str:
         """The GPU resources with their amounts, for messages."""
         return " and ".join(f"{count} {resource}" for resource, count in self.amounts.items()) or "any devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A reason that is true for a pod; `missing`: the resources that more of the cluster's devices would help with."""
+
+    reason: PendingReason
+    severity: FindingSeverity
+    message: str
+    cause: str
+    certainty: Certainty = Certainty.CERTAIN
+    evidence: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def about(self, pod: ObjectName, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()) -> Finding:
+        """Return the finding about a pod, with evidence and remedies of its own."""
+        return Finding(
+            reason=self.reason,
+            severity=self.severity,
+            object=pod,
+            message=self.message,
+            certainty=self.certainty,
+            cause=self.cause,
+            evidence=(*self.evidence, *evidence),
+            remedies=(*remedies, *self.remedies),
+        )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.pending.node_sets import NodeSets
-from rules_engine.diagnosis.pending.request import Request
+from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.evaluation.nodes import NodeSet

@@ -20,14 +20,12 @@ from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList
 from rules_engine.loading.yaml_list import read_yaml_objects
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.change_times import moment, newest_change
-from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects, moment, newest_change
 from rules_engine.model.kubernetes.kept_fields import Kept, merged
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, in_file_order
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, in_file_order
 from rules_engine.model.problems.source import Location
 
 MAX_DUMP_BYTES = 4 * 1024 * 1024 * 1024

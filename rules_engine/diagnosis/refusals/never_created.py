@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.gpu_objects import resource_names
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, timestamp
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.model.gpu.resources import is_gpu

@@ -12,11 +12,11 @@ from rules_engine.diagnosis.objects.gpu_objects import (
     status_of,
 )
 from rules_engine.diagnosis.objects.holders import bound_since
-from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
+from rules_engine.diagnosis.values import Absent, Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import controller, integer, mapping, text
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
+from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.pod import is_finished
 
@@ -128,4 +128,27 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
                 key=lambda pod: pod.name,
             )
         ),
+    )
+
+
+UNKNOWN: Mapping[str, str] = {
+    "Node": "what nodes offer and why pods are not scheduled",
+    "Pod": "what is allocated and free, which pods wait and whether device plugins run",
+    "Event": "recent errors, the scheduler's own words and pods that were never created",
+    "DaemonSet": "which device plugins there are",
+    "ReplicaSet": "which ReplicaSets lack pods",
+    "StatefulSet": "which StatefulSets lack pods",
+    "Job": "which Jobs lack pods",
+    "PersistentVolumeClaim": "whether a pod waits for a volume claim that is not bound",
+    "RuntimeClass": "whether the runtime class of a pod exists",
+    "ResourceQuota": "which quota is exhausted",
+    "Namespace": "which rules match a pod by the labels of its namespace",
+}
+"""The facts that are unknown without the objects of a kind."""
+
+
+def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:
+    """Return the kinds that were not read, or not of all namespaces, in the order of RESOURCES."""
+    return tuple(
+        Absent(objects=unread, unknown=UNKNOWN[kind]) for kind in RESOURCES if (unread := cluster.unread(kind))
     )

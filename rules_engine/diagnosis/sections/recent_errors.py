@@ -5,13 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from rules_engine.diagnosis.names_in_text import without_names
-from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node
-from rules_engine.diagnosis.objects.timestamps import timestamp
+from rules_engine.diagnosis.objects.timestamps import last_seen, timestamp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import RecentError
-from rules_engine.diagnosis.wording import quoted
+from rules_engine.diagnosis.wording import quoted, without_names
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object

@@ -11,13 +11,12 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from types import TracebackType
 from typing import Any, Self
 
+from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.live_input import LiveInput, Mutated
-from rules_engine.difference.reading.manifest_input import submitted_by
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
-from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_log
+from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_log, submitted_by
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
-from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.load import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
@@ -26,8 +25,7 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Severity
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problem, Problems, Severity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION
 

@@ -29,7 +29,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import visible
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.wording import counted

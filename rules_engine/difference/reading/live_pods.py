@@ -6,9 +6,8 @@ from rules_engine.difference.reading.limit_ranges import LIMITED
 from rules_engine.model.json.lenient import Object, controller, items, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.generated_names import is_generated
 from rules_engine.model.kubernetes.pod import Container, Pod
-from rules_engine.model.kubernetes.pod_defaults import LISTS, of_container, of_whole_pod
+from rules_engine.model.kubernetes.pod_defaults import LISTS, is_generated, of_container, of_whole_pod
 
 _LATER_METADATA = frozenset(
     {

@@ -13,7 +13,7 @@ from rules_engine.loading.json_items import LenientItems, ListError, lenient
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
 from rules_engine.model.json.lenient import Object, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 
 MAX_LIST_BYTES = 64 * 1024 * 1024 * 1024
 """Largest list: no memory depends on it, but standard input is copied to a file on a disk that others use."""

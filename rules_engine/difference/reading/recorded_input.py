@@ -12,27 +12,28 @@ from typing import Any
 from msgspec import Struct, ValidationError, field
 from msgspec.json import Decoder, decode
 
+from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.recorded_views import RecordedViews
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.text_set import TextSet
-from rules_engine.difference.recorded_totals import RecordedTotals
 from rules_engine.difference.values import Submitted, Workload
+from rules_engine.documents.workloads import pod_count
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading.files import report_unreadable
+from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.json.lenient import mapping, objects, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import visible
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Operation
-from rules_engine.recording.fields import RecordedFields, Unrecorded
-from rules_engine.recording.log_lines import MALFORMED, MAX_LINE_BYTES, RECORDS, log_lines
+from rules_engine.recording.fields import MALFORMED, MAX_LINE_BYTES, RECORDS, RecordedFields, Unrecorded, log_lines
 from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
@@ -358,3 +359,17 @@ def _is_of_log(line: bytes) -> bool:
         return line.lstrip().startswith(b"{") and _head(line).logged
     except MALFORMED:
         return False
+
+
+def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, problems: Problems) -> Submitted:
+    """Return the pods of a manifest, as its controller submits them.
+
+    `default_namespace`: that of an object that names none. A workload that is scaled down counts as one pod, else its
+    changes would not count. A problem is a number of pods that is none.
+    """
+    namespace = manifest.namespace or default_namespace
+    workload = Workload(
+        cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)
+    )
+    request = pod_request(manifest.submitted(), namespace=namespace)
+    return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))

@@ -9,7 +9,7 @@ from msgspec.json import decode, encode
 from rules_engine.model.json.lenient import Object, integer, mapping, text
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import QuantityError
-from rules_engine.recording.log_lines import MALFORMED
+from rules_engine.recording.fields import MALFORMED
 from rules_engine.recording.views import MAX_LABELS, MAX_NODES, MAX_VIEW_BYTES, ViewFields, ViewSizeError, read_view
 
 MAX_VIEWS = 256

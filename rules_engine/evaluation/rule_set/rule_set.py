@@ -83,3 +83,24 @@ def compile_rules(
             by_kind[rule.kind].append(compiled)
     rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))
     return rule_set, in_file_order(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRequirements:
+    """The collections that rules read; pods require nodes."""
+
+    nodes: bool = False
+    pods: bool = False
+    namespaces: bool = False
+
+
+def cluster_requirements(rule_set: RuleSet) -> ClusterRequirements:
+    """Return the collections that the rules read, those of rules in audit mode as well."""
+    rules = rule_set.rules
+    pods = any(rule.reads_available for rule in rules)
+    return ClusterRequirements(
+        nodes=pods or any(rule.reads_nodes for rule in rules),
+        pods=pods,
+        namespaces=any(rule.rule.match.namespace_selector for rule in rules)
+        or any("namespaceObject" in program.reads for rule in rules for program in (*rule.programs, *rule.messages)),
+    )

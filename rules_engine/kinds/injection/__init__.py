@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from rules_engine.kinds.injection.analysis import analyse, analyse_on
-from rules_engine.kinds.injection.coverage import parts
-from rules_engine.kinds.injection.effective import effective
+from rules_engine.kinds.injection.effective import effective, parts
 from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.reading import read

@@ -1,9 +1,11 @@
-"""Settings of an injection in one namespace: the amounts and annotations of its entry, and what it overrides."""
+"""What explanations list of an injection in one namespace, and the entries that tests cover."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.model.rules.effective import Setting, setting
+from rules_engine.model.rules.decision import Part, Step
+from rules_engine.model.rules.rule import Setting, setting
 
 _DEFAULT = "default"
 
@@ -44,3 +46,19 @@ def _setting(injection: ResourceInjection, namespace: str, field: str, key: str)
     if location is None:  # an entry that does not inherit removes what it does not name
         return Setting(name=name, value=None, field=path, location=entry.location, overrides=base)
     return Setting(name=name, value=value, field=f"{path}.{name}", location=location, overrides=base)
+
+
+def parts(injection: ResourceInjection) -> Iterator[Part]:
+    """Yield each entry that is written: a pod to which the injection applies is in its namespace."""
+    if injection.default:
+        yield _part(injection, "default", injection.default)
+    for namespace, entry in injection.namespaces.items():
+        yield _part(injection, f"namespaces.{namespace}", entry)
+
+
+def _part(injection: ResourceInjection, name: str, entry: Entry) -> Part:
+    return Part(name=name, event="used", location=entry.location, reached=partial(_is_used, injection, entry))
+
+
+def _is_used(injection: ResourceInjection, entry: Entry, step: Step, namespace: str) -> bool:
+    return step.applies and injection.entry(namespace) is entry

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from rules_engine.evaluation.applicability import applicability
+from rules_engine.evaluation.applicability import MAX_CONTAINERS, applicability, malformed, too_many_containers
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large

@@ -6,7 +6,7 @@ from rules_engine.loading.fields import maps, origins, section, settings, string
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
-from rules_engine.kinds.ladder.coverage import parts
-from rules_engine.kinds.ladder.effective import effective
+from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read

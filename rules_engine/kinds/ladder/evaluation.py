@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from rules_engine.cel import Program
-from rules_engine.cel.constants import texts
-from rules_engine.evaluation.applicability import applicability
+from rules_engine.cel.program import texts
+from rules_engine.evaluation.applicability import MAX_CONTAINERS, applicability, malformed, too_many_containers
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
-from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large

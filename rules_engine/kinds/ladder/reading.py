@@ -20,7 +20,7 @@ from rules_engine.loading.fields import (
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rules_engine.kinds.validation.value import Validation
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules.effective import Setting, setting
+from rules_engine.model.rules.rule import Setting, setting
 
 
 def effective(validation: Validation, _namespace: str) -> Iterator[Setting]:

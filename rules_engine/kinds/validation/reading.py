@@ -5,7 +5,7 @@ from rules_engine.kinds.validation.value import Check, Validation, ValidationAct
 from rules_engine.loading.fields import key_locations, section, sections, settings, source, texts
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 
 

@@ -22,8 +22,7 @@ from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -3,20 +3,24 @@
 It is machine-written, so missing members count as absent, and invalid objects are left out with a warning.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from rules_engine.loading.kubernetes.inventory import total
+from rules_engine.loading.fields import items
+from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object, total
+from rules_engine.loading.kubernetes.manifests import manifest_json
+from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, ClusterObjects, moment, newest_change
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 
@@ -65,3 +69,44 @@ def _bound(items: Sequence[Object], location: Location, problems: Problems) -> I
         # The list of nodes is older or newer than that of pods: a pod on none of them is not a problem.
         if pod.node_name and not is_finished(item):
             yield pod.node_name, pod
+
+
+def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
+    """Return the objects of a ClusterInventory's spec, or of a RuleTest's cluster; `cluster` is built from it."""
+    written = [value for item in items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
+    own = inventory_nodes(spec)
+    nodes = [node_object(node) for node in cluster.nodes if node.name in own]
+    pods = [_pod(value) for item in items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
+    known = {text(mapping(item.get("metadata")), "name") for item in written if item.get("kind") == "Namespace"}
+    namespaces: list[dict[str, Json]] = [
+        {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        for name, labels in cluster.namespaces.items()
+        if name not in known
+    ]
+    return _objects([*nodes, *pods, *namespaces, *written])
+
+
+def kubectl_objects(document: Object) -> ClusterObjects:
+    """Return the objects of the output of kubectl."""
+    # The items of a NodeList have no kind of their own.
+    default = str(document.get("kind")).removesuffix("List")
+    return _objects({"kind": default, **item} for item in objects(document.get("items")))
+
+
+def _pod(written: dict[str, Json]) -> dict[str, Json]:
+    """Return a pod with a namespace, which every pod in a cluster has."""
+    metadata = {"namespace": "default", **mapping(written.get("metadata"))}
+    return {**written, "kind": "Pod", "metadata": metadata}
+
+
+def _objects(found: Iterable[Mapping[str, Json]]) -> ClusterObjects:
+    by_kind: dict[str, list[dict[str, Json]]] = {}
+    for item in found:
+        kind = text(item, "kind")
+        if kind in FILE_KINDS:
+            by_kind.setdefault(kind, []).append(dict(item))
+    newest = ""
+    for of_kind in by_kind.values():
+        for raw in of_kind:
+            newest = newest_change(raw, newest)
+    return ClusterObjects(by_kind, now=moment(newest))

@@ -10,12 +10,11 @@ from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.generated_names import generated_name, submitted_names
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.kubernetes.pod_defaults import with_defaults
+from rules_engine.model.kubernetes.pod_defaults import generated_name, submitted_names, with_defaults
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate, visible
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 _AMOUNTS = frozenset(

@@ -3,7 +3,7 @@
 from rules_engine.loading.fields import section, sections, strings, text, texts
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 

@@ -21,8 +21,7 @@ from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.loading.yaml.syntax_remedies import remedy, template
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import did_you_mean
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, SourceText
 
 MAX_DEPTH = 64

@@ -1,6 +1,7 @@
 """The decision for one request, with its trace."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -323,3 +324,16 @@ def _audit_key(rule: RuleId) -> str:
         return key
     digest = sha256(key.encode()).hexdigest()[:8]
     return f"{key[: MAX_AUDIT_KEY - len(digest) - 1].rstrip('-_.')}-{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a rule that a case covers by an event, such as a rung that is requested.
+
+    `reached`: True if a step of the rule, for a pod in a namespace, has the event.
+    """
+
+    name: str
+    event: str
+    location: Location
+    reached: Callable[[Step, str], bool]

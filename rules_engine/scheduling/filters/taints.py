@@ -7,7 +7,7 @@ from functools import lru_cache
 from rules_engine.evaluation.nodes import REPELLING, NodeSet, Tolerated, node_set
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
-from rules_engine.scheduling.state_taints import CORDON
+from rules_engine.scheduling.requirements import CORDON
 
 CACHED_TOLERATIONS = 1_000
 """Lists of tolerations whose nodes are cached: a kilobyte or two each with 5,000 nodes."""

@@ -3,7 +3,7 @@
 from rules_engine.loading.fields import section, text
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from tests.kinds.toy.value import Mark
 
 

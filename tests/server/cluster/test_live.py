@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
-from server.cluster.backoff import FORGET_SECONDS, Backoff
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import ClusterSource, FixedCluster
+from server.timing import FORGET_SECONDS, Backoff
 from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, plain, settle, used, viewing
 from tests.support.evaluation import request

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from server.cluster.backoff import UNREACHABLE_SECONDS
 from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.paging import PAGE_BYTES
 from server.cluster.reflector import QUIET_SECONDS, RELIST_SECONDS
+from server.timing import UNREACHABLE_SECONDS
 from tests.support.apiserver import (
     COLLECTIONS,
     ApiServer,

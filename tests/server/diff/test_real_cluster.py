@@ -23,7 +23,7 @@ from rules_engine.difference.values import Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.sources.rule_files import read_rules
 from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, kubernetes, together
 from tests.support.real_workloads import LONG, MIG3, ZONE, Group, Object, RealWorkloads

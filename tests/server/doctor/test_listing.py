@@ -9,11 +9,11 @@ import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
-from server.cluster.backoff import MAX_RETRY_AFTER_SECONDS
 from server.cluster.connection import ApiError, Cause, Connection
 from server.doctor import listing
 from server.doctor.finding_events import COMPONENT
 from server.doctor.listing import MAX_LISTS, MAX_TRIES, Listing
+from server.timing import MAX_RETRY_AFTER_SECONDS
 from tests.support.apiserver import (
     ApiServer,
     Body,

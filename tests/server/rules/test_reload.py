@@ -16,10 +16,10 @@ import pytest
 from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.loading.files import find_files
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.problems.problems import Problems
+from rules_engine.model.problems.problem import Problems
 from server.cluster.source import FixedCluster
 from server.rules.folder_watch import MAX_ROUNDS, Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
@@ -27,7 +27,7 @@ from server.rules.sources import Rules, UnusableError, prepare_rules
 from server.serve import _adopted, _adopting
 from server.signals import Signals
 from server.state import Served, State
-from server.telemetry.overpromise_warning import OverpromiseWarning
+from server.telemetry.observers import OverpromiseWarning
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
 

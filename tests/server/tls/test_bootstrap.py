@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from server.cluster.connection import ApiError, Connection
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 from server.tls.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
 from server.tls.identity import Identity
 from tests.support.objects import Objects, objects

@@ -28,7 +28,7 @@ from server.http.listener import Listener
 from server.serve import _bootstrapped
 from server.settings import Settings
 from server.state import State
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 from server.tls import identity as tls
 from server.tls.identity import for_localhost
 from server.tls.identity import read as read_identity

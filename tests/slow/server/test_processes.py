@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from server.http.limits import UNREAD_SECONDS
 from server.option_types import Address
 from server.serve import _bound
-from server.timestamps import rfc3339
+from server.timing import rfc3339
 from tests.support.certificates import DAY, certified
 from tests.support.failed_starts import failed_start
 from tests.support.operating import METRICS, fetched, metrics_url, until

@@ -1,7 +1,7 @@
-"""Time of the command line (python -m bench.check): `--help`, and `check` of 50 and 500 files, processes included.
+"""Time of the command line (python -m bench.check): `--help`, and `check` of 50 and 500 files and of a large inventory.
 
-Each folder of the files is a rule set of its own namespaces, as of one site: a ladder, an injection, two validations
-and the tests of the ladder. The least of several runs counts, since all that disturbs a measurement adds to it. With
+Times include the process. Each folder of the files is a rule set of its own namespaces, as of one site: a ladder, an
+injection, two validations and the tests of the ladder. The inventory has nodes of ten labels and four resources. The least of several runs counts, since all that disturbs a measurement adds to it. With
 --check, the exit code is 1 if a target is missed.
 """
 
@@ -20,6 +20,10 @@ from bench.promise import Promise, exit_code
 HELP_SECONDS = 0.2
 SECONDS = {50: 0.5, 500: 0.9}
 """Bounds of `check` by the number of files."""
+
+NODES = 5_000
+INVENTORY_SECONDS = 2.5
+"""Bound of `check` for a ClusterInventory of as many nodes as the largest cluster that Kubernetes supports."""
 
 FILES = {
     "ladder.yaml": """\
@@ -97,6 +101,16 @@ def write_files(folder: Path, number: int) -> None:
         path.write_text(text.replace("SITE", f"site{site}"))
 
 
+def write_inventory(folder: Path, nodes: int) -> None:
+    """Write a ClusterInventory in block style, as `capture` and people write it."""
+    lines = ["apiVersion: gpurules.io/v1", "kind: ClusterInventory", "metadata: {name: large}", "spec:", "  nodes:"]
+    for node in range(nodes):
+        lines += [f"    - name: gpu-{node:04}", "      labels:"]
+        lines += [f"        example.com/label-{label}: value-{node % 7}" for label in range(10)]
+        lines += ["      allocatable: {cpu: 64, memory: 256Gi, pods: 110, nvidia.com/gpu: 8}"]
+    (folder / "cluster.yaml").write_text("\n".join(lines) + "\n")
+
+
 def least_seconds(arguments: Sequence[str | Path], runs: int) -> float:
     """Return the time of the fastest run of a command, which must succeed and print something."""
     # As after an installation, modules are compiled once.
@@ -118,6 +132,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--runs", type=int, default=10)
     arguments.add_argument("--files", type=int, nargs="*", default=list(SECONDS), choices=list(SECONDS))
+    arguments.add_argument("--nodes", type=int, default=NODES)
     arguments.add_argument("--check", action="store_true")
     given = arguments.parse_args()
     promises = [Promise("gpu-rules --help", least_seconds(["--help"], given.runs), HELP_SECONDS, unit=" s")]
@@ -126,6 +141,10 @@ def main() -> int:
             write_files(Path(folder), number)
             seconds = least_seconds(["check", folder], given.runs)
         promises.append(Promise(f"gpu-rules check of {number} files", seconds, SECONDS[number], unit=" s"))
+    with TemporaryDirectory() as folder:
+        write_inventory(Path(folder), given.nodes)
+        seconds = least_seconds(["check", folder], given.runs)
+    promises.append(Promise(f"gpu-rules check of {given.nodes:,} nodes", seconds, INVENTORY_SECONDS, unit=" s"))
     code = exit_code(promises)
     return code if given.check else 0
 

@@ -40,8 +40,10 @@ def test_the_bench_of_diff_prints_figures_with_bounds() -> None:
 
 @pytest.mark.unmeasured
 def test_the_bench_of_the_command_line_prints_figures_with_bounds() -> None:
-    help_text, files = run_bench("bench.check", "--runs", "1", "--files", "50")
+    help_text, files, nodes = run_bench("bench.check", "--runs", "1", "--files", "50", "--nodes", "20")
     assert help_text.startswith("gpu-rules --help ")
     assert "(at most 0.2 s)" in help_text
     assert files.startswith("gpu-rules check of 50 files ")
     assert "(at most 0.5 s)" in files
+    assert nodes.startswith("gpu-rules check of 20 nodes ")
+    assert "(at most 2.5 s)" in nodes

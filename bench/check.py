@@ -1,8 +1,9 @@
 """Time of the command line (python -m bench.check): `--help`, and `check` of 50 and 500 files and of a large inventory.
 
 Times include the process. Each folder of the files is a rule set of its own namespaces, as of one site: a ladder, an
-injection, two validations and the tests of the ladder. The inventory has nodes of ten labels and four resources. The least of several runs counts, since all that disturbs a measurement adds to it. With
---check, the exit code is 1 if a target is missed.
+injection, two validations and the tests of the ladder. Nodes of the inventory have ten labels and four resources. The
+least of several runs counts, since all that disturbs a measurement adds to it. With --check, the exit code is 1 if a
+target is missed.
 """
 
 import argparse

@@ -2,14 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading import remedies
-from rules_engine.loading.conformance import Conforms, conformance
-from rules_engine.loading.conformance import pattern as ecma_pattern
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key, without
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import kind_of
@@ -100,8 +98,42 @@ class _Bundle:
 
 
 @lru_cache
-def _conforms(kind: str, folder: FilePath) -> Conforms:
-    return conformance(_read(folder / f"{kind}.json"), {COMMON: _read(SCHEMAS / COMMON)})
+def _quick_test(kind: str, folder: FilePath) -> Callable[[Json], bool]:
+    # Imported on first use, as jsonschema is.
+    from jsonschema_rs import Draft202012Validator, Registry
+
+    common, root = (
+        json.loads(file.read_text(encoding="utf-8"), object_hook=_explicit_spaces)
+        for file in (SCHEMAS / COMMON, folder / f"{kind}.json")
+    )
+    return Draft202012Validator(root, registry=Registry([(COMMON, common)]), offline=True).is_valid
+
+
+_NO_SPACE = r"[^\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""Python's `\\S`: the engines of regular expressions differ in it."""
+
+
+def _explicit_spaces(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema with a pattern that means the same to Rust and to Python."""
+    wanted = part.get("pattern")
+    if not isinstance(wanted, str):
+        return part
+    return {**part, "pattern": wanted.replace(r"[\s\S]", "(?s:.)").replace(r"\S", _NO_SPACE)}
+
+
+def _conforms(kind: str, folder: FilePath, value: Json) -> bool:
+    """Return whether a document conforms; jsonschema takes a millisecond to find the problems of one that does not."""
+    try:
+        return _quick_test(kind, folder)(value)
+    except ValueError:
+        # Text with a lone surrogate, or a key that is not text, which Rust does not have: jsonschema decides.
+        return False
+
+
+@cache
+def _pattern(wanted: str) -> re.Pattern[str]:
+    """Return a pattern of JSON Schema, where "$" is the very end (ECMA 262); Python's also stands before a line end."""
+    return re.compile(re.sub(r"\$$", r"\\Z", wanted))
 
 
 @lru_cache
@@ -111,7 +143,7 @@ def _validator_class() -> Any:
     from jsonschema.validators import extend
 
     def pattern(_: Any, wanted: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if isinstance(instance, str) and not ecma_pattern(wanted).search(instance):
+        if isinstance(instance, str) and not _pattern(wanted).search(instance):
             yield ValidationError("no match")
 
     def required(_: Any, wanted: Sequence[str], instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -163,7 +195,7 @@ class _Validator:
 def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     value = root.json()
-    if _conforms(kind, folder)(value) and not any(node.surprise for _, node in scalars(root)):
+    if _conforms(kind, folder, value) and not any(node.surprise for _, node in scalars(root)):
         return root
     validator = _validator(kind, folder)
     ambiguous = dict(_ambiguous(root, validator))

@@ -1,11 +1,9 @@
 """Rule files of a git revision, read from the repository of the current folder without checking anything out.
 
-git lists the tree and prints contents. It runs no hook and no shell, and reaches no network. Links are followed inside
-the tree, as a checkout would; submodules, and links that leave the tree, are problems.
+Links are followed inside the tree, as a checkout would; submodules, and links that leave the tree, are problems.
 """
 
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from errno import ELOOP
@@ -14,14 +12,12 @@ from pathlib import Path
 from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
-    MAX_FILES,
     SUFFIXES,
     SourceFile,
     decoded,
     report_missing,
     report_no_files,
     report_too_large,
-    report_too_many,
     report_unreadable,
 )
 from rules_engine.model.problems.codes import Code
@@ -29,29 +25,20 @@ from rules_engine.model.problems.excerpt import truncate, visible
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
-GIT_SECONDS = 60.0
-"""Timeout of a call of git: 10,000 files of a packed repository take 0.7 s."""
-
 MAX_LINKS = 40
 """Links that one path may go through, as on Linux."""
 
 MAX_MESSAGE = 512
 """Characters of git's error message in a problem."""
 
-_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=false")
-
 _LINK, _SUBMODULE = "120000", "160000"
 """Modes of entries; all others are files."""
 
-_NOT_FETCHED = re.compile("could not fetch [0-9a-f]+ from promisor remote|transport '[^']*' not allowed")
-"""Messages of git about an object that a partial clone lacks: git before 2.45 may end with the second one alone."""
-
 LEAVES = "the path leaves the tree of the revision, which alone has known content"
-
 SUBMODULE = "a submodule: its files are in another repository"
 
 
-class GitError(Exception):
+class _GitError(Exception):
     """Git cannot read a revision; the message is one line."""
 
 
@@ -59,113 +46,69 @@ class _RefusedError(Exception):
     """A path that is not read, since its content is not that of the revision."""
 
 
-def revision_files(revision: str, path: str, problems: Problems, seconds: float = GIT_SECONDS) -> list[SourceFile]:
+def revision_files(revision: str, path: str, problems: Problems) -> list[SourceFile]:
     """Read the rule files of a path at a revision, as `find_files` and `read_file` do for one on disk.
 
     `path` counts from the root of the repository, or from the current folder if it begins with `./` or `../`, as for
     `git show`. The name of a file in messages is `git:REVISION:PATH`.
     """
     name = f"git:{revision}:{path.rstrip('/') or '.'}"
-    git = _Git(seconds)
     try:
         # Outside of a repository, this is what fails.
-        prefix = os.fsdecode(git.run("rev-parse", "--show-prefix")).removesuffix("\n")
+        prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
         if path.split("/", 1)[0] not in (".", ".."):
             prefix = ""
-        return [*_Revision(revision, git, problems).files(f"{prefix}{path}", name)]
-    except GitError as error:
+        return [*_Revision(revision, problems).files(f"{prefix}{path}", name)]
+    except _GitError as error:
         problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(name, 1, 1))
         return []
 
 
-class _Git:
-    """git in the current folder. Each call may take so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def run(self, *arguments: str, given: bytes = b"") -> bytes:
-        """Return what git prints. Raises GitError."""
-        try:
-            done = subprocess.run(  # noqa: S603 - our own arguments
-                (*_GIT, *arguments),
-                input=given,
-                capture_output=True,
-                timeout=self._seconds,
-                check=False,
-                env=_environment(),
-            )
-        except OSError as error:
-            raise GitError(f"git cannot be run: {error.strerror or error}") from None
-        except subprocess.TimeoutExpired:
-            raise GitError(f"git takes longer than {self._seconds:g} s") from None
-        if done.returncode:
-            raise GitError(_message(done.stderr))
-        return done.stdout
-
-    def contents(self, objects: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of objects by their names. Raises GitError if one is not stored."""
-        names = dict.fromkeys(objects)
-        if not names:
-            return {}
-        printed = self.run("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
-        found: dict[str, bytes] = {}
-        at = 0
-        for name in names:
-            begin = printed.index(b"\n", at) + 1
-            header = printed[at:begin].split()  # its name, its type and its size
-            if len(header) < 3:
-                raise GitError(_not_stored(f"object {name}"))
-            at = begin + int(header[2]) + 1
-            found[name] = printed[begin : at - 1]
-        return found
+def _git(*arguments: str, given: bytes = b"") -> bytes:
+    """Return what git prints in the current folder. Raises _GitError."""
+    line = ("git", *arguments)
+    try:
+        done = subprocess.run(line, input=given, capture_output=True, check=False)  # noqa: S603 - our own arguments
+    except OSError as error:
+        raise _GitError(f"git cannot be run: {error.strerror}") from None
+    if done.returncode:
+        message = visible(" ".join(done.stderr.decode(errors="replace").split()))
+        raise _GitError(message[:MAX_MESSAGE] or "git ended without a message")
+    return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        # A partial clone fetches an object that it lacks, and the configuration of the repository may allow a protocol
-        # that runs a command: an empty list allows none. Versions of git before 2.45 do not know the second variable.
-        "GIT_ALLOW_PROTOCOL": "",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-    }
-
-
-def _message(stderr: bytes) -> str:
-    """Return git's error message in one line."""
-    text = " ".join(stderr.decode(errors="replace").split())
-    if _NOT_FETCHED.search(text):
-        return _not_stored("an object")
-    return visible(text)[:MAX_MESSAGE] or "git ended without a message"
-
-
-def _not_stored(name: str) -> str:
-    return f"{name} is not stored here: fetch it first if this is a partial clone"
+def _contents(objects: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of objects by their names. Raises _GitError."""
+    names = dict.fromkeys(objects)
+    printed = _git("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
+    found: dict[str, bytes] = {}
+    at = 0
+    for name in names:
+        begin = printed.index(b"\n", at) + 1
+        header = printed[at:begin].split()  # its name, its type and its size
+        if len(header) < 3:
+            raise _GitError(f"object {name} is not stored in this repository")
+        at = begin + int(header[2]) + 1
+        found[name] = printed[begin : at - 1]
+    return found
 
 
 class _Revision:
-    """The tree of a revision, by paths from its root. Raises GitError."""
+    """The tree of a revision, by paths from its root. Raises _GitError."""
 
-    def __init__(self, revision: str, git: _Git, problems: Problems) -> None:
-        self._git = git
+    def __init__(self, revision: str, problems: Problems) -> None:
         self._problems = problems
-        self._entries: dict[str, tuple[str, str]] = {}
-        """The modes and the names of the objects of files, links and submodules."""
-        self._folders: dict[str, set[str]] = {"": set()}
-        """The names in each folder."""
-        self._seen: set[str] = set()
-        """Folders and files that were read, by their paths after links."""
+        self._entries: dict[str, tuple[str, str]] = {}  # modes and object names of files, links and submodules
+        self._folders: dict[str, set[str]] = {"": set()}  # the names in each folder
+        self._seen: set[str] = set()  # folders and files that were read, by their paths after links
         try:
             # In two steps: git takes all of `HEAD@{1 day ago} x^{tree}` for a date.
-            found = git.run("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
-            tree = git.run("rev-parse", "--verify", f"{found}^{{tree}}").decode().strip()
-        except GitError:
+            found = _git("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
+            tree = _git("rev-parse", "--verify", f"{found}^{{tree}}").decode().strip()
+        except _GitError:
             message = f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone"
-            raise GitError(message) from None
-        for line in git.run("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
+            raise _GitError(message) from None
+        for line in _git("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
             entry, _, written = line.partition(b"\t")
             mode, _, name = entry.decode("ascii").split()
             path = os.fsdecode(written)
@@ -173,21 +116,17 @@ class _Revision:
             while path:
                 path, _, last = path.rpartition("/")
                 self._folders.setdefault(path, set()).add(last)
-        self._targets = git.contents(name for mode, name in self._entries.values() if mode == _LINK)
+        self._targets = _contents(name for mode, name in self._entries.values() if mode == _LINK)
 
     def files(self, path: str, name: str) -> Iterator[SourceFile]:
         """Read a file, or the rule files of a folder; `name` is its name in messages."""
         reported = len(self._problems.items)
-        found = self._resolved(path, name)
-        if found is None:
+        if (found := self._resolved(path, name)) is None:
             return
         files = {name: found} if found in self._entries else dict(self._walk(found, name))
-        if len(files) > MAX_FILES:
-            report_too_many(name, MAX_FILES, self._problems)
-            return
         if not files and len(self._problems.items) == reported:
             report_no_files(name, self._problems)
-        contents = self._git.contents(self._entries[path][1] for path in files.values())
+        contents = _contents(self._entries[path][1] for path in files.values())
         for file, path in files.items():
             content = contents[self._entries[path][1]]
             limit = MAX_CLUSTER_BYTES if file.endswith(".json") else MAX_FILE_BYTES
@@ -214,16 +153,13 @@ class _Revision:
                 yield inside, found
 
     def _resolved(self, path: str, name: str, *, needed: bool = True) -> str | None:
-        """Return the path of a file or a folder after links; None, with a problem, if there is none.
-
-        A path that is not `needed` may be missing or unreadable.
-        """
+        """Return a path after links; None if there is none, which is a problem if it is `needed`."""
         try:
             return self._resolve(path)
         except FileNotFoundError:
             if needed:
                 report_missing(name, self._problems)
-        except OSError as error:
+        except OSError as error:  # a circle of links
             if needed:
                 report_unreadable(Path(name), error, self._problems)
         except _RefusedError as error:
@@ -242,9 +178,9 @@ class _Revision:
                 raise FileNotFoundError
             if part in ("", "."):
                 continue
-            if part == ".." and not above:
-                raise _RefusedError(LEAVES)
             if part == "..":
+                if not above:
+                    raise _RefusedError(LEAVES)
                 above.pop()
                 continue
             if part not in folder:
@@ -255,11 +191,11 @@ class _Revision:
             if mode != _LINK:
                 above.append(part)
                 continue
-            links += 1
             target = os.fsdecode(self._targets[name])
-            if links > MAX_LINKS:
-                raise OSError(ELOOP, os.strerror(ELOOP))
             if target.startswith("/"):
                 raise _RefusedError(LEAVES)
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(ELOOP, os.strerror(ELOOP))
             left += target.split("/")[::-1]
         return "/".join(above)

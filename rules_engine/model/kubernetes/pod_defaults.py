@@ -1,4 +1,4 @@
-"""What the API server sets in a pod, and not in the template of one: requests, before webhooks are called, and names."""
+"""What the API server sets in a pod and not in the template of one: default requests, and generated names."""
 
 import re
 from types import MappingProxyType

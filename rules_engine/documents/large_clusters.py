@@ -11,16 +11,10 @@ from rules_engine.model.json.lenient import Object, mapping, objects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
-from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.simulation import MAX_PODS
 
 MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 """Largest list: five times the nodes and pods of the largest cluster that Kubernetes supports."""
-
-MAX_OBJECTS = MAX_PODS
-"""Objects of a list: there cannot be more pods."""
 
 MAX_SHARED = 50_000
 """Values that are remembered to be shared: the pods of a workload have the same containers and tolerations."""
@@ -52,21 +46,13 @@ def _list(found: JsonList[Json], problems: Problems) -> Object | None:
     reducer = _Reducer()
     items: list[Json] = []
     try:
-        for place, item in found.items():
-            if isinstance(item, dict) and item.get("kind", "Node") in _KINDS:
-                items.append(reducer.object(item))
-                if len(items) > MAX_OBJECTS:
-                    _refuse(place, problems)
-                    return None
+        every = (item for _, item in found.items() if isinstance(item, dict))
+        items += (reducer.object(item) for item in every if item.get("kind", "Node") in _KINDS)
     except ListError as error:
         problems.error(error.code, str(error), found.here())
         return None
     value: Json = {**found.members, "items": items}
     return value if found.listed and is_cluster(value) else None
-
-
-def _refuse(place: Location, problems: Problems) -> None:
-    problems.error(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
 
 
 class _Reducer:

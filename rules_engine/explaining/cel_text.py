@@ -9,10 +9,7 @@ from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.times import duration_text, timestamp_text
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.problems.excerpt import truncate, visible
-
-MAX_CHARACTERS = 1_000_000
-"""Characters of a value that are written. It may have one list in it many times, so its text has no other bound."""
+from rules_engine.model.problems.excerpt import visible
 
 MAX_LINE = 100
 """Characters of a list or map in one line; a longer one has a line for each member."""
@@ -21,21 +18,9 @@ INDENT = "  "
 
 
 def cel_text(value: object) -> str:
-    """Write a value as the expression that makes it; more than MAX_CHARACTERS are cut."""
-    line = _joined(_pieces(value), MAX_LINE)
-    return line if len(line) <= MAX_LINE else truncate(_joined(_lines(_pieces(value)), MAX_CHARACTERS), MAX_CHARACTERS)
-
-
-def _joined(pieces: Iterable[str], limit: int) -> str:
-    """Join pieces until they have more than `limit` characters."""
-    text: list[str] = []
-    left = limit
-    for piece in pieces:
-        text.append(piece)
-        left -= len(piece)
-        if left < 0:
-            break
-    return "".join(text)
+    """Write a value as the expression that makes it."""
+    pieces = [*_pieces(value)]
+    return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _lines(iter(pieces)))
 
 
 def _pieces(value: object) -> Iterator[str]:

@@ -39,7 +39,7 @@ SUBMODULE = "a submodule: its files are in another repository"
 
 
 class _GitError(Exception):
-    """Git cannot read a revision; the message is one line."""
+    """Git cannot read a revision."""
 
 
 class _RefusedError(Exception):
@@ -66,9 +66,8 @@ def revision_files(revision: str, path: str, problems: Problems) -> list[SourceF
 
 def _git(*arguments: str, given: bytes = b"") -> bytes:
     """Return what git prints in the current folder. Raises _GitError."""
-    line = ("git", *arguments)
     try:
-        done = subprocess.run(line, input=given, capture_output=True, check=False)  # noqa: S603 - our own arguments
+        done = subprocess.run(("git", *arguments), input=given, capture_output=True, check=False)  # noqa: S603 - ours
     except OSError as error:
         raise _GitError(f"git cannot be run: {error.strerror}") from None
     if done.returncode:

@@ -15,9 +15,6 @@ from rules_engine.sources.git_files import revision_files
 from rules_engine.sources.packaged_sets import packaged_sets
 from rules_engine.sources.rule_files import RuleFiles, compiled, no_rules
 
-MAX_REVISION = 1024
-"""Characters of a git revision: a reference is a path of a file, of 255 characters a part."""
-
 
 class SourceError(Exception):
     """A text names no source; the message is for the command line."""
@@ -84,8 +81,6 @@ class GitSource:
         revision, colon, path = text.partition(":")
         if not revision or not colon:
             raise SourceError(f"'git:{truncate(text)}' is not git:REF:PATH, such as git:main:rules")
-        if len(revision) > MAX_REVISION or not revision.isprintable():
-            raise SourceError(f"'{truncate(revision)}' is not the name of a git revision")
         return cls(revision, path)
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:

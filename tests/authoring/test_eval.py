@@ -19,7 +19,6 @@ from prompt_toolkit.output import DummyOutput
 from rules_engine.cli.eval import evaluate
 from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load
-from rules_engine.explaining import cel_text
 from rules_engine.explaining.eval import Subject
 from rules_engine.explaining.prompt import lines
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -107,11 +106,6 @@ def test_a_long_list_has_a_line_for_each_member() -> None:
     assert evaluated(f"[['{text}'], {{1: 2}}, []]") == (
         f'[\n  [\n    "{text}"\n  ],\n  {{\n    1: 2\n  }},\n  []\n] : list(dyn)\n'
     )
-
-
-def test_a_value_is_cut_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cel_text, "MAX_CHARACTERS", 120)
-    assert evaluated(f"'{'a' * 150}'") == f'"{"a" * 119}… : string\n'
 
 
 def test_a_rule_adds_its_variables_and_params() -> None:

@@ -403,13 +403,6 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert message in error(read(tmp_path, YAML, name="d.yaml"), tmp_path)
 
 
-def test_the_number_of_objects_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_OBJECTS", 1)
-    assert "dump.json:" in error(read(tmp_path, LIST, LIST), tmp_path)
-    assert "error: more than 1 objects [file-too-large]" in error(read(tmp_path, LIST, LIST), tmp_path)
-    assert found(read(tmp_path, listed(NODE), listed(NODE))) == {"Node": READ["Node"]}
-
-
 def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_text(listed(*[item("Pod", f"p{number}", spec={"args": ["x"] * 500}) for number in range(3000)]))
@@ -436,7 +429,7 @@ def test_the_documented_bounds_are_those_of_the_reader() -> None:
     assert (
         f"at most {files.MAX_DUMP_BYTES // 2**30} GiB of JSON and {files.MAX_YAML_BYTES // 2**20} MiB of YAML "
         f"in one file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {files.MAX_DUMP_FILES:,} files in a "
-        f"folder, and {files.MAX_OBJECTS:,} objects."
+        "folder."
     ) in text
 
 

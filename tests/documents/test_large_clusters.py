@@ -104,15 +104,6 @@ def test_remembered_values_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert simulation.objects.pods[1].spec == ITEMS[2]["spec"]
 
 
-def test_the_number_of_objects_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_clusters, "MAX_OBJECTS", 1)
-    items = [ITEMS[0], ITEMS[1]]
-    simulation, (problem,) = read(tmp_path, written(tmp_path, {"kind": "List", "items": items}))
-    assert simulation is None
-    assert (problem.message, problem.code) == ("more than 1 objects", "file-too-large")
-    assert problem.location.line > 1
-
-
 def test_a_list_that_is_cut_is_a_problem_at_its_place(tmp_path: Path) -> None:
     text = json.dumps({"kind": "List", "items": ITEMS}, indent=1)[:-4]
     simulation, (problem,) = read(tmp_path, written(tmp_path, text))

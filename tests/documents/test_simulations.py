@@ -15,8 +15,6 @@ from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.model.rules.simulation import (
-    MAX_ARRIVALS,
-    MAX_EVENTS,
     MAX_PODS,
     Distribution,
     NodeEvent,
@@ -665,7 +663,6 @@ def test_too_many_pods_in_all_are_one_problem(folder: Path) -> None:
 
 def test_the_bounds_of_the_schema_are_those_of_the_value() -> None:
     spec = schema("Simulation")["properties"]["spec"]["properties"]
-    assert (spec["arrivals"]["maxItems"], spec["events"]["maxItems"]) == (MAX_ARRIVALS, MAX_EVENTS)
     assert spec["arrivals"]["items"]["properties"]["count"]["maximum"] == MAX_PODS
     assert spec["events"]["items"]["properties"]["becomes"]["enum"] == [state.value for state in NodeState]
     assert spec["scheduler"]["properties"]["scoring"]["enum"] == [strategy.value for strategy in Strategy]

@@ -43,9 +43,6 @@ MAX_VERSION_DIGITS = 20
 SYSTEM_NAMESPACE = "kube-system"
 """The namespace that has pods in every cluster with nodes."""
 
-MAX_OBJECTS = 1_000_000
-"""Objects that are kept: some 4 GiB. The largest cluster that Kubernetes supports has 150,000 pods."""
-
 _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
 """Other API groups of kinds that are read. One that is not here has other objects: OpenShift has a Node, too."""
 
@@ -113,8 +110,6 @@ def read_objects(
     with _without_collections():
         for file, named in dict(files).items():
             reader.read(file, named)
-            if reader.full:
-                break
     if not reader.seen and not collected.failed:
         name = str(paths[0]) if paths else str(STDIN)
         collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
@@ -175,12 +170,7 @@ class _Reader:
         self._found: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
         self._left_out: set[tuple[str, str, str]] = set()
         """The files and kinds of objects that are left out, each with the reason."""
-        self._count = 0
         self._newest = ""
-
-    @property
-    def full(self) -> bool:
-        return self._count > MAX_OBJECTS
 
     def objects(self) -> ClusterObjects:
         """Return all objects."""
@@ -309,10 +299,6 @@ class _Reader:
                 self._problems.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
             return
         known = self._found[kind].get(key)
-        if known is None:
-            self._count += 1
-            if self.full:
-                raise _StopError(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
         if known is None or _version(known) <= _version(found):
             self._found[kind][key] = _core_event(found) if kind == "Event" else found
             self._newest = newest_change(self._found[kind][key], self._newest)

@@ -16,12 +16,6 @@ Milliseconds = int
 MAX_PODS = 1_000_000
 """Pods of a simulation, those that replace lost ones included: each takes half a kilobyte."""
 
-MAX_ARRIVALS = 10_000
-"""Arrivals that are written in a Simulation: a file of 4 MiB has room for some 20,000."""
-
-MAX_EVENTS = 10_000
-"""Changes of nodes in a Simulation: two for each node of a cluster of 5,000."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:

@@ -66,8 +66,9 @@ def revision_files(revision: str, path: str, problems: Problems) -> list[SourceF
 
 def _git(*arguments: str, given: bytes = b"") -> bytes:
     """Return what git prints in the current folder. Raises _GitError."""
+    line = ("git", *arguments)
     try:
-        done = subprocess.run(("git", *arguments), input=given, capture_output=True, check=False)  # noqa: S603 - ours
+        done = subprocess.run(line, input=given, capture_output=True, check=False)  # noqa: S603 - our own arguments
     except OSError as error:
         raise _GitError(f"git cannot be run: {error.strerror}") from None
     if done.returncode:
@@ -80,8 +81,7 @@ def _contents(objects: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of objects by their names. Raises _GitError."""
     names = dict.fromkeys(objects)
     printed = _git("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
-    found: dict[str, bytes] = {}
-    at = 0
+    found, at = dict[str, bytes](), 0
     for name in names:
         begin = printed.index(b"\n", at) + 1
         header = printed[at:begin].split()  # its name, its type and its size

@@ -476,3 +476,13 @@ def test_gitlab_gets_the_failed_cases_and_the_coverage() -> None:
 
 def test_the_changelog_has_an_unreleased_section() -> None:
     assert "## [Unreleased]\n" in (REPOSITORY / "CHANGELOG.md").read_text()
+
+
+def test_the_ways_name_functions_that_exist() -> None:
+    ways = ARCHITECTURE.read_text().partition("## The ways")[2].partition("## Rooms")[0]
+    steps = re.findall(r"^\d+\. `([^`]+\.py)` ((?:`\w+`(?:, )?)+)", ways, re.MULTILINE)
+    assert len(steps) > 25
+    for file, functions in steps:
+        source = (REPOSITORY / file).read_text()
+        for function in re.findall(r"`(\w+)`", functions):
+            assert re.search(rf"^\s*(?:def|class) {function}\b", source, re.MULTILINE), f"{file}: {function}"

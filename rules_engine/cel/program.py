@@ -1,5 +1,7 @@
 """Compiled expressions: parsed, checked and ready for evaluation."""
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
@@ -16,6 +18,14 @@ from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
+
+_log = logging.getLogger(__name__)
+
+DEFECTS: Counter[str] = Counter()
+"""Evaluations whose generated code was wrong, by the place of the expression; the first of each is logged."""
+
+_NO_VALUE_RAISES = (NameError, ImportError, AssertionError, SystemError)
+"""Exceptions of generated code that no value explains: all others may be its way to leave one to the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,19 @@ class Program:
             try:
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else self.bounded(value, budget)
-            except Exception:
+            except Exception as error:
                 # Whatever the exception: the interpreter finds the value, or the error and its place.
                 budget.rewind(mark)
+                if isinstance(error, _NO_VALUE_RAISES):
+                    self._count_defect(error)
         return self.interpret(activation, budget)
+
+    def _count_defect(self, error: Exception) -> None:
+        place = str(self.source.at(0))
+        DEFECTS[place] += 1
+        if DEFECTS[place] == 1:
+            message = "the generated code of the expression at %s is wrong (%s): it is interpreted, which is slower"
+            _log.error(message, place, type(error).__name__)
 
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:
         """Return the same value, or raise the same error, without the generated code."""

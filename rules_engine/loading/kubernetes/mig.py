@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-COMPUTE_SLICES = 7
+from rules_engine.model.gpu.mig import CARD_SLICES
+
 MEMORY_SLICES = 8
 
 _MEMORY = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
@@ -56,7 +57,7 @@ def doubt(names: Sequence[str]) -> str:
             return f"no card has both {profiles[0].name} and {profile.name}: their slices of memory differ in size"
     compute = sum(profile.compute for profile in profiles)
     memory = sum(_MEMORY[profile.slices] for profile in profiles if not profile.shared)
-    for given, most, what in ((compute, COMPUTE_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
+    for given, most, what in ((compute, CARD_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
         if given > most:
             return f"these MIG devices take {given} slices of {what} together, and no card has more than {most}"
     return ""

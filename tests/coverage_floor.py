@@ -13,7 +13,6 @@ FLOORS = {
     "rules_engine/cel": 100.0,
     "rules_engine/kinds": 100.0,
     "rules_engine/evaluation": 100.0,
-    "rules_engine/authoring": 95.0,
     "rules_engine": 95.0,
     "server": 95.0,
 }

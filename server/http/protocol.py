@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from math import inf
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 from httptools import (
@@ -106,10 +106,31 @@ class _RefusedError(Exception):
     """Stop parsing: the request was refused."""
 
 
+class _Message:
+    """A request that is being received. `framed_bytes`: the body's, with chunk sizes, extensions and trailers."""
+
+    __slots__ = ("body", "expects", "framed_bytes", "headers", "request", "rtsp", "target")
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.request: Request | None = None
+        """Its path, query and headers, once these are complete."""
+        self.body = bytearray()
+        self.framed_bytes = 0
+        self.expects = False
+        """True if the client waits for 100 Continue."""
+        self.rtsp = False
+
+    @property
+    def in_body(self) -> bool:
+        return self.request is not None
+
+
 class HttpProtocol(asyncio.BufferedProtocol):
     """One connection.
 
-    It may receive a request (`_receiving`) while another one is answered (`_future`); complete requests wait in
+    It may receive a request (`_message`) while another one is answered (`_future`); complete requests wait in
     `_queue`. `_last`: no further request is accepted. `_discarded`: bytes discarded since parsing stopped, else None.
     """
 
@@ -122,7 +143,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._parser = HttpRequestParser(self)
         self._future: Future[Response] | None = None
         self._queue: deque[Request | Response] = deque()
-        self._receiving = False
+        self._message: _Message | None = None
         self._last = False
         self._discarded: int | None = None
         self._reading = True
@@ -139,22 +160,10 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._head_bytes = 0
         self._last_bytes = b""
         """Last bytes received: the end of a request line may arrive in parts."""
-        self._is_rtsp = False
-        self._reset()
         self.peer = peer
         self.since = service.now()
         self.answered = False
         self.deadline = inf
-
-    def _reset(self) -> None:
-        self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._request = _NO_REQUEST
-        self._in_body = False
-        self._body = bytearray()
-        self._framed_bytes = 0
-        """Bytes of the body as received, with chunk sizes, extensions and trailers."""
-        self._expects = False
 
     @property
     def under_way(self) -> bool:
@@ -163,7 +172,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        return not (self._receiving or self._blocked)
+        return self._message is None and not self._blocked
 
     # Called by asyncio.
 
@@ -212,8 +221,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
             if self._discarded > DISCARDED_BYTES:
                 self.abort()
             return
-        if self._in_body:
-            self._framed_bytes += nbytes
+        if self._message is not None and self._message.in_body:
+            self._message.framed_bytes += nbytes
         else:
             self._head_bytes += nbytes
         try:
@@ -223,13 +232,13 @@ class HttpProtocol(asyncio.BufferedProtocol):
                 _log.error("unexpected error while parsing a request", exc_info=error.__context__)
                 self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
         except HttpParserError as error:
-            if self._receiving or not self._last:
+            if self._message is not None or not self._last:
                 self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
         else:
             self._check_sizes()
-        if not (self._receiving or self._queue or self._last) and self._future is None:
+        if not (self._message or self._queue or self._last) and self._future is None:
             self._begin()  # of a request after blank lines, which the parser skips
-        if self._receiving or self._queue or self._future is not None:
+        if self._message or self._queue or self._future is not None:
             self._hold(nbytes)
         self._control_reading()
 
@@ -240,18 +249,23 @@ class HttpProtocol(asyncio.BufferedProtocol):
         for found in _RTSP.finditer(text, 0, text.rfind(b"\r") + 2):  # most bodies have no line end
             end = found.end() - before
             self._parser.feed_data(received[begin:end])
-            self._is_rtsp |= self._receiving and not self._in_body and not self._headers
+            message = self._message
+            if message is not None and not (message.in_body or message.headers):
+                message.rtsp = True
             begin = end
         self._last_bytes = text[1 - _RTSP_BYTES :]
         if begin < len(received):
             self._parser.feed_data(received[begin:])
 
     def _check_sizes(self) -> None:
-        if self._receiving and not self._in_body and self._head_bytes > HEADER_BYTES:
+        message = self._message
+        if message is None:
+            return
+        if not message.in_body and self._head_bytes > HEADER_BYTES:
             self._refuse_large_headers()
-        elif self._framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(self._body):
-            message = "the chunk extensions or trailers are too large"
-            self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_BYTES)
+        elif message.framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(message.body):
+            text = "the chunk extensions or trailers are too large"
+            self._refuse(HTTPStatus.BAD_REQUEST, text, Limit.BODY_BYTES)
 
     # Called by httptools.
 
@@ -263,32 +277,32 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def _begin(self) -> None:
         """Begin to receive a request."""
-        self._receiving = True
+        self._message = _Message()
         self.since = self._service.now()
         self._set_deadline(HEADER_SECONDS)
 
     def on_url(self, url: bytes) -> None:
-        self._target += url
+        self._received.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:
+        message = self._received
+        if message.in_body:
             return  # trailers are not read
-        self._headers.append((name, value))
-        if len(self._headers) > HEADERS:
+        message.headers.append((name, value))
+        if len(message.headers) > HEADERS:
             self._refuse_large_headers()
             raise _RefusedError
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
         self._head_bytes = 0
-        parser = self._parser
+        parser, message = self._parser, self._received
         version = parser.get_http_version()
-        path, query = self._split_target()
-        request = self._request = Request(
-            parser.get_method().decode(), path, query, self._headers, version=version, peer=self.peer,
+        path, query = self._split_target(message.target)
+        message.request = request = Request(
+            parser.get_method().decode(), path, query, message.headers, version=version, peer=self.peer,
             authenticated=self._authenticated,
         )  # fmt: skip
-        length = self._read_headers(request)
+        length = self._read_headers(message, request)
         if parser.should_upgrade():
             self._stop(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported")
         if version != "1.1":
@@ -297,21 +311,21 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._refuse_large_body()
             raise _RefusedError
         self._set_deadline(self._service.receive_seconds)
-        if self._expects:
+        if message.expects:
             self._send_continue()
 
     def on_body(self, data: bytes) -> None:
-        if len(self._body) + len(data) > BODY_BYTES:
+        body = self._received.body
+        if len(body) + len(data) > BODY_BYTES:
             self._refuse_large_body()
             raise _RefusedError
-        self._body += data
+        body += data
 
     def on_message_complete(self) -> None:
         self._last |= not self._parser.should_keep_alive()  # trailers count here
-        request = self._request
-        request.body = bytes(self._body)
-        self._receiving = False
-        self._reset()
+        message, self._message = self._received, None
+        request = cast("Request", message.request)
+        request.body = bytes(message.body)
         self._queue.append(request)
         if len(self._queue) + (self._future is not None) > 1 + PIPELINED_REQUESTS:
             self._connections.exceeded.count(Limit.PIPELINED, self.peer)
@@ -320,21 +334,26 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._discarded = 0
             raise _RefusedError
 
-    def _split_target(self) -> tuple[str, str]:
+    @property
+    def _received(self) -> _Message:
+        """The request that httptools parses: it has called `on_message_begin`."""
+        return cast("_Message", self._message)
+
+    def _split_target(self, target: bytes) -> tuple[str, str]:
         """Return path and query of the request target."""
-        path, _, query = self._target.partition(b"?")
+        path, _, query = target.partition(b"?")
         if not path.startswith(b"/"):  # https://host/path, or * for OPTIONS
             try:
-                url = parse_url(self._target)
+                url = parse_url(target)
             except HttpParserInvalidURLError:
                 self._stop(HTTPStatus.BAD_REQUEST, "the request target is not a URL")
             path, query = url.path or b"", url.query or b""
         return (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"), query.decode("latin-1")
 
-    def _read_headers(self, request: Request) -> int:
+    def _read_headers(self, message: _Message, request: Request) -> int:
         """Process the headers that the protocol uses, and return Content-Length. Refuse ambiguous requests."""
-        hosts, length, size, version = 0, 0, len(self._target), request.version
-        for name, value in self._headers:
+        hosts, length, size, version = 0, 0, len(message.target), request.version
+        for name, value in message.headers:
             size += len(name) + len(value) + _BETWEEN
             match field := name.lower():
                 case b"host":
@@ -345,14 +364,14 @@ class HttpProtocol(asyncio.BufferedProtocol):
                 case b"content-length":
                     length = int(value)  # llhttp accepts only 64-bit numbers
                 case b"transfer-encoding" | b"content-encoding" | b"expect":
-                    only, status, message = _ONLY_VALUES[field]
+                    only, status, wrong = _ONLY_VALUES[field]
                     if value.strip().lower() != only or (field == b"transfer-encoding" and version != "1.1"):
-                        self._stop(status, message)
-                    self._expects |= field == b"expect" and version == "1.1"
+                        self._stop(status, wrong)
+                    message.expects |= field == b"expect" and version == "1.1"
         if size > HEADER_BYTES:
             self._refuse_large_headers()
             raise _RefusedError
-        if version not in _VERSIONS or self._is_rtsp:
+        if version not in _VERSIONS or message.rtsp:
             self._stop(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1")
         if hosts > 1 or (not hosts and version == "1.1"):
             self._stop(HTTPStatus.BAD_REQUEST, "a request must have one Host header")
@@ -369,9 +388,9 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Respond to a request without reading the rest of it, then close the connection."""
         if limit is not None:
             self._connections.exceeded.count(limit, self.peer)
-        path = self._request.path
-        self._receiving = False
-        self._reset()
+        request = self._message.request if self._message is not None else None
+        path = request.path if request is not None else ""
+        self._message = None
         self._last = True
         self._discarded = 0
         self._queue.append(self._service.handler.refuse(Refusal(status, message), path))
@@ -394,10 +413,10 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self.abort()  # the end of TLS would read on
         elif self._discarded is not None:
             self._close()
-        elif not self._receiving:
+        elif self._message is None:
             self._connections.exceeded.count(Limit.IDLE_TIME, self.peer)
             self._close()
-        elif not self._in_body:
+        elif not self._message.in_body:
             message = f"the headers did not arrive within {HEADER_SECONDS:g} s"
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, message, Limit.HEADER_TIME)
         else:
@@ -405,7 +424,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_TIME)
 
     def make_room(self) -> None:
-        if self._receiving:
+        if self._message is not None:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _NO_ROOM)
 
     # Responses.
@@ -449,14 +468,17 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Answer one request, so that clients who pipeline do not delay the others."""
         self._turn_scheduled = False
         self._answer_next()
-        if self._queue or self._expects or not self._reading:
+        if self._queue or self._message is not None or not self._reading:
             self._send_continue()
             self._control_reading()
 
     def _send_continue(self) -> None:
         """Send 100 Continue if the client expects it and all earlier responses were sent."""
-        if self._expects and self._future is None and not self._queue and self._transport is not None:
-            self._expects = False
+        message = self._message
+        if message is None or not message.expects:
+            return
+        if self._future is None and not self._queue and self._transport is not None:
+            message.expects = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     @property
@@ -467,7 +489,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         service = self._service
-        last = self._last and not self._queue and not self._receiving
+        last = self._last and not self._queue and self._message is None
         closing = last or service.ends(self._context)
         content = b"" if head_only else response.body
         self._transport.write(
@@ -489,11 +511,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Set the next deadline; release held bytes if the connection is idle."""
         if self._discarded is not None:
             self._set_deadline(LINGER_SECONDS)
-        elif not self._receiving:
+        elif self._message is None:
             self._set_deadline(IDLE_SECONDS)
         else:
-            self._set_deadline(self._service.receive_seconds if self._in_body else HEADER_SECONDS)
-        if not (self._receiving or self._queue or self._future):
+            self._set_deadline(self._service.receive_seconds if self._message.in_body else HEADER_SECONDS)
+        if not (self._message or self._queue or self._future):
             self._release()
 
     def _set_deadline(self, seconds: float) -> None:
@@ -505,7 +527,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._last = True
         if self._transport is None:
             self.abort()
-        elif self._future is None and not self._queue and not self._receiving:
+        elif self._future is None and not self._queue and self._message is None:
             self._close()
 
     def _close(self) -> None:
@@ -572,9 +594,6 @@ def _head(status: int, headers: Headers) -> bytes:
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
-
-_NO_REQUEST = Request("", "")
-"""Placeholder until the headers of a request are complete."""
 
 _NO_ROOM = (
     f"requests being received take {HELD_BYTES // MIB} MiB, and this one was incomplete after "

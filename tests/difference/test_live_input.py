@@ -400,10 +400,6 @@ def test_a_cluster_has_a_bound(monkeypatch: pytest.MonkeyPatch, nodes: int, entr
 
 
 def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_input, "MAX_CONTROLLERS", 1)
-    monkeypatch.setattr(controllers, "MAX_CONTROLLERS", 1)
-    monkeypatch.setattr(live_input, "MAX_PODS", 1)
-    monkeypatch.setattr(usage, "MAX_PODS", 1)
     monkeypatch.setattr(live_input, "MAX_AMOUNTS", 1)
     monkeypatch.setattr(limit_ranges, "MAX_AMOUNTS", 1)
     dump = [limit_range(default={"cpu": "1", "memory": "1Gi"}), limit_range(default={"cpu": "2"})]
@@ -419,12 +415,9 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         views = ViewsWithout(NODES, frozenset(), frozenset())
         pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", problems, Share())]
     assert [problem.message for problem in problems.items] == [
-        "more than 1 controllers: the others are left out",
         "more than 1 amounts of LimitRanges: the others are left out",
-        "more than 1 pods: the others are left out",
     ]
-    assert pods == ["", "controller not in the input: Job"]
-    assert found.usage.cluster is None
+    assert pods == ["", ""]
 
 
 def test_what_pods_use_of_unread_resources_stays_in_their_views() -> None:

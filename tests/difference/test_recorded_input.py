@@ -78,7 +78,6 @@ def replayed(
             file = stack.enter_context(ObjectFile(path))
             assert is_log(file)
             found.add(file, problems)
-        found.report_left_out(problems)
         pods = list(found.pods(replay, totals, problems, share or Share()))
     totals.merge(found.totals)
     return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in problems.items]
@@ -412,14 +411,6 @@ def test_each_line_is_in_one_share(tmp_path: Path) -> None:
     assert len(names) == 2 * len(calls)
     assert sorted(submitted.workload.name for submitted, _ in found) == names
     assert (merged.admissions, merged.replayed) == (totals.admissions, totals.replayed)
-
-
-def test_names_beyond_the_bound_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_input, "MAX_NAMES", 1)
-    calls = [("/mutate", asks({MIG3: 1}, name=name)) for name in "ab"]
-    _, _, problems = replayed(log(tmp_path / "log", served(FALLS), *calls))
-    message = "more than 1 pods: calls of /validate for the others count as pods of their own"
-    assert problems == [f"log:1:1: warning: {message} [unread-object]"]
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", '{"kind": "List", "items": []}', "a: b\n", "{", '{"record": "x"}'])

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from rules_engine.difference.grouping import MAX_LINES
-from rules_engine.difference.reading.controllers import MAX_CONTROLLERS
-from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS
+from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES
 from rules_engine.difference.values import Kind
 from server.cli import main
 from server.cli.diff import COLLECTIONS
@@ -47,7 +46,7 @@ def test_every_option_is_documented() -> None:
     "text",
     [
         f"the {MAX_LINES:,} lines that are kept",
-        f"{MAX_CONTROLLERS:,} controllers, {MAX_PODS:,} pods, {MAX_NODES:,} nodes, as many namespaces",
+        f"{MAX_NODES:,} nodes, as many namespaces",
         f"{MAX_ENTRIES:,} labels, taints and amounts of them are read",
         f"kubectl get -A -o json \\ {','.join(COLLECTIONS)} \\ > cluster.json",
     ],

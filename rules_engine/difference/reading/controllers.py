@@ -4,7 +4,6 @@ The templates are kept in a temporary file, since a large cluster has more than 
 """
 
 import os
-from array import array
 from collections.abc import Mapping
 from marshal import dumps, loads
 from typing import Any
@@ -12,12 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from rules_engine.difference.reading.spool import Spool
-from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
 from rules_engine.model.json.patch import Json
-
-MAX_CONTROLLERS = 500_000
-"""Controllers that are kept, some 50 bytes of memory each: the pods of others are decided as they are now."""
 
 MAX_DECODED = 256
 """Controllers that are remembered decoded: kubectl lists the pods of one next to each other."""
@@ -50,19 +45,13 @@ class Controller(Struct, frozen=True):
 
 
 class Controllers:
-    """The controllers that a first pass over the objects of a cluster found, at most MAX_CONTROLLERS."""
+    """The controllers that a first pass over the objects of a cluster found."""
 
     def __init__(self) -> None:
         self._file = Spool()
-        self._keys = TextSet(MAX_CONTROLLERS)
-        self._places = array("Q")
-        """Offset and size of each one in the file, in the order of the keys."""
+        self._places: dict[str, tuple[int, int]] = {}
+        """Offset and size of each one in the file."""
         self._decoded: dict[str, Controller] = {}
-
-    @property
-    def full(self) -> bool:
-        """True if there were more than MAX_CONTROLLERS, and some were left out."""
-        return self._keys.full
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -90,13 +79,10 @@ class Controllers:
     def _keep(self, key: str, owner: Owner, template: Object) -> None:
         if not key or not template:
             return
-        number = self._keys.add(key)
-        if number is None:
-            return
         # "$patch" is an instruction to who restores the revision, and no member of a template.
         members = {name: member for name, member in template.items() if name != "$patch"}
         written = dumps((owner.kind, owner.name, members))
-        self._places[2 * number : 2 * number + 2] = array("Q", (self._file.size, len(written)))
+        self._places[key] = self._file.size, len(written)
         self._file.write(written)
 
     def of(self, pod: dict[str, Json]) -> Controller | None:
@@ -116,10 +102,10 @@ class Controllers:
 
     def _found(self, key: str) -> Controller | None:
         found = self._decoded.get(key)
-        number = self._keys.number(key) if found is None else None
-        if number is None:
+        place = self._places.get(key)
+        if found is not None or place is None:
             return found
-        at, size = self._places[2 * number : 2 * number + 2]
+        at, size = place
         # Forked processes share the offset of the file.
         kind, name, template = loads(os.pread(self._file.fileno(), size, at))  # noqa: S302 - written by _keep
         found = Controller(Owner(kind, name), template)

@@ -135,7 +135,6 @@ class Inputs:
                 self._open(file, named=named)
         for found in self._live.values():
             found.report_left_out(self._problems)
-        self.recorded.report_left_out(self._problems)
         self._own = _column_of(self._live[""], "", "") if "" in self._live else None
         names = _names(self._clusters)
         found_columns = [self._column(path, name) for path, name in names.items()]

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rules_engine.difference.reading.controllers import MAX_CONTROLLERS, Controllers, Owner, is_controller
+from rules_engine.difference.reading.controllers import Controllers, Owner, is_controller
 from rules_engine.difference.reading.limit_ranges import (
     LIMITED,
     MAX_AMOUNTS,
@@ -19,7 +19,7 @@ from rules_engine.difference.reading.limit_ranges import (
 from rules_engine.difference.reading.live_pods import as_it_is, is_static, makes, turned_back
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, MAX_PODS, ClusterUsage
+from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.files import report_unreadable
@@ -95,9 +95,7 @@ class LiveInput:
     def report_left_out(self, problems: Problems) -> None:
         """Warn of objects that are beyond a bound."""
         for full, bound in (
-            (self._controllers.full, f"{MAX_CONTROLLERS:,} controllers"),
             (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
-            (self.usage.counted.full, f"{MAX_PODS:,} pods"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:

@@ -16,7 +16,6 @@ from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.recorded_views import RecordedViews
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents.workloads import pod_count
 from rules_engine.evaluation import RuleSet
@@ -38,9 +37,6 @@ from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
 """Bytes in which a decision log is recognized."""
-
-MAX_NAMES = 4_000_000
-"""Names of pods that are remembered, some 30 bytes each: a log of 10 GB has as many decisions."""
 
 MAX_FIELDS = 64
 """Lists of fields that are kept, the last ones: each rule set has one."""
@@ -142,7 +138,7 @@ class RecordedInput:
     def __init__(self) -> None:
         self.totals = RecordedTotals()
         self.files: list[ObjectFile] = []
-        self._calls = TextSet(MAX_NAMES)
+        self._calls = set[str]()
         """The names for which there are calls of /mutate."""
 
     def add(self, file: ObjectFile, problems: Problems) -> None:
@@ -184,12 +180,6 @@ class RecordedInput:
         if head.endpoint == MUTATE:
             self._calls.add(head.names(head.pod))
         return ""
-
-    def report_left_out(self, problems: Problems) -> None:
-        """Warn of names beyond a bound."""
-        if self._calls.full:
-            message = f"more than {MAX_NAMES:,} pods: calls of /validate for the others count as pods of their own"
-            problems.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
         self, replay: Replay, totals: RecordedTotals, problems: Problems, share: Share

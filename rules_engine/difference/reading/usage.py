@@ -4,16 +4,12 @@ from collections import Counter
 from collections.abc import Sized
 from dataclasses import replace
 
-from rules_engine.difference.reading.text_set import TextSet
 from rules_engine.difference.reading.views import requests_of
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
-
-MAX_PODS = 1_000_000
-"""Pods whose uids are remembered, some 30 bytes each; the largest cluster that Kubernetes supports has 150,000."""
 
 MAX_NODES = 100_000
 """Nodes and namespaces that are kept, of each: twenty times those of the largest cluster that Kubernetes supports."""
@@ -26,14 +22,14 @@ If no two are equal, each takes some 140 bytes, and as many again in each proces
 
 
 class ClusterUsage:
-    """The objects that rules read of a cluster. `counted`: the uids of its pods that have not finished, up to MAX_PODS.
+    """The objects that rules read of a cluster. `counted`: the uids of its pods that have not finished.
 
     `too_many`: there were more than MAX_NODES nodes or namespaces, or than MAX_ENTRIES entries of them, and some were
     left out. `other`: the name of a node that is two different nodes, or "".
     """
 
     def __init__(self) -> None:
-        self.counted = TextSet(MAX_PODS)
+        self.counted = set[str]()
         self.too_many = False
         self._entries = 0
         self.other = ""
@@ -73,8 +69,7 @@ class ClusterUsage:
     def _take_pod(self, pod: Object, uid: str) -> bool:
         if uid in self.counted:
             return False
-        if self.counted.add(uid) is None:
-            return True
+        self.counted.add(uid)
         node = text(mapping(pod.get("spec")), "nodeName")
         if node:
             used = self._used.setdefault(node, Counter())

@@ -1,7 +1,7 @@
 """Offline commands, which need neither a server nor a cluster, and the parts that the root command shares with them."""
 
 from rules_engine.cli.commands import COMMANDS
-from rules_engine.cli.options import LAST_PORT, ObjectName, more_rules_argument, rule_paths
+from rules_engine.cli.options import LAST_PORT, ObjectName
 from rules_engine.cli.program import Command, Root, examples
 
-__all__ = ["COMMANDS", "LAST_PORT", "Command", "ObjectName", "Root", "examples", "more_rules_argument", "rule_paths"]
+__all__ = ["COMMANDS", "LAST_PORT", "Command", "ObjectName", "Root", "examples"]

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import KnownValue, PathOrStdin, output_option, paths_argument
+from rules_engine.cli.options import (
+    ClusterArgument,
+    KnownValue,
+    PathOrStdin,
+    cluster_option,
+    output_option,
+    paths_argument,
+)
 from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 if TYPE_CHECKING:
@@ -49,13 +56,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
     ),
 )
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
-@click.option(
-    "--cluster",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Report rules that can't work on this cluster, too: a ClusterInventory, or the output of "
-    "kubectl get nodes -o json.",
-)
+@cluster_option(".", help_start="Report rules that can't work on this cluster, too. ")
 @output_option("text", "json", "sarif", "github")
 @click.option("--strict", is_flag=True, help="Report warnings as errors.")
 @click.option(
@@ -66,7 +67,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
     callback=_explain,
     help="Print cause, example and remedy of a problem's code, and exit. Needs no PATH.",
 )
-def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bool) -> None:
+def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str, strict: bool) -> None:
     """Report all problems in rule files.
 
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
@@ -76,7 +77,7 @@ def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bo
     from rules_engine.checking.check import check as check_rules
     from rules_engine.explaining import machine
 
-    checked = check_rules(paths, cluster)
+    checked = check_rules(paths, None if cluster is None else cluster.file)
     if strict:
         checked = checked.strict()
     match output:

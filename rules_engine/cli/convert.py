@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rules_engine.cli.options import FOLDER, ObjectName, PathOrStdin, write_new_files
-from rules_engine.cli.program import Command, Group, examples, fail_if
+from rules_engine.cli.program import UNUSABLE, Command, Group, examples, fail_if
 
 if TYPE_CHECKING:
     from rules_engine.converting.convert import Conversion
@@ -47,13 +47,13 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 
     FILE is the configuration; - for standard input. The rules are written to standard output, and a report of each
     entry with every difference to standard error. The RuleTests that -o writes pin the results of gpuinjector; where
-    those of the rules differ, the name of the case says so. Exits with 1 if the configuration has an error.
+    those of the rules differ, the name of the case says so. Exits with 2 if the configuration has an error.
     """
     from rules_engine.converting.convert import convert_file
 
     conversion = convert_file(file)
     _report(conversion, file)
-    fail_if(not conversion.rules)
+    fail_if(not conversion.rules, UNUSABLE)
     if folder is None:
         click.echo(conversion.text, nl=False)
         return

@@ -2,21 +2,16 @@
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import (
-    NamespaceName,
-    cluster_option,
-    more_rules_argument,
-    output_option,
-    rule_paths,
-    rules_option,
-)
-from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.cli.options import ClusterArgument, NamespaceName, cluster_option, output_option, rules_option
+from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
 from rules_engine.model.kubernetes.names import is_label_key, is_label_value
+
+if TYPE_CHECKING:
+    from rules_engine.sources.rule_sources import RuleSource
 
 
 class Labels(click.ParamType[Mapping[str, str]]):
@@ -47,7 +42,6 @@ class Labels(click.ParamType[Mapping[str, str]]):
 )
 @click.option("-n", "--namespace", required=True, type=NamespaceName(), metavar="NAME", help="The namespace.")
 @rules_option
-@more_rules_argument
 @click.option(
     "--labels",
     type=Labels(),
@@ -59,20 +53,18 @@ class Labels(click.ParamType[Mapping[str, str]]):
 @output_option("text", "json")
 def effective(
     namespace: str,
-    rules: tuple[Path, ...],
-    more_rules: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
     labels: Mapping[str, str] | None,
     pod_labels: Mapping[str, str] | None,
-    cluster: Path | None,
+    cluster: ClusterArgument | None,
     output: str,
 ) -> None:
     """Show the rules that can apply to pods of a namespace, in the order of evaluation.
 
     Each value has the file and line where it is written, and the value that it overrides there.
 
-    Exits with 1 if rules or cluster have errors.
+    Exits with 2 if rules or cluster have errors.
     """
-    paths = rule_paths(rules, more_rules)
     from rules_engine.documents.load import load_cluster
     from rules_engine.explaining.effective import effective as view
     from rules_engine.explaining.text import assumed, effective_blocks
@@ -80,27 +72,28 @@ def effective(
     from rules_engine.model.problems.excerpt import visible
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_some_rules
+    from rules_engine.sources.rule_files import has_errors
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
     if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
-    files = read_some_rules(paths or (DEFAULT_RULES,))
+    files = read_sources(rules or DEFAULT_SOURCES)
     problems, sources = files.problems, files.loaded.sources
     unlisted, meant = False, ""
     if cluster is not None:
-        found, more, lines = load_cluster(cluster)
+        found, more, lines = load_cluster(cluster.file)
         problems, sources = (*problems, *more), {**sources, **lines}
         if found is not None and labels is None:
             labels = found.namespace_labels(namespace)
             unlisted = namespace not in found.namespaces
             meant = did_you_mean(namespace, found.namespaces) if unlisted else ""
     Screen(sys.stderr).problems(problems, sources)
-    fail_if(has_errors(problems))
-    if unlisted:
-        name = visible(str(cluster))
+    fail_if(has_errors(problems), UNUSABLE)
+    if cluster is not None and unlisted:
+        name = visible(cluster.name)
         click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
     shown = view(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
     if output == "json":
         print_json(shown.to_json())
     else:
-        Screen(sys.stdout).blocks((assumed(rules=not paths), *effective_blocks(shown)))
+        Screen(sys.stdout).blocks((assumed(rules=not rules), *effective_blocks(shown)))

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import cluster_option, manifest_option, request_namespace_option
-from rules_engine.cli.program import Command, examples, fail_if
+from rules_engine.cli.options import (
+    ClusterArgument,
+    cluster_option,
+    manifests_option,
+    request_namespace_option,
+    sources_option,
+)
+from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if
 
 if TYPE_CHECKING:
     from rules_engine.explaining.eval import Subject
+    from rules_engine.sources.rule_sources import RuleSource
 
 _OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
 
@@ -39,32 +46,26 @@ class _Expression(click.ParamType[str]):
     ),
 )
 @click.argument("expression", required=False, metavar="[EXPR]", type=_Expression())
-@manifest_option(required=True)
+@manifests_option(required=True)
 @cluster_option(". Default: two workers with four GPUs each.")
 @click.option(
     "--rule", "rule_id", metavar="KIND/NAME", help="A rule whose variables and params the expression may use."
 )
-@click.option(
-    "--rules",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH",
-    help="File or folder with that rule, repeatable. Default: the packaged set named default.",
-)
+@sources_option("--rules", "Rules with that one", default=" Default: set:default.")
 @request_namespace_option
 def evaluate(
     expression: str | None,
-    manifest: Path,
-    cluster: Path | None,
+    manifests: tuple[Path, ...],
+    cluster: ClusterArgument | None,
     rule_id: str | None,
-    rules: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
     namespace: str,
 ) -> None:
     """Evaluate a CEL expression on a pod, and print its value and type.
 
     Without EXPR, on a terminal: a prompt for expressions, with history (up, down) and completion (Tab); Ctrl-D ends it.
 
-    Exits with 1 if the expression has errors or fails, or if rules, cluster or manifests have errors.
+    Exits with 1 if the expression has errors or fails, and with 2 if rules, cluster or manifests have errors.
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
@@ -72,22 +73,23 @@ def evaluate(
     if expression is None and not terminal:
         raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
     from rules_engine.documents.load import load_cluster
-    from rules_engine.documents.pods import load_pods
+    from rules_engine.documents.manifest_stream import join_parts, stream_manifests
     from rules_engine.explaining.eval import EXPRESSION, Subject
     from rules_engine.explaining.explain import NamespaceError
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
 
-    files = read_rules(rules or (DEFAULT_RULES,)) if rule_id is not None else None
-    found, unclear, cluster_sources = load_cluster(cluster or DEFAULT_CLUSTER)
-    pods, pod_problems, pod_sources = load_pods(manifest)
-    problems = (*(files.problems if files else ()), *unclear, *pod_problems)
-    sources = {**(files.loaded.sources if files else {}), **cluster_sources, **pod_sources}
+    files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
+    found, unclear, cluster_sources = load_cluster(DEFAULT_CLUSTER if cluster is None else cluster.file)
+    manifest = join_parts(stream_manifests(manifests))
+    problems = (*(files.problems if files else ()), *unclear, *manifest.problems)
+    sources = {**(files.loaded.sources if files else {}), **cluster_sources, **manifest.sources}
     errors = Screen(sys.stderr)
     errors.problems(problems, sources)
-    fail_if(has_errors(problems))
+    fail_if(has_errors(problems), UNUSABLE)
     rule = None
     if files is not None:
         by_id = {str(rule.id): rule for rule in files.loaded.rules}
@@ -97,7 +99,7 @@ def evaluate(
                 f"rule {rule_id!r} not found{did_you_mean(str(rule_id), by_id)}", param_hint="'--rule'"
             )
     try:
-        subjects = [Subject(pod, found or Cluster(), namespace=namespace, rule=rule) for pod in pods]
+        subjects = [Subject(pod, found or Cluster(), namespace=namespace, rule=rule) for pod in manifest.pods]
     except NamespaceError as error:
         raise click.UsageError(str(error)) from None
     failed = False

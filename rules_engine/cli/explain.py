@@ -1,31 +1,59 @@
 """`explain`: decisions for the pods of a manifest, with their reasons."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from rules_engine.cli.options import (
+    ClusterArgument,
     PathOrStdin,
     cluster_option,
-    manifest_option,
-    more_rules_argument,
+    manifests_option,
     output_option,
     request_namespace_option,
-    rule_paths,
     rules_option,
 )
-from rules_engine.cli.program import PROBLEMS_FOUND, Command, examples, fail_if, json_text, print_json
+from rules_engine.cli.program import (
+    UNUSABLE,
+    Command,
+    SingleOption,
+    end_unusable,
+    examples,
+    fail_if,
+    json_text,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from rules_engine.documents.manifest_stream import PodPart
+    from rules_engine.documents.references import Sources
     from rules_engine.explaining.explain import Explanation
+    from rules_engine.explaining.field_documentation import FieldDocumentation
     from rules_engine.loading import Manifest
+    from rules_engine.model.problems.problem import Problem
+    from rules_engine.sources.rule_sources import RuleSource
+
+
+class FieldPath(click.ParamType["FieldDocumentation"]):
+    """A kind, or a field of one, as kubectl explain takes it."""
+
+    name = "KIND[.FIELD...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "FieldDocumentation":
+        from rules_engine.explaining.field_documentation import UnknownFieldError, field_documentation
+
+        if Path(value).exists():
+            self.fail(f"{value!r} is a file: write -f or --rules before it", param, ctx)
+        try:
+            return field_documentation(str(value))
+        except UnknownFieldError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command(
@@ -36,12 +64,14 @@ if TYPE_CHECKING:
         "gpu-rules explain -f pod.yaml --rules rules -n ml",
         "gpu-rules explain -f job.yaml --cluster cluster.yaml --all",
         "gpu-rules explain --from-log log.jsonl --pod ml/train",
+        "gpu-rules explain -f job.yaml --cluster kubeconfig",
         "kubectl get pod train -o json | gpu-rules explain -f -",
+        "gpu-rules explain FallbackLadder.spec.rungs",
     ),
 )
-@manifest_option(required=False)
+@click.argument("field", required=False, metavar="[KIND[.FIELD...]]", type=FieldPath())
+@manifests_option(required=False)
 @rules_option
-@more_rules_argument
 @cluster_option(". Default: two workers with four GPUs each.")
 @request_namespace_option
 @click.option(
@@ -56,6 +86,7 @@ if TYPE_CHECKING:
 @click.option(
     "--from-log",
     "log",
+    cls=SingleOption,
     metavar="FILE",
     type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
     help="Show decisions of a server's decision log instead, newest first; - for standard input.",
@@ -69,10 +100,10 @@ if TYPE_CHECKING:
 @click.pass_context
 def explain(
     context: click.Context,
-    manifest: Path | None,
-    rules: tuple[Path, ...],
-    more_rules: tuple[Path, ...],
-    cluster: Path | None,
+    field: "FieldDocumentation | None",
+    manifests: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
+    cluster: ClusterArgument | None,
     namespace: str,
     operation: str,
     dry_run: bool,
@@ -81,79 +112,101 @@ def explain(
     pod: str | None,
     output: str,
 ) -> None:
-    """Show the admission decision for a pod, and the reasons.
+    """Show the admission decision for a pod, and the reasons; or the documentation of a field of rules.
 
     A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
-    Exits with 1 if a pod is denied, or if rules, cluster or manifests have errors; with --from-log, if the log has no
-    decision for the pod.
+    Exits with 1 if a pod is denied, and with 2 if rules, cluster or manifests have errors, or the log has no decision
+    for the pod.
     """
+    if field is not None:
+        if others := _given_options(context, frozenset({"field"})):
+            raise click.UsageError(f"{others[0]} cannot be used with the documentation of a field")
+        click.echo(field.text())
+        return
     if log is not None or pod is not None:
         _explain_recorded(context, log, pod, every=every, output=output)
         return
-    if manifest is None:
+    if not manifests:
         raise click.UsageError("Missing option '-f' / '--filename'.")
-    paths = rule_paths(rules, more_rules)
-    from rules_engine.documents.manifest_stream import stream_pods
+    from rules_engine.documents.manifest_stream import stream_manifests
     from rules_engine.explaining import machine
     from rules_engine.explaining.explain import explain as explain_pod
     from rules_engine.explaining.explain import read_material
     from rules_engine.explaining.text import assumed, explained
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
-    material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
-    parts = stream_pods(manifest)
-    first = next(parts)
-    Screen(sys.stderr).problems((*material.problems, *first.problems), {**material.sources, **first.sources})
-    fail_if(has_errors(material.problems))
-    run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run))
-    made = run.explanations(first, parts)
+    file, name = (DEFAULT_CLUSTER, DEFAULT_CLUSTER.stem) if cluster is None else (cluster.file, cluster.name)
+    material = read_material(rules or DEFAULT_SOURCES, file, name)
+    run = _Run(
+        partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run),
+        as_json=output == "json",
+    )
+    run.report(material.problems, material.sources)
+    made = run.explanations(stream_manifests(manifests) if not has_errors(material.problems) else ())
     start = next(made, None)
-    if start is None:
-        raise SystemExit(PROBLEMS_FOUND)
     if output == "json":
-        for text in machine.explain_json(material, chain((start,), made), json_text):
+        for text in machine.explain_json(material, chain(filter(None, [start]), made), run.problems, json_text):
             click.echo(text, nl=False)
-    else:
+    elif start is not None:
         screen = Screen(sys.stdout)
-        screen.block(assumed(rules=not paths, cluster=cluster is None), 0)
+        screen.block(assumed(rules=not rules, cluster=cluster is None), 0)
         for index, explanation in enumerate(chain((start,), made)):
             if index:
                 screen.line("")
             screen.blocks(explained(explanation, skipped=every))
-    fail_if(run.failed)
+    fail_if(has_errors(run.problems), UNUSABLE)
+    fail_if(run.denied)
 
 
 class _Run:
-    """Explanations of the pods of a file, one part after the other. `failed`: an error was found, or a denial."""
+    """Explanations of the pods of manifests, one part after the other.
 
-    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"]) -> None:
-        self.failed = False
+    `problems` are those of the parts so far, which are printed unless they become members of JSON.
+    """
+
+    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], *, as_json: bool) -> None:
+        self.denied = False
+        self.problems: list[Problem] = []
         self._explain_pod = explain_pod
+        self._as_json = as_json
 
-    def explanations(self, first: "PodPart", parts: Iterator["PodPart"]) -> Iterator["Explanation"]:
-        """Yield the explanations. The problems of the first part are already reported."""
-        from rules_engine.explaining.explain import NamespaceError
+    def report(self, problems: "Sequence[Problem]", sources: "Sources") -> None:
+        """Add problems, and print them."""
         from rules_engine.report.text import Screen
-        from rules_engine.sources.rule_files import has_errors
 
-        screen = Screen(sys.stderr)
-        for part in chain((first,), parts):
-            if part is not first:
-                screen.problems(part.problems, part.sources)
-            self.failed = self.failed or has_errors(part.problems)
+        self.problems += problems
+        if not self._as_json:
+            Screen(sys.stderr).problems(problems, sources)
+
+    def explanations(self, parts: Iterable["PodPart"]) -> Iterator["Explanation"]:
+        """Yield the explanations."""
+        from rules_engine.explaining.explain import NamespaceError
+
+        for part in parts:
+            self.report(part.problems, part.sources)
             try:
                 explanations = [self._explain_pod(pod) for pod in part.pods]
             except NamespaceError as error:
                 raise click.UsageError(str(error)) from None
             for explanation in explanations:
-                self.failed = self.failed or not explanation.admission.allowed
+                self.denied = self.denied or not explanation.admission.allowed
                 yield explanation
 
 
 _WITH_LOG = frozenset({"log", "pod", "every", "output"})
 """Parameters of explain that --from-log does not exclude."""
+
+
+def _given_options(context: click.Context, allowed: frozenset[str]) -> Sequence[str]:
+    """Return the options on the command line, or in the environment, that are not among parameters that are allowed."""
+    others = (parameter for parameter in context.command.params if parameter.name not in allowed)
+    return [each.opts[-1] for each in others if context.get_parameter_source(str(each.name)) not in _DEFAULTS]
+
+
+_DEFAULTS = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
@@ -164,12 +217,10 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:
-        raise click.UsageError("--from-log and --pod need each other")
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if name not in _WITH_LOG and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            option = "--rules" if name == "more_rules" else parameter.opts[-1]
-            raise click.UsageError(f"{option} cannot be used with --from-log: its decisions are made")
+        missing, given = ("--from-log", "--pod") if log is None else ("--pod", "--from-log")
+        raise click.UsageError(f"{given} requires {missing}")
+    if others := _given_options(context, _WITH_LOG):
+        raise click.UsageError(f"{others[0]} cannot be used with --from-log: its decisions are made")
     namespace, _, name = pod.partition("/")
     if not namespace or not name:
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")
@@ -178,13 +229,13 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     try:
         found = read_log(log, wanted)
     except OSError as error:
-        raise click.ClickException(f"{shown} cannot be read: {error.strerror or error}") from None
+        end_unusable("explain", f"{shown} cannot be read: {error.strerror or error}")
     if found.unread and found.decisions:
         lines = "1 line is not a decision" if found.unread == 1 else f"{found.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not found.records:
         among = f"among {found.decisions}" if found.decisions else "and none at all: is it a decision log?"
-        raise click.ClickException(visible(f"{log}: no decision for pod {wanted} {among}"))
+        end_unusable("explain", visible(f"{log}: no decision for pod {wanted} {among}"))
     if output == "json":
         print_json(found.to_json())
         return

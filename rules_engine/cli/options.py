@@ -5,13 +5,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EEXIST
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from rules_engine.cli.program import SingleOption
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
+
+if TYPE_CHECKING:
+    from rules_engine.sources.rule_sources import Parse, RuleSource
+
+# The modules of sources compile rules: they are imported once a source is named.
 
 T = TypeVar("T")
 
@@ -106,32 +113,65 @@ class PathOrStdin(click.Path):
         return STDIN
 
 
-class _MoreRules(click.Argument):
-    """The further paths of `--rules`. Error messages name the option, since users do not know of this argument."""
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
-        return "'--rules'"
+KUBECONFIG = "kubeconfig"
+"""The value of `--cluster` for the live cluster of a kubeconfig."""
 
 
-# `--rules` takes several paths. An option of click takes one value, so the paths after the first arrive as arguments.
-rules_option: Decorator = click.option(
-    "--rules",
-    "rules",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH...",
-    help="Files or folders of rules. Default: the packaged set named default.",
-)
-more_rules_argument: Decorator = click.argument(
-    "more_rules", cls=_MoreRules, type=click.Path(exists=True, path_type=Path), nargs=-1, metavar=""
-)
+class ClusterAccess:
+    """Access to a live cluster, the object of a command's context. Without the server's libraries there is none."""
+
+    def file(self, context: click.Context, collections: Sequence[str]) -> Path:  # noqa: ARG002 - for a subclass
+        """Read collections, by their names in kubectl, to a file. Ends the command if they cannot be read."""
+        raise click.UsageError("--cluster kubeconfig needs the command of the server")
+
+    def parsers(self, context: click.Context) -> "Mapping[str, Parse]":  # noqa: ARG002 - for a subclass
+        """Return parsers of sources of rules by their prefix."""
+        return {}
 
 
-def rule_paths(rules: tuple[Path, ...], more_rules: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return all paths of rules; empty without `--rules`. Raises UsageError for further paths without `--rules`."""
-    if more_rules and not rules:
-        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules must follow --rules")
-    return (*rules, *more_rules)
+def _access(context: click.Context) -> ClusterAccess:
+    return context.find_object(ClusterAccess) or ClusterAccess()
+
+
+class RuleSourceType(click.ParamType["RuleSource"]):
+    """A source of rules: a path, a packaged set, or a source with a prefix."""
+
+    name = "SOURCE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
+        from rules_engine.sources.rule_sources import PREFIXES, SourceError, rule_source
+
+        parsers = {} if ctx is None else _access(ctx).parsers(ctx)
+        try:
+            return rule_source(str(value), {**PREFIXES, **parsers})
+        except SourceError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        from rules_engine.sources.packaged_sets import packaged_sets
+
+        sets = [CompletionItem(name, help="packaged set") for name in packaged_sets() if name.startswith(incomplete)]
+        return [*sets, CompletionItem(incomplete, type="file")]
+
+
+def sources_option(
+    name: str, contents: str, *, several: bool = False, required: bool = False, default: str = ""
+) -> Decorator:
+    """Return a repeatable option for sources of rules; its help begins with their contents.
+
+    `several`: it takes all arguments up to the next option.
+    """
+    return click.option(
+        name,
+        type=RuleSourceType(),
+        multiple=True,
+        required=required,
+        metavar="SOURCE..." if several else "SOURCE",
+        help=f"{contents}: files, folders, set:NAME, git:REF:PATH or configmap:NAMESPACE/NAME. Repeatable.{default}",
+    )
+
+
+rules_option = sources_option("--rules", "Rules", several=True, default=" Default: set:default.")
 
 
 def paths_argument(path_type: click.Path) -> Decorator:
@@ -139,16 +179,18 @@ def paths_argument(path_type: click.Path) -> Decorator:
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=path_type)
 
 
-def manifest_option(*, required: bool) -> Decorator:
-    """Return the option `-f`: the file `manifest`."""
+def manifests_option(*, required: bool) -> Decorator:
+    """Return the option `-f`: the files and folders `manifests`."""
     return click.option(
         "-f",
         "--filename",
-        "manifest",
+        "manifests",
         required=required,
-        metavar="FILE",
-        type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
-        help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
+        multiple=True,
+        metavar="PATH",
+        type=PathOrStdin(exists=True, path_type=Path),
+        help="Manifests of pods or workloads (Deployment, Job, ...): a file, a folder, or - for standard input. "
+        "Repeatable.",
     )
 
 
@@ -162,22 +204,110 @@ request_namespace_option: Decorator = click.option(
 )
 
 
-def cluster_option(help_end: str, collections: str = "nodes,pods,namespaces") -> Decorator:
-    """Return the option `--cluster`: a file with a whole cluster.
+class ClusterFileType(click.Path):
+    """A file, or the word for the live cluster of a kubeconfig."""
 
-    `help_end` ends its help, after the formats; `collections` are those of the cluster that the command reads.
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return Path(KUBECONFIG) if value == KUBECONFIG else super().convert(value, param, ctx)
+
+
+@dataclass(frozen=True)
+class ClusterArgument:
+    """A value of `--cluster`; the live cluster is read when its file is first used."""
+
+    name: str
+    context: click.Context
+    collections: Sequence[str]
+
+    @cached_property
+    def file(self) -> Path:
+        """A file with the cluster. Ends the command if the live one cannot be read."""
+        if self.name != KUBECONFIG:
+            return Path(self.name)
+        return _access(self.context).file(self.context, self.collections)
+
+
+def cluster_option(
+    help_end: str, collections: str = "nodes,pods,namespaces", *, multiple: bool = False, help_start: str = ""
+) -> Decorator:
+    """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
+
+    `help_end` ends the help, after the formats; `collections` are those of the cluster that the command reads.
+    `multiple`: a tuple `clusters` in place of `cluster`.
     """
-    return click.option(
+    option = click.option(
         "--cluster",
+        "clusters" if multiple else "cluster",
+        cls=click.Option if multiple else SingleOption,
+        type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
+        metavar=f"{KUBECONFIG}|FILE",
+        help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
+        f"kubectl get {collections} -A -o json{help_end}",
+        **{"multiple": True} if multiple else {},
+    )
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(*args: Any, **values: Any) -> None:
+            context = click.get_current_context()
+
+            def argument(file: Path) -> ClusterArgument:
+                return ClusterArgument(str(file), context, collections.split(","))
+
+            files = values["clusters"] if multiple else filter(None, [values["cluster"]])
+            arguments = tuple(map(argument, files))
+            sources = [str(each) for value in values.values() if isinstance(value, tuple) for each in value]
+            if not any(each.name == KUBECONFIG for each in arguments) and not any(
+                source.startswith("configmap:") for source in sources
+            ):
+                for option in kubeconfig_options(context):
+                    raise click.UsageError(f"{option} needs --cluster kubeconfig")
+            values |= {"clusters": arguments} if multiple else {"cluster": next(iter(arguments), None)}
+            function(*args, **values)
+
+        return option(live_options(command))
+
+    return decorate
+
+
+def live_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `--context` and `--kubeconfig`, which the connection reads from the context of the command."""
+    file = click.option(
+        "--kubeconfig",
+        cls=SingleOption,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help=f"A ClusterInventory, or the output of kubectl get {collections} -A -o json{help_end}",
+        expose_value=False,
+        callback=_keep,
+        help="File of the live cluster. Default: KUBECONFIG, or ~/.kube/config.",
     )
+    context = click.option(
+        "--context",
+        cls=SingleOption,
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep,
+        help="Context of the kubeconfig. Default: its current one.",
+    )
+    return file(context(function))
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    if value is not None:
+        context.meta.setdefault(__name__, {})[parameter.opts[0]] = str(value)
+    return value
+
+
+def kubeconfig_options(context: click.Context) -> Mapping[str, str]:
+    """Return the values of `--kubeconfig` and `--context` that are given."""
+    options: Mapping[str, str] = context.meta.get(__name__, {})
+    return options
 
 
 def output_option(*formats: str) -> Decorator:
     """Return the option `--output` of these formats; text, the default, is among them."""
     return click.option(
+        "-o",
         "--output",
         "output",
         type=click.Choice(formats),
@@ -195,6 +325,7 @@ def targets_option(*formats: str) -> Decorator:
     *others, last = (form for form in formats if form != "text")
     choices = f"text (default), {', '.join(others)} or {last}"
     return click.option(
+        "-o",
         "--output",
         "targets",
         type=TargetType(formats),

@@ -16,6 +16,7 @@ RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
 @click.command(
     "pre-commit",
     cls=Command,
+    hidden=True,
     short_help="Check or test the rule sets of changed files.",
     context_settings={"allow_interspersed_args": False},
     epilog=examples(

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from rules_engine.report.values import Report
 
 PROBLEMS_FOUND = 1
-"""Exit code of a command that ran, with a negative result. Click's exit code for a usage error is 2."""
+"""Exit code of a command that ran, with a finding: problems of rules, failed cases, changes, denied or waiting pods."""
 
 UNUSABLE = 2
-"""Exit code of a command whose answer is its exit code, if there is none: wrong usage, or what cannot be read."""
-
-OUTPUT_LOST = 1
-"""Exit code if the output cannot be written."""
+"""Exit code of a command without an answer: wrong usage, input with errors or that cannot be read, lost output."""
 
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
@@ -61,7 +58,19 @@ class Group(click.Group):
 
 
 class Root(Group):
-    """The root command. Reports an output error in one line."""
+    """The root command, with its commands in groups. Reports an output error in one line."""
+
+    sections: Mapping[str, Sequence[str]] = {}
+    """Names of commands by the heading in the help; others are hidden."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, names in self.sections.items():
+            commands = [self.get_command(ctx, name) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{each.name:{width}}", each.get_short_help_str(100)) for each in commands if each]
+                )
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if sys.stdout is None:  # the caller closed it
@@ -78,7 +87,7 @@ class Root(Group):
                 raise
             discard_output()
             click.echo(f"gpu-rules: cannot write the output: {error.strerror}", err=True)
-            sys.exit(OUTPUT_LOST)
+            sys.exit(UNUSABLE)
 
 
 def discard_output() -> None:
@@ -99,7 +108,28 @@ def _write_examples(command: click.Command, formatter: click.HelpFormatter) -> N
 
 
 class Command(click.Command):
-    """A command that ends quietly when interrupted, and replaces characters that the terminal's encoding lacks."""
+    """A command that ends quietly when interrupted, and replaces characters that the terminal's encoding lacks.
+
+    An option whose metavar ends with `...` takes all arguments up to the next option, as in `--rules *.yaml`. Options
+    of the class AdvancedOption are at the end of its help.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several = {
+            name: parameter.opts[0]
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and str(parameter.metavar).endswith("...")
+            for name in parameter.opts
+        }
+        return super().parse_args(ctx, list(_with_option_repeated(args, several)))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [(isinstance(each, AdvancedOption), each.get_help_record(ctx)) for each in self.get_params(ctx)]
+        for title, advanced in (("Options", False), ("Advanced", True)):
+            rows = [record for is_advanced, record in records if record is not None and is_advanced is advanced]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         _write_examples(self, formatter)
@@ -110,8 +140,47 @@ class Command(click.Command):
                 stream.reconfigure(errors=ENCODING_ERRORS)
         try:
             return super().invoke(ctx)
+        except click.FileError as error:
+            end_unusable(str(ctx.info_name), error.format_message())
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+class AdvancedOption(click.Option):
+    """An option that most users do not need."""
+
+
+class SingleOption(click.Option):
+    """An option for one input: it is an error to give it twice, since the first would be lost."""
+
+    def __init__(self, *args: Any, callback: Callable[..., Any] | None = None, **kwargs: Any) -> None:
+        def unwrap(context: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
+            if len(values) > 1:
+                raise click.BadParameter("it is given twice, and takes one value", context, parameter)
+            value = values[0] if values else None
+            return value if callback is None else callback(context, parameter, value)
+
+        super().__init__(*args, **{**kwargs, "multiple": True, "callback": unwrap})
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        value = self.resolve_envvar_value(ctx)
+        return None if value is None else (value,)
+
+
+def _with_option_repeated(arguments: Sequence[str], several: Mapping[str, str]) -> Iterator[str]:
+    """Yield arguments with the option repeated before each of its values."""
+    option, values = "", 0
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            yield from arguments[index:]
+            return
+        if argument.startswith("-") and argument != "-":
+            option, values = several.get(argument, ""), 0
+        else:
+            values += 1
+            if option and values > 1:
+                yield option
+        yield argument
 
 
 @contextmanager
@@ -158,10 +227,10 @@ def end_unusable(command: str, message: str) -> NoReturn:
     raise SystemExit(UNUSABLE)
 
 
-def fail_if(condition: bool) -> None:
-    """End the command with PROBLEMS_FOUND if the condition holds."""
+def fail_if(condition: bool, exit_code: int = PROBLEMS_FOUND) -> None:
+    """End the command with an exit code if the condition holds."""
     if condition:
-        raise SystemExit(PROBLEMS_FOUND)
+        raise SystemExit(exit_code)
 
 
 def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str, TextIO], None]) -> None:
@@ -171,8 +240,6 @@ def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str
             with opened(target.file) as stream:
                 write(target.format, stream)
                 stream.flush()
-        except click.FileError as error:
-            end_unusable(command, error.format_message())
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
-from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
 
 
 @click.command(
@@ -24,7 +24,7 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     """List the rules in files and folders, with their digest.
 
     PATH is a file or a folder; - for standard input. Rules of a kind are in order of evaluation. The digest is the one
-    that a server with these rules reports at /rules. Diagnostics are listed too. Exits with 1 if there are errors, or
+    that a server with these rules reports at /rules. Diagnostics are listed too. Exits with 2 if there are errors, or
     neither a rule nor a Diagnostic.
     """
     from rules_engine.report.text import Screen
@@ -32,7 +32,7 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
 
     found = list_rules(paths)
     Screen(sys.stderr).problems(found.problems, found.sources)
-    fail_if(found.failed)
+    fail_if(found.failed, UNUSABLE)
     if output == "json":
         print_json(rule_list_json(found))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import Target, paths_argument, targets_option
-from rules_engine.cli.program import Command, examples, fail_if, json_text, opened
+from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, json_text, opened
 
 if TYPE_CHECKING:
     from rules_engine.testing.rule_tests import TestRun
@@ -51,10 +51,11 @@ def test(
 ) -> None:
     """Run the RuleTests in files and folders.
 
-    Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, if there are no cases, or
-    if coverage is below the minimum.
+    Each case is evaluated by both endpoints. Exits with 1 if a case fails or coverage is below the minimum, and with 2
+    if a file has errors or there are no cases.
     """
     from rules_engine.sources.file_watch import signature, wait_for_change
+    from rules_engine.sources.rule_files import has_errors
     from rules_engine.testing.coverage_formats import coverage_table
     from rules_engine.testing.rule_tests import run_tests
 
@@ -82,6 +83,7 @@ def test(
         known = {**signature(watched, written=written), **before}
         click.echo(f"watching {len(known)} files", err=True)
         wait_for_change(known, watched, time.sleep, written)
+    fail_if(bool(run.not_run) or has_errors(run.problems) or not run.results, UNUSABLE)
     fail_if(not (run.succeeded and enough))
 
 

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import (
+    ClusterArgument,
+    PathOrStdin,
     Target,
     cluster_option,
-    more_rules_argument,
-    rule_paths,
     rules_option,
+    sources_option,
     targets_option,
 )
 from rules_engine.cli.program import (
     INTERRUPTED,
-    PROBLEMS_FOUND,
+    UNUSABLE,
     Command,
+    SingleOption,
     check_writable,
     examples,
     json_text,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from rules_engine.simulation.answer import Answer
     from rules_engine.simulation.record import Record
     from rules_engine.sources.rule_files import RuleFiles
+    from rules_engine.sources.rule_sources import RuleSource
 
 MAX_SEED = 2**63 - 1
 """Largest seed, as in the schema of Simulation: it fits into 64 bits."""
@@ -57,20 +60,14 @@ MAX_SEED = 2**63 - 1
     "-f",
     "--filename",
     "file",
+    cls=SingleOption,
     required=True,
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A Simulation: the cluster, and the pods and workloads that arrive.",
+    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
+    help="A Simulation: the cluster, and the pods and workloads that arrive; - for standard input.",
 )
 @rules_option
-@more_rules_argument
-@click.option(
-    "--compare",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH",
-    help="A file or folder of other rules, to compare with --rules: the same load under each. Repeatable.",
-)
+@sources_option("--compare", "Other rules for the same load, each beside --rules")
 @cluster_option(". Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses")
 @click.option(
     "--seed",
@@ -87,10 +84,9 @@ MAX_SEED = 2**63 - 1
 @targets_option("text", "json", "csv", "usage-csv", "html")
 def simulate(
     file: Path,
-    rules: tuple[Path, ...],
-    more_rules: tuple[Path, ...],
-    compare: tuple[Path, ...],
-    cluster: Path | None,
+    rules: "tuple[RuleSource, ...]",
+    compare: "tuple[RuleSource, ...]",
+    cluster: ClusterArgument | None,
     seed: int | None,
     scoring: str | None,
     no_preemption: bool,
@@ -100,16 +96,15 @@ def simulate(
 
     Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster.
 
-    Exits with 1 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
+    Exits with 2 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
     code is 130.
     """
-    paths = rule_paths(rules, more_rules)
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.simulation.answer import answer
-    from rules_engine.sources.rule_files import DEFAULT_RULES
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
-    sets = {" ".join(map(str, paths)) or DEFAULT_RULES.name: paths or (DEFAULT_RULES,)}
-    sets |= {str(path): (path,) for path in compare}
+    sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
+    sets |= {str(source): (source,) for source in compare}
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")
     simulation, files = _read(file, cluster, sets.values())
@@ -128,20 +123,23 @@ def simulate(
         raise SystemExit(INTERRUPTED)
 
 
-def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "tuple[Simulation, Sequence[RuleFiles]]":
+def _read(
+    file: Path, cluster: ClusterArgument | None, sets: "Iterable[Sequence[RuleSource]]"
+) -> "tuple[Simulation, Sequence[RuleFiles]]":
     """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
     from rules_engine.documents.simulations import load_simulation
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import has_errors, read_some_rules
+    from rules_engine.sources.rule_files import has_errors
+    from rules_engine.sources.rule_sources import read_sources
 
-    simulation, problems, sources = load_simulation(file, cluster)
-    files = [read_some_rules(paths) for paths in sets]
+    simulation, problems, sources = load_simulation(file, None if cluster is None else cluster.file)
+    files = [read_sources(each) for each in sets]
     seen = dict.fromkeys((*problems, *(problem for each in files for problem in each.rule_problems)))
     for each in files:
         sources = {**sources, **each.loaded.sources}
     Screen(sys.stderr).problems(seen, sources)
     if simulation is None or has_errors(tuple(seen)):
-        raise SystemExit(PROBLEMS_FOUND)
+        raise SystemExit(UNUSABLE)
     return simulation, files
 
 

@@ -3,22 +3,18 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from rules_engine.cli.options import (
-    LAST_PORT,
-    NamespaceName,
-    ObjectName,
-    more_rules_argument,
-    rule_paths,
-    rules_option,
-)
-from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.cli.options import LAST_PORT, NamespaceName, ObjectName, live_options, rules_option
+from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
 from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULTS, FAIL, IGNORE, Service, Settings
+
+if TYPE_CHECKING:
+    from rules_engine.sources.rule_sources import RuleSource
 
 DEFAULT_SERVICE = Service()
 FAILURE_POLICY = click.Choice([IGNORE, FAIL])
@@ -48,7 +44,7 @@ class ServiceAddress(click.ParamType[Service]):
     ),
 )
 @rules_option
-@more_rules_argument
+@live_options
 @click.option(
     "--namespace",
     type=NamespaceName(),
@@ -97,6 +93,7 @@ class ServiceAddress(click.ParamType[Service]):
     help="Timeout of the API server's call.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Choice(["yaml", "json", "helm-values"]),
     default="yaml",
@@ -104,8 +101,7 @@ class ServiceAddress(click.ParamType[Service]):
     help="Output format; helm-values: chart values with the rules and all that is derived from them.",
 )
 def webhook_config(
-    rules: tuple[Path, ...],
-    more_rules: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
     namespace: str,
     name: str,
     service: Service | None,
@@ -121,7 +117,6 @@ def webhook_config(
 
     Their matchConditions are derived from the rules: print and apply them again when rules change.
     """
-    paths = rule_paths(rules, more_rules)
     if url is not None and service is not None:
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
@@ -129,14 +124,14 @@ def webhook_config(
     from rules_engine.model.problems.problem import in_file_order
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
     from rules_engine.sources.yaml_text import dump
     from rules_engine.webhooks import configuration as webhooks
 
-    files = read_rules(paths or (DEFAULT_RULES,))
+    files = load_sources(rules or DEFAULT_SOURCES)
     found = () if files.failed else tuple(webhooks.warnings(files.rule_set))
     Screen(sys.stderr).problems(in_file_order((*files.problems, *found), files.loaded.files), files.loaded.sources)
-    fail_if(files.failed)
+    fail_if(files.failed, UNUSABLE)
     given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, given, strict=True) if policy}
     unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")
@@ -148,7 +143,7 @@ def webhook_config(
                 f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
-        texts = {name: Path(name).read_text("utf-8-sig") for name in named}
+        texts = {name: "\n".join(files.loaded.sources[name]) for name in named}
         click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
         return
     settings = Settings(

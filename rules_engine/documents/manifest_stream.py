@@ -5,7 +5,7 @@ A list of more than MAX_FILE_BYTES is read object by object, as JSON. A problem 
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,11 @@ from rules_engine.documents.references import Sources
 from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
+    OTHER_TOOLS,
     STDIN,
     decoded,
+    find_files,
+    is_folder,
     report_too_large,
     report_unreadable,
     standard_input,
@@ -39,6 +42,35 @@ class PodPart:
     pods: tuple[Manifest, ...]
     problems: tuple[Problem, ...]
     sources: Sources
+
+
+def stream_manifests(paths: Sequence[Path]) -> Iterator[PodPart]:
+    """Yield the pods of files and folders of manifests, at least one part.
+
+    Files of a folder may have no pods, unless none of them has any.
+    """
+    for path in paths:
+        if not is_folder(path):
+            yield from stream_pods(path)
+            continue
+        problems = Problems()
+        files = find_files([path], problems)
+        empty = not problems.failed
+        for part in (part for file in files if not OTHER_TOOLS.fullmatch(file.name) for part in stream_pods(file)):
+            others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
+            empty = empty and not (part.pods or others)
+            yield PodPart(part.pods, others, part.sources)
+        if empty:
+            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+        yield PodPart((), tuple(problems.items), {})
+
+
+def join_parts(parts: Iterable[PodPart]) -> PodPart:
+    """Return all parts in one: the pods of them are in memory at once."""
+    every = [*parts]
+    sources = {name: lines for part in every for name, lines in part.sources.items()}
+    problems = tuple(problem for part in every for problem in part.problems)
+    return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
 
 
 def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | None = None) -> Iterator[PodPart]:

@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.sources.rule_files import read_some_rules
+from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump
 
 DEFAULT_NAMESPACE = "default"
@@ -27,10 +27,10 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster for decisions, with the paths that they were read from; unusable if `problems` has errors."""
+    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors."""
 
-    rule_paths: tuple[Path, ...]
-    cluster_path: Path
+    rules: tuple[str, ...]
+    cluster_name: str
     rule_set: RuleSet
     cluster: Cluster
     problems: tuple[Problem, ...]
@@ -83,13 +83,13 @@ class Explanation:
         }
 
 
-def read_material(rules: Sequence[Path], cluster: Path) -> Material:
+def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str) -> Material:
     """Read rules and the cluster."""
-    files = read_some_rules(rules)
+    files = read_sources(rules)
     found, unclear, lines = load_cluster(cluster)
     return Material(
-        rule_paths=tuple(rules),
-        cluster_path=cluster,
+        rules=tuple(map(str, rules)),
+        cluster_name=cluster_name,
         rule_set=files.rule_set,
         cluster=found or Cluster(),
         problems=in_file_order((*files.problems, *unclear), (*files.loaded.files, str(cluster))),

@@ -19,8 +19,8 @@ from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResul
 
 def check_json(checked: Checked) -> Json:
     """Return the document of `check --output json`."""
-    found: list[Json] = [_problem(problem) for problem in checked.problems]
-    found += [{**_problem(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
+    found: list[Json] = [problem_json(problem) for problem in checked.problems]
+    found += [{**problem_json(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
     return {
         "problems": found,
         "errors": checked.errors,
@@ -33,7 +33,8 @@ def check_json(checked: Checked) -> Json:
     }
 
 
-def _problem(problem: Problem) -> dict[str, Json]:
+def problem_json(problem: Problem) -> dict[str, Json]:
+    """Return a problem with its place, and the number of characters there that it is about."""
     return {**members(problem, "code severity message"), **place(problem.location), "length": problem.length}
 
 
@@ -137,7 +138,7 @@ def tests_json(run: TestRun) -> Json:
     return {
         "succeeded": run.succeeded,
         "cases": [_case(result) for result in run.results],
-        "problems": [_problem(problem) for problem in run.problems],
+        "problems": [problem_json(problem) for problem in run.problems],
         "notRun": [{**_case_name(case.name), "reason": case.obstacle.value} for case in run.not_run],
         "leftOut": run.deselected,
         **({} if run.coverage is None else {"coverage": coverage_json(run.coverage)}),
@@ -187,14 +188,17 @@ def _case(result: Result) -> Json:
 
 
 def explain_json(
-    material: Material, explanations: Iterable[Explanation], encode: Callable[[Json], str]
+    material: Material, explanations: Iterable[Explanation], problems: Sequence[Problem], encode: Callable[[Json], str]
 ) -> Iterator[str]:
-    """Yield the document of `explain --output json` pod by pod, of which there may be many thousands."""
-    rules: Json = [str(path) for path in material.rule_paths]
-    yield f'{{\n  "rules": {indent(encode(rules), "  ").lstrip()},\n'
-    yield f'  "cluster": {encode(str(material.cluster_path))},\n  "pods": ['
+    """Yield the document of `explain --output json` pod by pod, of which there may be many thousands.
+
+    `problems` may grow until the last explanation.
+    """
+    yield f'{{\n  "rules": {indent(encode([*material.rules]), "  ").lstrip()},\n'
+    yield f'  "cluster": {encode(material.cluster_name)},\n  "pods": ['
     allowed = True
     for index, explanation in enumerate(explanations):
         allowed = allowed and explanation.admission.allowed
         yield f"{',' if index else ''}\n{indent(encode(explanation.to_json()), '    ')}"
-    yield f'\n  ],\n  "allowed": {encode(allowed)}\n}}\n'
+    yield f'\n  ],\n  "allowed": {encode(allowed)},\n'
+    yield f'  "problems": {indent(encode([*map(problem_json, problems)]), "  ").lstrip()}\n}}\n'

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
@@ -69,14 +69,6 @@ def read_rules(
 ) -> RuleFiles:
     """Load and compile rules, with other kinds of documents beside them; see `compiled`."""
     return compiled(load_files(paths, kinds), compiler_of)
-
-
-def read_some_rules(paths: Sequence[Path]) -> RuleFiles:
-    """Load and compile rules; no rule at all is a problem at the first path: it would allow every pod."""
-    files = read_rules(paths)
-    if files.failed or files.loaded.rules:
-        return files
-    return replace(files, problems=(*files.problems, no_rules(paths)))
 
 
 def no_rules(sources: Sequence[object]) -> Problem:

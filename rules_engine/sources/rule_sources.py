@@ -6,14 +6,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from rules_engine.documents.load import load_texts
+from rules_engine.documents.document_kind import DocumentKind
+from rules_engine.documents.load import RULES, load_texts
 from rules_engine.loading.files import SourceFile, exists, find_files, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, in_file_order
 from rules_engine.sources.git_files import revision_files
 from rules_engine.sources.packaged_sets import packaged_sets
-from rules_engine.sources.rule_files import RuleFiles, compiled, no_rules
+from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compiled, no_rules
 
 
 class SourceError(Exception):
@@ -114,25 +115,29 @@ def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSour
     if not is_path:
         *others, last = (f"{each}:" for each in prefixes)
         message = f"'{truncate(text)}' is no file or folder, no packaged set, and does not begin with "
-        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, names)}")
+        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, (*names, *_beside(path)))}")
     return PathSource(path)
 
 
-def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
-    """Read and compile the rules of one or more sources, with the problems of rules alone.
+DEFAULT_SOURCES: Sequence[RuleSource] = (PackagedSource(DEFAULT_RULES.name),)
+"""The rules of commands without `--rules`."""
 
-    No rule at all is a problem at the first source: it would allow every pod.
-    """
+
+def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[object]] = RULES) -> RuleFiles:
+    """Read and compile the rules of one or more sources, with other kinds of documents beside them."""
     collected = Problems()
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(collected)}
-    loaded = load_texts(texts.values())
-    files = compiled(loaded)
-    problems = in_file_order((*collected.items, *files.rule_problems), loaded.files)
-    found = replace(files, problems=problems)
-    if found.failed or loaded.rules:
-        return found
-    return replace(found, problems=(*problems, no_rules(sources)))
+    files = compiled(load_texts(texts.values(), kinds))
+    return replace(files, problems=in_file_order((*collected.items, *files.problems), files.loaded.files))
+
+
+def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
+    """Read and compile rules; no rule at all is a problem at the first source: it would allow every pod."""
+    files = load_sources(sources)
+    if files.failed or files.loaded.rules:
+        return files
+    return replace(files, problems=(*files.problems, no_rules(sources)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,14 @@ class Sides:
     def failed(self) -> bool:
         """True if the rules of a side cannot be used."""
         return self.old.failed or self.new.failed
+
+
+def _beside(path: Path) -> Sequence[str]:
+    """Return the files and folders beside a path, as a user would write them."""
+    try:
+        return [str(path.parent / entry.name) for entry in path.parent.iterdir()]
+    except OSError:
+        return ()
 
 
 def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:

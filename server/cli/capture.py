@@ -5,6 +5,9 @@ import logging
 import click
 
 from rules_engine.cli import Command, examples
+from rules_engine.cli.options import live_options
+from rules_engine.cli.program import UNUSABLE
+from server.cli.live import connection
 from server.option_types import timeout_option
 
 
@@ -17,6 +20,7 @@ from server.option_types import timeout_option
     ),
 )
 @click.option(
+    "-o",
     "--output",
     "form",
     type=click.Choice(["yaml", "json"]),
@@ -25,18 +29,22 @@ from server.option_types import timeout_option
     help="YAML is for people. Use JSON for more than about 1,000 nodes: as YAML, they are too large to read back.",
 )
 @timeout_option
-def capture(form: str, timeout: float) -> None:
-    """Print the live cluster of KUBECONFIG as a ClusterInventory, reduced to what decisions on GPUs depend on."""
+@live_options
+@click.pass_context
+def capture(context: click.Context, form: str, timeout: float) -> None:
+    """Print the live cluster of KUBECONFIG as a ClusterInventory, reduced to what decisions on GPUs depend on.
+
+    Exits with 2 if it cannot be read.
+    """
     from server.cluster import capture as capturing
-    from server.cluster.connection import Connection, kubeconfig
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        document = capturing.capture(Connection(kubeconfig), timeout)
+        document = capturing.capture(connection(context), timeout)
     except capturing.CaptureError as error:
         for problem in error.problems:
             click.echo(f"gpu-rules capture: {problem}", err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(UNUSABLE) from None
     finally:
         logging.disable(logging.NOTSET)
     click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rules_engine.cli import Command, examples
-from rules_engine.cli.options import KnownValue, NamespaceName, PathOrStdin, Target, targets_option
+from rules_engine.cli.options import (
+    KUBECONFIG,
+    ClusterArgument,
+    KnownValue,
+    NamespaceName,
+    PathOrStdin,
+    Target,
+    cluster_option,
+    sources_option,
+    targets_option,
+)
 from rules_engine.cli.program import (
     UNUSABLE,
     check_writable,
@@ -21,7 +31,6 @@ from rules_engine.cli.program import (
     write_report,
 )
 from rules_engine.cli.progress import progress_bar
-from server.cli.sources_option import sources_option
 from server.option_types import Seconds
 
 if TYPE_CHECKING:
@@ -97,18 +106,24 @@ class _Command(Command):
         "gpu-rules diff --old a --new b --output html=a.html a.json",
     ),
 )
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=PathOrStdin(exists=True, path_type=Path))
-@sources_option("--old", "Rules before the change")
-@sources_option("--new", "Rules after the change")
+@click.argument("inputs", nargs=-1, metavar="[INPUT...]", type=PathOrStdin(exists=True, path_type=Path))
 @click.option(
-    "--cluster",
-    "clusters",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "-f",
+    "--filename",
+    "further",
     multiple=True,
-    metavar="FILE",
-    help="A cluster on which pods are decided: a ClusterInventory, or the output of kubectl get KINDS -A -o json, "
-    "which may be an INPUT as well. Repeatable: each has a column of its own. Default: for live pods their own, for "
-    f"others two workers with four GPUs each. KINDS, joined by commas: {', '.join(COLLECTIONS)}.",
+    metavar="INPUT",
+    type=PathOrStdin(exists=True, path_type=Path),
+    help="An INPUT, as in other commands. Repeatable.",
+)
+@sources_option("--old", "Rules before the change", required=True)
+@sources_option("--new", "Rules after the change", required=True)
+@cluster_option(
+    ", which may be an INPUT as well. Repeatable: each has a column of its own. Default: for live pods their own, for "
+    "others two workers with four GPUs each. Without INPUT, the pods of the live cluster.",
+    ",".join(COLLECTIONS),
+    multiple=True,
+    help_start="A cluster on which pods are decided. ",
 )
 @click.option(
     "--allow",
@@ -155,9 +170,10 @@ class _Command(Command):
 @targets_option("text", "json", "markdown", "html")
 def diff(
     inputs: tuple[Path, ...],
+    further: tuple[Path, ...],
     old: "tuple[RuleSource, ...]",
     new: "tuple[RuleSource, ...]",
-    clusters: tuple[Path, ...],
+    clusters: tuple[ClusterArgument, ...],
     allow: "tuple[Kind, ...]",
     namespace: str,
     url: str | None,
@@ -176,17 +192,22 @@ def diff(
     """
     if ca is not None and url is None:
         raise click.UsageError("--ca needs --in-force")
+    live = [each for each in clusters if each.name == KUBECONFIG]
+    if not (inputs or further or live):
+        raise click.UsageError("Missing argument 'INPUT...', or --cluster kubeconfig for the pods of a live cluster.")
     from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
-        _checked(target)
+        check_writable(target.file)
     sides = read_sides(old, new)
     _print_problems("--old", old, sides.old)
     _print_problems("--new", new, sides.new)
     if sides.failed:
         raise SystemExit(UNUSABLE)
     in_force = None if url is None else _in_force(url, ca, timeout, sides)
-    run = _run(inputs, clusters, sides, (old, new), namespace, processes, frozenset(allow), in_force)
+    files = [each.file for each in clusters]
+    pods = (*inputs, *further) or tuple(each.file for each in live)
+    run = _run(pods, files, sides, (old, new), namespace, processes, frozenset(allow), in_force)
     if run.answer is None:
         raise SystemExit(UNUSABLE)
     write_answer("diff", targets, partial(_write, run.answer))
@@ -194,14 +215,6 @@ def diff(
 
 
 _fail = partial(end_unusable, "diff")
-
-
-def _checked(target: Target) -> None:
-    """End the command if a file cannot be written."""
-    try:
-        check_writable(target.file)
-    except click.FileError as error:
-        _fail(error.format_message())
 
 
 def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFiles") -> None:

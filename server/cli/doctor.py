@@ -1,8 +1,7 @@
 """The command `doctor`: its options, and one diagnosis. Everything else is imported when it runs."""
 
-import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,24 @@ import click
 from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, examples
-from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
+from rules_engine.cli.options import (
+    NamespaceName,
+    PathOrStdin,
+    Target,
+    kubeconfig_options,
+    live_options,
+    sources_option,
+    targets_option,
+)
 from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
+from server.cli.live import connection, reading, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
     from rules_engine.diagnosis.values import Diagnosis
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+    from rules_engine.sources.rule_sources import RuleSource
     from server.doctor.preparation import Prepared
 
 INTERVAL_SECONDS = 300.0
@@ -36,32 +45,9 @@ KINDS = (
 
 SEVERITIES = ("Error", "Warning", "Info")
 
-SEVERAL = {"-f": "-f", "--filename": "-f", "--rules": "--rules"}
-"""Options that take several values, as in `-f *.json`."""
-
-
-class SeveralValues(Command):
-    """A command with options that take several values: all arguments up to the next option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(_repeated(args)))
-
-
-def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield arguments with the option repeated before each of its values."""
-    option, values = "", 0
-    for argument in arguments:
-        if argument.startswith("-") and argument != "-":
-            option, values = SEVERAL.get(argument, ""), 0
-        else:
-            values += 1
-            if option and values > 1:
-                yield option
-        yield argument
-
 
 @click.command(
-    cls=SeveralValues,
+    cls=Command,
     short_help="Explain why GPU pods wait and why nodes offer no GPUs.",
     epilog=examples(
         "gpu-rules doctor",
@@ -84,13 +70,11 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
 @click.option("--pod", type=PodName(), help="Only this pod, and what concerns it; -n can give its namespace.")
 @click.option("--node", type=ObjectName(), help="Only this node and its pods.")
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
-@click.option(
+@sources_option(
     "--rules",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH...",
-    help="Files or folders of the rules in force: ladders that could help a pod, and Diagnostics in addition to the "
-    "packaged ones. One of the same name replaces the packaged one.",
+    "The rules in force, for ladders that could help a pod, and Diagnostics beside the packaged ones, of which one of "
+    "the same name is replaced",
+    several=True,
 )
 @click.option(
     "--since",
@@ -109,6 +93,7 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
     help="Least severity of a finding for exit code 1.",
 )
 @timeout_option
+@live_options
 @click.option("--watch", is_flag=True, help="Diagnose the live cluster again and again; needs --metrics-listen.")
 @click.option(
     "--metrics-listen",
@@ -138,7 +123,7 @@ def doctor(
     pod: tuple[str, str] | None,
     node: str | None,
     namespace: str | None,
-    rules: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
     since: timedelta,
     targets: tuple[Target, ...],
     fail_on: str,
@@ -157,6 +142,8 @@ def doctor(
     and with 2 if rules or cluster cannot be read.
     """
     _check_usage(context, watch=watch)
+    for option in kubeconfig_options(context) if files else ():
+        raise click.UsageError(f"{option} cannot be used with -f: its files are the cluster")
     if pod is not None:
         pod, namespace = _in_namespace(pod, namespace), None
         if node is not None:
@@ -182,7 +169,6 @@ def doctor(
     if prepared.failed:
         raise SystemExit(UNUSABLE)
     if metrics_listen is not None:
-        from server.cluster.connection import Connection, as_kubectl
         from server.doctor.watch import WatchError, WatchSettings
         from server.doctor.watch import watch as run
 
@@ -196,13 +182,13 @@ def doctor(
             log_format=log_format,
         )
         try:
-            run(settings, prepared, Connection(as_kubectl()))
+            run(settings, prepared, connection(context))
         except WatchError as error:
             _fail(str(error))
         return
     from rules_engine.diagnosis.doctor import diagnose
 
-    objects = _read(files, prepared) if files else _listed(prepared, timeout)
+    objects = _read(files, prepared) if files else _listed(context, prepared, timeout)
     missing = scope.not_found(objects)
     if missing:
         _fail(missing)
@@ -253,27 +239,19 @@ def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     return reading.objects
 
 
-def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
+def _listed(context: click.Context, prepared: "Prepared", seconds: float) -> "ClusterObjects":
     """List the objects of the live cluster. Ends the command if it cannot be read."""
-    from server.cluster.connection import ApiError, Connection, as_kubectl
     from server.doctor.listing import Listing
 
-    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
-    try:
-        with progress_bar("elapsed") as report:
-            listing = Listing(
-                Connection(as_kubectl()),
-                prepared.kept,
-                seconds=seconds,
-                progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
-            )
-            listed = listing.read()
-    except ApiError as error:
-        _fail(str(error))
-    finally:
-        logging.disable(logging.NOTSET)
-    for message in listed.unread.values():
-        click.echo(f"gpu-rules doctor: warning: {message}", err=True)
+    with reading(context), progress_bar("elapsed") as report:
+        listing = Listing(
+            connection(context),
+            prepared.kept,
+            seconds=seconds,
+            progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
+        )
+        listed = listing.read()
+    report_unread(context, listed.unread)
     return listed.objects
 
 

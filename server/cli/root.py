@@ -7,12 +7,13 @@ from server.cli.capture import capture
 from server.cli.demo import demo
 from server.cli.diff import diff
 from server.cli.doctor import doctor
+from server.cli.live import LiveCluster
 from server.cli.serve import serve
 
 
 @click.group(
     cls=Root,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "obj": LiveCluster()},
     epilog=examples(
         "gpu-rules check rules",
         "gpu-rules explain -f pod.yaml --rules rules",
@@ -26,3 +27,10 @@ def main() -> None:
 
 for command in (*COMMANDS, capture, demo, diff, doctor, serve):
     main.add_command(command)
+
+main.sections = {
+    "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert"),
+    "Understand decisions": ("explain", "effective", "list", "diff"),
+    "Look at a cluster": ("doctor", "capture", "simulate"),
+    "Run the server": ("serve", "webhook-config", "demo"),
+}

@@ -1,12 +1,11 @@
 """`serve`: the admission server."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import click
 
-from rules_engine.cli import Command, examples, more_rules_argument, rule_paths
+from rules_engine.cli import Command, examples
 from server.settings import SETTINGS, Settings
 
 
@@ -19,13 +18,12 @@ from server.settings import SETTINGS, Settings
         "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve",
     ),
 )
-@more_rules_argument
-def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any) -> None:
+def serve(**options: Any) -> None:
     """Serve admission decisions over HTTPS.
 
     Every option can also be given as an environment variable: GPU_RULES_ and its name, as in GPU_RULES_LISTEN.
     """
-    settings = Settings(rules=rule_paths(rules, more_rules), **options)
+    settings = Settings(**options)
     conflict = settings.conflict()
     if conflict is not None:
         raise click.UsageError(conflict)

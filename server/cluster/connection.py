@@ -170,11 +170,11 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
     return configure
 
 
-def kubeconfig(configuration: "Configuration") -> None:
-    """Configure from the current context of KUBECONFIG, or of ~/.kube/config."""
+def kubeconfig(configuration: "Configuration", named: str = "", context: str | None = None) -> None:
+    """Configure from a context, by default the current one, of files: by default KUBECONFIG, or ~/.kube/config."""
     from kubernetes import config
 
-    named = os.environ.get("KUBECONFIG")
+    named = named or os.environ.get("KUBECONFIG", "")
     files = named or "~/.kube/config"
     if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
         unnamed = "" if named else ", and KUBECONFIG is not set"
@@ -182,6 +182,7 @@ def kubeconfig(configuration: "Configuration") -> None:
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=files,
+            context=context,
             client_configuration=configuration,
             persist_config=False,  # kubectl uses the file too
         )
@@ -191,13 +192,15 @@ def kubeconfig(configuration: "Configuration") -> None:
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 
-def as_kubectl(folder: Path = SERVICE_ACCOUNT) -> Configure:
+def as_kubectl(folder: Path = SERVICE_ACCOUNT, *, file: str = "", context: str | None = None) -> Configure:
     """Configure as kubectl does: from a kubeconfig, and in a pod without one from its service account."""
 
     def configure(configuration: "Configuration") -> None:
-        has_file = bool(os.environ.get("KUBECONFIG")) or Path("~/.kube/config").expanduser().exists()
-        inside = not has_file and missing_in_cluster(folder) is None
-        (in_cluster(folder) if inside else kubeconfig)(configuration)
+        has_file = bool(file or context or os.environ.get("KUBECONFIG")) or Path("~/.kube/config").expanduser().exists()
+        if not has_file and missing_in_cluster(folder) is None:
+            in_cluster(folder)(configuration)
+        else:
+            kubeconfig(configuration, file, context)
 
     return configure
 

@@ -9,7 +9,8 @@ from rules_engine.documents.simulations import load_simulation
 from rules_engine.model.wording import duration
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import PodRecord, State
-from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_some_rules
+from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors
+from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
 from server.demo.scenarios import Load, Scenario
 
 PACKAGED = DEFAULT_RULES.parent.parent / "scenarios"
@@ -60,7 +61,7 @@ def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
     """
     file = folder / f"{load.simulation}.yaml"
     simulation, problems, _ = load_simulation(file, None)
-    files = read_some_rules((DEFAULT_RULES,))
+    files = read_sources(DEFAULT_SOURCES)
     if simulation is None or has_errors((*problems, *files.rule_problems)):
         raise ValueError(f"{file} cannot be simulated: {'; '.join(problem.message for problem in problems)}")
     first, last = (

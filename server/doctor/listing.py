@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, sleep
 from types import MappingProxyType
+from typing import BinaryIO, TypeVar
 
-from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Reducer, decoder_of
+from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, decoder_of, whole_objects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
@@ -35,6 +36,8 @@ _ABSENT = frozenset({Cause.FORBIDDEN, Cause.MISSING})
 """Causes for which a diagnosis goes on without a kind."""
 
 _RETRIED = frozenset({Cause.THROTTLED, Cause.BROKEN})
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -75,51 +78,80 @@ class Listing:
         self._left = 0
 
     def read(self) -> Listed:
-        """List all kinds. Raises ApiError, also if nodes or pods may not be listed."""
+        """List all kinds of a diagnosis. Raises ApiError, also if nodes or pods may not be listed."""
+        found: dict[str, list[dict[str, Json]]] = {}
+
+        def collect(kind: str, collection: str) -> None:
+            objects: list[dict[str, Json]] = []
+            for page in self._pages(kind, collection, decoder_of(kind, self._kept).page):
+                objects += page
+                self._progress(collection, len(objects))
+            found[kind] = objects
+
+        with uncollected():
+            unread = self._list_all(RESOURCES, collect)
+            objects = ClusterObjects(found, absent=frozenset(unread), now=self._now())
+        return Listed(objects=objects, unread=unread)
+
+    def write(self, kinds: Mapping[str, str], file: BinaryIO) -> Mapping[str, str]:
+        """Write the objects of some kinds, by their collections, to a file as one List in JSON, as kubectl prints it.
+
+        Return why a kind could not be read. Raises ApiError as `read` does, and OSError.
+        """
+        file.write(b'{"apiVersion": "v1", "kind": "List", "items": [')
+        begin = file.tell()
+
+        def append(kind: str, collection: str) -> None:
+            start, count = file.tell(), 0
+            group = GROUPS[kind]
+            head = f'{{"apiVersion": "{f"{group}/v1" if group else "v1"}", "kind": "{kind}", '.encode()
+            try:
+                for page in self._pages(kind, collection, whole_objects):
+                    for item in page:
+                        file.write(b"\n" if file.tell() == begin else b",\n")
+                        file.write(head + item[1:])
+                    count += len(page)
+                    self._progress(collection, count)
+            except ApiError:
+                file.seek(start)
+                file.truncate()
+                raise
+
+        unread = self._list_all(kinds, append)
+        file.write(b"]}\n")
+        return unread
+
+    def _list_all(self, kinds: Mapping[str, str], list_kind: Callable[[str, str], None]) -> Mapping[str, str]:
+        """List each kind by a function, again if its pages expire; return why a kind could not be read."""
         self._end = self._clock() + self._seconds
         self._left = MAX_READ_BYTES
-        found: dict[str, list[dict[str, Json]]] = {}
         unread: dict[str, str] = {}
-        with uncollected():
-            for kind, collection in RESOURCES.items():
+        for kind, collection in kinds.items():
+            for attempt in range(MAX_LISTS):
                 try:
-                    found[kind] = self._list(kind, collection)
+                    list_kind(kind, collection)
+                    break
                 except ApiError as error:
+                    if error.cause is Cause.GONE and attempt < MAX_LISTS - 1:
+                        continue
                     message = f"cannot list {collection}: {error}"
                     if error.cause not in _ABSENT:
                         raise ApiError(error.cause, message) from None
                     unread[kind] = message
-            if denied := [unread[kind] for kind in ("Node", "Pod") if kind in unread]:
-                raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
-            objects = ClusterObjects(found, absent=frozenset(unread), now=self._now())
-        return Listed(objects=objects, unread=MappingProxyType(unread))
+                    break
+        if denied := [unread[kind] for kind in ("Node", "Pod") if kind in unread]:
+            raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
+        return MappingProxyType(unread)
 
-    def _list(self, kind: str, collection: str) -> list[dict[str, Json]]:
-        for _ in range(MAX_LISTS - 1):
-            try:
-                return self._objects(kind, collection)
-            except ApiError as error:
-                if error.cause is not Cause.GONE:
-                    raise
-        return self._objects(kind, collection)
-
-    def _objects(self, kind: str, collection: str) -> list[dict[str, Json]]:
+    def _pages(self, kind: str, collection: str, page_of: Callable[[bytes], Page[T]]) -> Iterator[tuple[T, ...]]:
         path = api_path(collection, group=GROUPS[kind])
         query = {"fieldSelector": SELECTORS[kind]} if kind in SELECTORS else {}
         pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
-        reducer = decoder_of(kind, self._kept)
-        found: list[dict[str, Json]] = []
-        for page in self._pages(pages, reducer):
-            found += page
-            self._progress(collection, len(found))
-        return found
-
-    def _pages(self, pages: Paging, reducer: Reducer) -> Iterator[tuple[dict[str, Json], ...]]:
         following = True
         while following:
             body = self._body(pages)
             try:
-                page = reducer.page(body)
+                page = page_of(body)
             except NotAnObjectError as error:
                 raise ApiError(Cause.MALFORMED, f"list: {error}") from None
             if not page.resource_version:

@@ -13,6 +13,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.kept_fields import Kept, all_kept
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_rules
+from rules_engine.sources.rule_sources import PathSource, RuleSource, load_sources
 from server.rules.folder_watch import Signature, signature
 
 PACKAGED = DEFAULT_RULES.parent / "diagnostics"
@@ -40,18 +41,18 @@ class Prepared:
         return has_errors(self.problems)
 
 
-def prepare(paths: Sequence[Path]) -> Prepared:
+def prepare(rules: Sequence[RuleSource]) -> Prepared:
     """Read the packaged Diagnostics, and rules: their ladders, and their Diagnostics.
 
     A Diagnostic among the rules replaces the packaged one of the same name.
     """
-    seen = signature(paths)
+    seen = signature(paths_of(rules))
     diagnostics: dict[str, Diagnostic] = {}
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
     kinds = (*RULES, DIAGNOSTIC)
-    packaged, given = read_rules(packaged_files(), kinds), read_rules(paths, kinds) if paths else None
+    packaged, given = read_rules(packaged_files(), kinds), load_sources(rules, kinds) if rules else None
     for files in filter(None, (packaged, given)):
         diagnostics |= {found.name: found for found in files.loaded.of(Diagnostic)}
         problems += files.problems
@@ -62,12 +63,17 @@ def prepare(paths: Sequence[Path]) -> Prepared:
     return Prepared(
         diagnostics=compiled,
         rule_set=rule_set,
-        rules=" ".join(map(str, paths)),
+        rules=" ".join(map(str, rules)),
         kept=all_kept(BUILT_IN, kept_by(compiled), {} if rule_set is None else kept_by_rules(rule_set)),
         problems=in_file_order((*problems, *found), names),
         sources=sources,
         seen=seen,
     )
+
+
+def paths_of(rules: Sequence[RuleSource]) -> Sequence[Path]:
+    """Return the sources that are files and folders, which can be watched."""
+    return [source.path for source in rules if isinstance(source, PathSource)]
 
 
 def packaged_files() -> Sequence[Path]:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from pathlib import Path
 from time import monotonic
 
 from rules_engine.diagnosis.doctor import diagnose
@@ -19,10 +18,11 @@ from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.kubernetes.kept_fields import all_kept
 from rules_engine.model.problems.problem import render
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
+from rules_engine.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events
 from server.doctor.listing import Listed, Listing
-from server.doctor.preparation import Prepared, prepare
+from server.doctor.preparation import Prepared, paths_of, prepare
 from server.http.app import create_probes_app
 from server.http.handlers import PageHandler
 from server.http.limits import PLAIN_CONNECTIONS
@@ -50,7 +50,7 @@ class WatchError(Exception):
 class WatchSettings:
     """Settings of `doctor --watch`. `interval_seconds`: from the end of a diagnosis to the next one."""
 
-    rules: tuple[Path, ...]
+    rules: tuple[RuleSource, ...]
     scope: Scope
     interval_seconds: float
     timeout_seconds: float
@@ -156,7 +156,7 @@ class RepeatedDiagnosis:
 
     def _reload(self) -> None:
         """Read changed rules; rules with errors are refused, and the previous ones stay."""
-        if signature(self._settings.rules) == self._seen:
+        if signature(paths_of(self._settings.rules)) == self._seen:
             return
         prepared = prepare(self._settings.rules)
         self._seen = prepared.seen

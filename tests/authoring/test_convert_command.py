@@ -64,7 +64,7 @@ def test_rules_go_to_standard_output_and_the_report_to_standard_error(tmp_path: 
 
 def test_standard_input_is_read_and_an_empty_entry_alone_is_not_converted() -> None:
     result = cli("convert", "gpuinjector", "-", stdin=json.dumps({"resourceMap": {"V100": {GPU: {}}}}))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     lines = result.stderr.splitlines()
     assert (lines[0], lines[-1]) == (
         "resourceMap.V100.nvidia.com/gpu: not converted, 1 difference",
@@ -131,7 +131,7 @@ def test_a_wrong_file_is_reported_and_nothing_is_written(tmp_path: Path, content
     file = tmp_path / "gpuinjector.json"
     file.write_bytes(content)
     result = cli("convert", "gpuinjector", file, "-o", tmp_path / "made")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr.splitlines()[0]
     assert "nothing is converted" not in result.stderr
     assert not (tmp_path / "made").exists()
@@ -142,7 +142,7 @@ def test_an_error_among_differences_is_named_at_the_end(tmp_path: Path) -> None:
     file = tmp_path / "gpuinjector.json"
     file.write_text(json.dumps({"resourceMap": {"V100": {GPU: {"resourceList": coefficients}}}}))
     result = cli("convert", "gpuinjector", file)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == f"gpu-rules: nothing is converted, since {file} has errors"
 
 

@@ -228,7 +228,7 @@ def test_an_error_is_reported_without_coverage(folder: Path) -> None:
         "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: w}\nspec: {}\n"
     )
     result = cli("test", folder, "--coverage-min", "1")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "missing-field" in result.stdout
     assert "coverage" not in result.stdout
 
@@ -514,5 +514,5 @@ def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form:
     write(tmp_path, {os.fsdecode(b"\xff.yaml"): validation("v", "object.metadata.name != ''")})
     found = tmp_path / "found"
     result = cli("test", tmp_path, "--coverage", "--output", f"{form}={found}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "/?.yaml" in found.read_text(encoding="utf-8")

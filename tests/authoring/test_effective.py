@@ -494,17 +494,17 @@ def test_rules_with_errors_are_reported_and_nothing_is_shown(
 ) -> None:
     (folder / "bad.yaml").write_bytes(content)
     result = cli("effective", "-n", "ml", "--rules", "bad.yaml", "--output", output)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert problem in result.stderr
 
 
 def test_a_file_that_is_no_cluster_and_a_missing_file_are_reported(folder: Path) -> None:
     result = cli("effective", "-n", "ml", "--rules", "rules", "--cluster", "rules/injection.yaml")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "ResourceInjection is not a cluster" in result.stderr
     missing = cli("effective", "-n", "ml", "--rules", "absent.yaml")
     assert missing.exit_code == 2
-    assert "'absent.yaml' does not exist" in missing.stderr
+    assert "'absent.yaml' is no file or folder" in missing.stderr
 
 
 def test_the_packaged_rules_are_the_default(folder: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> 
     (folder / "bad.yaml").write_bytes(content)
     given = {"-f": "pod.yaml", option: "bad.yaml"}
     result = cli("eval", "1", *(word for pair in given.items() for word in pair))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "bad.yaml:" in result.stderr
 
 

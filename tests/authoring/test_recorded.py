@@ -192,9 +192,9 @@ def test_a_log_may_come_from_standard_input(tmp_path: Path) -> None:
     ],
     ids=["empty", "binary", "other"],
 )
-def test_a_log_without_the_pod_is_exit_code_1(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_log_without_the_pod_is_exit_code_2(tmp_path: Path, content: bytes, message: str) -> None:
     result = cli("explain", "--from-log", write_log(tmp_path, content), "--pod", "ml/none")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
 
 
@@ -203,20 +203,22 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     log.write_bytes(b"x\n")
     result = cli("explain", "--from-log", log, "--pod", "ml/\x07")
     name = str(log).replace("\x1b", "\\x1b")
-    assert result.stderr == (f"Error: {name}: no decision for pod ml/\\x07 and none at all: is it a decision log?\n")
+    assert result.stderr == (
+        f"gpu-rules explain: {name}: no decision for pod ml/\\x07 and none at all: is it a decision log?\n"
+    )
 
 
-def test_a_log_that_cannot_be_read_is_exit_code_1() -> None:
+def test_a_log_that_cannot_be_read_is_exit_code_2() -> None:
     result = cli("explain", "--from-log", "/proc/self/mem", "--pod", "ml/none")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "/proc/self/mem cannot be read: " in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from-log", "LOG"], "--from-log and --pod need each other"),
-        (["--pod", "ml/job"], "--from-log and --pod need each other"),
+        (["--from-log", "LOG"], "--from-log requires --pod"),
+        (["--pod", "ml/job"], "--pod requires --from-log"),
         (["--from-log", "LOG", "--pod", "job"], "--pod must be NAMESPACE/NAME, not 'job'"),
         (["--from-log", "LOG", "--pod", "ml/job", "-f", "LOG"], "--filename cannot be used with --from-log"),
         (["--from-log", "LOG", "--pod", "ml/job", "--rules", "LOG"], "--rules cannot be used with --from-log"),

@@ -87,13 +87,13 @@ def test_diagnostics_are_listed_after_the_rules_and_are_not_in_the_digest(tmp_pa
 def test_diagnostics_with_errors_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "d.yaml").write_text(DIAGNOSTIC.replace("unschedulable", "unschedulabel"))
     result = cli("list", tmp_path)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "[cel-field]" in result.stderr
 
 
 def test_rules_with_errors_are_not_listed(tmp_path: Path) -> None:
     result = cli("list", write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu").replace("rungs", "rugns")}))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "[unknown-field]" in result.stderr
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_has_no_rules_is_one_line_and_exit_code_1(tmp_path: Path, co
     file = tmp_path / "a.yaml"
     file.write_bytes(content)
     result = cli("list", file)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"{file}:1:")
 
 
@@ -114,7 +114,7 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_an_error_of_an_expression_is_an_error(tmp_path: Path) -> None:
     result = cli("list", write(tmp_path, {"a.yaml": validation("a", "objct.x")}))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "[cel-undeclared]" in result.stderr
 
 
@@ -122,7 +122,7 @@ def test_files_without_rules_fail(tmp_path: Path) -> None:
     folder = write(tmp_path, {"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"})
     for output in ("text", "json"):
         result = cli("list", "--output", output, folder)
-        assert (result.exit_code, result.stdout) == (1, "")
+        assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == f"{folder}:1:1: error: no rule found [no-rules]\n"
 
 

@@ -266,7 +266,7 @@ def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -
         case("{decidedBy: [{rule: FallbackLadder/mgi}]}", name="wrong"),
         case("{allowed: true}", name="right"),
     )
-    assert code == 1
+    assert code == 2
     assert "error: rule 'FallbackLadder/mgi' not found (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out
     assert out.endswith("pass  t: right\n1 passed, 1 not run, 1 error\n")
 
@@ -274,7 +274,7 @@ def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -
 def test_rules_with_errors_are_reported_and_their_cases_not_run(folder: Path) -> None:
     write(folder, {"rules.yaml": RULES.replace("rungs:", "rugns:")})
     code, out = run(folder, case("{decidedBy: [{rule: FallbackLadder/mig}]}"))
-    assert code == 1
+    assert code == 2
     assert out.count("[unknown-field]") == 1
     assert "unknown-rule" not in out
     assert out.endswith("\n0 passed, 1 not run, 1 error\n")
@@ -282,7 +282,7 @@ def test_rules_with_errors_are_reported_and_their_cases_not_run(folder: Path) ->
 
 def test_a_test_with_errors_is_reported(folder: Path) -> None:
     code, out = run(folder, case("{alowed: true}"))
-    assert code == 1
+    assert code == 2
     assert "(did you mean 'allowed'?) [unknown-field]" in out
 
 
@@ -294,7 +294,7 @@ UNREAD_CLUSTER = "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: 
 def test_errors_of_a_test_do_not_stop_the_others_of_its_folder(folder: Path) -> None:
     write(folder, {"broken.test.yaml": BROKEN})
     code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
-    assert code == 1
+    assert code == 2
     assert "(did you mean 'allowed'?) [unknown-field]" in out
     assert out.endswith(
         f"\nnot run  broken: 2 cases, since the test has errors  {folder}/broken.test.yaml:7:13\n"
@@ -318,7 +318,7 @@ def test_errors_of_a_test_do_not_stop_the_others_of_its_folder(folder: Path) -> 
 def test_errors_of_what_tests_need_do_not_stop_other_tests(folder: Path, text: str) -> None:
     write(folder, {"a.yaml": text, "pod.txt": "kind: Pod\nspec: [\n", "cluster.txt": UNREAD_CLUSTER})
     code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
-    assert (code, "\npass  t: a case\n1 passed, " in out) == (1, True), out
+    assert (code, "\npass  t: a case\n1 passed, " in out) == (2, True), out
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_errors_of_what_tests_need_do_not_stop_other_tests(folder: Path, text: s
 def test_no_case_is_run_without_a_document_that_may_be_a_rule(folder: Path, text: str) -> None:
     write(folder, {"a.yaml": text})
     code, out = run(folder, case("{allowed: true}"))
-    assert (code, out.count("not run  t: a case, since the rules have errors")) == (1, 1), out
+    assert (code, out.count("not run  t: a case, since the rules have errors")) == (2, 1), out
     assert "\n0 passed, 1 not run, " in out
 
 
@@ -400,7 +400,7 @@ def test_no_case_at_all_is_an_error(folder: Path, arguments: list[str], message:
     if arguments:
         write(folder, {"t.test.yaml": rule_test(case("{allowed: true}"))})
     result = cli("test", folder, *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith(message)
 
 

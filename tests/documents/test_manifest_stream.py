@@ -188,7 +188,7 @@ def test_explain_reads_a_list_larger_than_a_file_of_rules(tmp_path: Path, monkey
     path = tmp_path / "pods.json"
     path.write_text(listed(pod("a"), wrong, {"kind": "Secret", "data": {"x": "y" * (MAX_FILE_BYTES - 99)}}, pod("b")))
     result = cli("explain", "-f", path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert [line for line in result.stdout.splitlines() if line.startswith("Pod ")] == [
         "Pod ml/a",
         "Pod ml/b",

@@ -139,7 +139,7 @@ def test_all_problems_are_found_in_one_run_and_nothing_is_played(folder: Path) -
 
     result = simulate("--rules", "fall.yaml", "--compare", "keep.yaml")
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     places = [line.split(": error")[0] for line in result.stderr.splitlines() if ": error: " in line]
     assert {place.partition(":")[0] for place in places} == {"load.yaml", "fall.yaml", "keep.yaml"}
     assert len([place for place in places if place.startswith("load.yaml")]) == 3
@@ -150,7 +150,7 @@ def test_rules_without_a_rule_are_a_problem(folder: Path) -> None:
 
     result = simulate("--rules", "none")
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "[no-rules]" in result.stderr
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_played(tar
     (folder / "folder").mkdir()
     result = simulate("--output", "text", "--output", f"html={target}")
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert f"Could not open file '{target}': " in result.stderr
 
 

@@ -18,7 +18,7 @@ from rules_engine.model.rules.simulation import (
 )
 from rules_engine.simulation.play import Progress, play
 from rules_engine.simulation.record import PodRecord, Record
-from rules_engine.sources.rule_files import read_some_rules
+from rules_engine.sources.rule_sources import PathSource, read_sources
 from tests.support.scheduling import GPU, NOW, pod
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ Object = dict[str, Any]
 
 def rules(*paths: str) -> RuleSet:
     """Read rules of the repository."""
-    found = read_some_rules([ROOT / path for path in paths])
+    found = read_sources([PathSource(ROOT / path) for path in paths])
     assert not found.problems
     return found.rule_set
 

@@ -3,9 +3,9 @@
 Nothing here returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict, cast
+from typing import Any, Generic, TypedDict, TypeVar, cast
 
 from msgspec import MsgspecError, Raw, Struct, field
 from msgspec.json import Decoder
@@ -32,15 +32,18 @@ MAX_SHARED_CHARACTERS = 4096
 """Longest text of a value that is remembered."""
 
 
+T = TypeVar("T")
+
+
 class NotAnObjectError(ValueError):
     """A text that is not an object, or a page that is not a list of objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Generic[T]):
     """One page of a list. `next`: the token of the next page, or "" after the last one."""
 
-    objects: tuple[dict[str, Json], ...]
+    objects: tuple[T, ...]
     next: str
     resource_version: str
 
@@ -99,14 +102,9 @@ class Reducer:
         found["kind"] = self.kind
         return found
 
-    def page(self, body: bytes) -> Page:
+    def page(self, body: bytes) -> Page[dict[str, Json]]:
         """Read a page of the live API. Raises NotAnObjectError."""
-        try:
-            read = _list.decode(body)
-            found = tuple(self.decode(item) for item in read.items or ())
-        except (ValueError, RecursionError, ListError) as error:
-            raise NotAnObjectError(str(error) or type(error).__name__) from None
-        return Page(objects=found, next=read.metadata.next, resource_version=read.metadata.resource_version)
+        return _page(body, self.decode)
 
     def _settle(self, members: dict[str, Any]) -> None:
         """Replace the raw values of an object by their values."""
@@ -131,6 +129,27 @@ class Reducer:
                 self._shared.clear()
             self._shared[written] = value
         return value
+
+
+def whole_objects(body: bytes) -> Page[bytes]:
+    """Read a page of the live API whose objects stay text. Raises NotAnObjectError."""
+    return _page(body, _text_of_object)
+
+
+def _text_of_object(item: Raw) -> bytes:
+    written = bytes(item)
+    if not written.startswith(b'{"'):  # as the API server writes it: other members can be put before its own
+        raise NotAnObjectError("not an object")
+    return written
+
+
+def _page(body: bytes, decode: Callable[[Raw], T]) -> Page[T]:
+    try:
+        read = _list.decode(body)
+        found = tuple(decode(item) for item in read.items or ())
+    except (ValueError, RecursionError, ListError) as error:
+        raise NotAnObjectError(str(error) or type(error).__name__) from None
+    return Page(objects=found, next=read.metadata.next, resource_version=read.metadata.resource_version)
 
 
 def decoder_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:

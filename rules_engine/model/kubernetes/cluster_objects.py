@@ -42,8 +42,12 @@ GROUPS: Mapping[str, str] = {
     "StatefulSet": "apps",
     "Job": "batch",
     "RuntimeClass": "node.k8s.io",
+    PRIORITY_CLASS: "scheduling.k8s.io",
+    "ReplicationController": "",
+    "ControllerRevision": "apps",
+    "LimitRange": "",
 }
-"""The API groups of these kinds, which are all read in version v1. "": the core group."""
+"""The API groups of kinds, which are all read in version v1. "": the core group. A diff reads the last three."""
 
 
 class ApiObject(dict[str, Json]):

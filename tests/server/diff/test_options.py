@@ -8,16 +8,17 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from rules_engine.cli.options import sources_option
 from rules_engine.sources.rule_sources import RuleSource, read_sources
-from server.cli.sources_option import sources_option
+from server.cli.live import LiveCluster
 from tests.support.apiserver import api_server
 from tests.support.loading import rule
 
 INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
 
 
-@click.command()
-@sources_option("--old", "Rules before the change")
+@click.command(context_settings={"obj": LiveCluster()})
+@sources_option("--old", "Rules before the change", required=True)
 def command(old: tuple[RuleSource, ...]) -> None:
     """Print the sources, and the rules that they have."""
     files = read_sources(old)

@@ -391,7 +391,7 @@ def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
         (("--node", "A"), "'A' is not a valid object name"),
         (("-n", "A"), "'A' is not a valid namespace name"),
         (("-f", "nowhere"), "'nowhere' does not exist"),
-        (("--rules", "nowhere"), "'nowhere' does not exist"),
+        (("--rules", "nowhere"), "'nowhere' is no file or folder"),
         (("--interval", "60"), "--interval needs --watch"),
         (("--events",), "--events needs --watch"),
         (("--metrics-listen", "127.0.0.1:0"), "--metrics-listen needs --watch"),

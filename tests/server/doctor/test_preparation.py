@@ -8,6 +8,7 @@ from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, kept_by
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
 from rules_engine.model.kubernetes.kept_fields import all_kept
 from rules_engine.model.problems.problem import Severity
+from rules_engine.sources.rule_sources import PathSource
 from server.doctor.preparation import Prepared, packaged_files, prepare
 
 LADDER = """\
@@ -47,7 +48,7 @@ def test_a_diagnostic_of_the_same_name_replaces_the_packaged_one(tmp_path: Path)
     replaced = min(packaged)
     (tmp_path / "ours.yaml").write_text(f"{DIAGNOSTIC % replaced}---\n{DIAGNOSTIC % 'of-our-own'}")
 
-    found = named(prepare([tmp_path]))
+    found = named(prepare([PathSource(tmp_path)]))
 
     assert found.keys() == packaged.keys() | {"of-our-own"}
     assert found[replaced].diagnostic.reason == "Ours"
@@ -59,7 +60,7 @@ def test_ladders_and_their_place_are_those_given(tmp_path: Path) -> None:
     paths[0].write_text(LADDER)
     paths[1].write_text(DIAGNOSTIC % "ours")
 
-    prepared = prepare(paths)
+    prepared = prepare([*map(PathSource, paths)])
 
     assert prepared.rule_set is not None
     assert [compiled.rule.id for compiled in prepared.rule_set.rules] == ["FallbackLadder/small"]
@@ -71,7 +72,7 @@ def test_problems_are_in_file_order(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"{wrong}---\n{DIAGNOSTIC % 'b'}  mode: Off\n")
     (tmp_path / "b.yaml").write_text((DIAGNOSTIC % "c").replace("providerID", "provider"))
 
-    prepared = prepare([tmp_path])
+    prepared = prepare([PathSource(tmp_path)])
 
     assert [str(problem.code) for problem in prepared.problems] == ["cel-field", "unknown-field", "cel-field"]
     assert prepared.failed
@@ -80,7 +81,7 @@ def test_problems_are_in_file_order(tmp_path: Path) -> None:
 def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text(DIAGNOSTIC % "ours")
 
-    prepared = prepare([tmp_path])
+    prepared = prepare([PathSource(tmp_path)])
 
     assert prepared.kept == all_kept(BUILT_IN, kept_by(prepared.diagnostics))
     node = prepared.kept["Node"]
@@ -94,7 +95,7 @@ def test_members_that_the_ladders_in_force_read_are_kept(tmp_path: Path) -> None
     conditions = "matchConditions: [{name: image, expression: \"object.spec.serviceAccountName == 'train'\"}]"
     (tmp_path / "a.yaml").write_text(LADDER.replace("spec:", f"spec:\n  {conditions}", 1))
 
-    pod = prepare([tmp_path]).kept["Pod"]
+    pod = prepare([PathSource(tmp_path)]).kept["Pod"]
 
     assert pod is not None
     assert pod["spec"] is not None
@@ -113,7 +114,7 @@ def test_errors_are_problems_with_their_place(tmp_path: Path, content: str, code
     path = tmp_path / "ours.yaml"
     path.write_text(content)
 
-    prepared = prepare([path])
+    prepared = prepare([PathSource(path)])
 
     assert prepared.failed
     errors = [problem for problem in prepared.problems if problem.severity is Severity.ERROR]

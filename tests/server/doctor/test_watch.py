@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
@@ -89,7 +90,7 @@ def watched(
     **scope: Any,
 ) -> Watched:
     settings = WatchSettings(
-        rules=rules,
+        rules=tuple(map(PathSource, rules)),
         scope=Scope(**scope),
         interval_seconds=INTERVAL,
         timeout_seconds=PATIENCE_SECONDS,
@@ -99,7 +100,9 @@ def watched(
     )
     clock = Clock()
     connection = Connection(plain(api))
-    return Watched(RepeatedDiagnosis(settings, prepared or PREPARE(rules), connection, events, clock=clock), clock)
+    return Watched(
+        RepeatedDiagnosis(settings, prepared or PREPARE(settings.rules), connection, events, clock=clock), clock
+    )
 
 
 def test_findings_are_those_of_the_last_diagnosis(api: ApiServer) -> None:
@@ -205,7 +208,7 @@ def test_changed_rules_are_read_before_the_next_diagnosis(
 def test_rules_that_change_while_the_process_starts_are_read(api: ApiServer, tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text(DIAGNOSTIC % "First")
-    prepared = prepare((tmp_path,))
+    prepared = prepare([PathSource(tmp_path)])
     path.write_text(DIAGNOSTIC % "SecondReason")
     found = watched(api, (tmp_path,), prepared=prepared)
     found.repeated.step()

@@ -1,0 +1,103 @@
+"""The live cluster of commands that otherwise need none: their `--cluster kubeconfig`, and rules of ConfigMaps."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from rules_engine.cli.options import KUBECONFIG, ClusterAccess, kubeconfig_options
+from rules_engine.cli.program import end_unusable
+from rules_engine.cli.progress import progress_bar
+from server.option_types import READ_SECONDS
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+    from rules_engine.sources.rule_sources import Parse
+    from server.cluster.connection import Connection
+
+KINDS: Mapping[str, str] = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "namespaces": "Namespace",
+    "priorityclasses": "PriorityClass",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "daemonsets": "DaemonSet",
+    "jobs": "Job",
+    "replicationcontrollers": "ReplicationController",
+    "controllerrevisions": "ControllerRevision",
+    "limitranges": "LimitRange",
+}
+"""The kinds of the collections that commands read."""
+
+
+class LiveCluster(ClusterAccess):
+    """The cluster of a kubeconfig, or in a pod without one that of its service account."""
+
+    def file(self, context: click.Context, collections: Sequence[str]) -> Path:
+        """Read collections to a file that exists until the command ends, as kubectl would write them."""
+        from server.doctor.listing import Listing
+
+        folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
+        path = Path(folder) / f"{KUBECONFIG}.json"
+        kinds = {KINDS[collection]: collection for collection in collections}
+        counts: dict[str, int] = {}
+
+        with reading(context), progress_bar("elapsed") as report, path.open("wb") as file:
+
+            def progress(collection: str, done: int) -> None:
+                counts[collection] = done
+                report(f"{collection}: {done:,}", 0, 0)
+
+            listing = Listing(connection(context), {}, seconds=READ_SECONDS, progress=progress)
+            unread = listing.write(kinds, file)
+        report_unread(context, unread)
+        amounts = ", ".join(f"{count:,} {collection}" for collection, count in counts.items())
+        name = kubeconfig_options(context).get("--context", "the current context")
+        click.echo(
+            f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True
+        )
+        return path
+
+    def parsers(self, context: click.Context) -> "Mapping[str, Parse]":
+        """Return the parser of `configmap:NAMESPACE/NAME`."""
+        from server.diff.config_map import PREFIX, config_map_parser
+
+        return {PREFIX: config_map_parser(connection(context))}
+
+
+def connection(context: click.Context) -> "Connection":
+    """Return a connection as `--kubeconfig` and `--context` say, which may be parsed after this call."""
+    from server.cluster.connection import Connection, as_kubectl
+
+    def configure(configuration: "Configuration") -> None:
+        options = kubeconfig_options(context)
+        as_kubectl(file=options.get("--kubeconfig", ""), context=options.get("--context"))(configuration)
+
+    return Connection(configure)
+
+
+@contextmanager
+def reading(context: click.Context) -> Iterator[None]:
+    """Read a live cluster in the block. Ends the command, with the reason, if it cannot be read."""
+    from server.cluster.connection import ApiError
+
+    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
+    try:
+        yield
+    except ApiError as error:
+        end_unusable(str(context.info_name), str(error))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def report_unread(context: click.Context, unread: Mapping[str, str]) -> None:
+    """Print why kinds could not be read."""
+    for message in unread.values():
+        click.echo(f"gpu-rules {context.info_name}: warning: {message}", err=True)

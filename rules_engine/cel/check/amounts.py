@@ -1,7 +1,7 @@
 """Remedies for expressions that use amounts of Kubernetes objects, such as limits, as numbers.
 
-In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities, and the API server writes strings. A
-container without an amount has none of it: remedies read it as 0, since any part of its path may be absent.
+In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities, and the API server writes strings.
+Remedies read an absent amount as 0, since any part of its path may be absent.
 """
 
 import re
@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class Amounts:
-    """Remedies for the parts of one expression, in its author's words; an empty string if there is none."""
+    """Remedies for the parts of one expression, made of its own text; an empty string if there is none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -56,43 +56,43 @@ class Amounts:
         """Add a part of the expression that is an amount."""
         self._nodes.add(node)
 
-    def operator(self, node: Binary, found: Sequence[Type]) -> str:
+    def operator(self, node: Binary, kinds: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
-        return _clause(self._operator(node, found), found)
+        return _clause(self._operator_remedy(node, kinds), kinds)
 
-    def _operator(self, node: Binary, found: Sequence[Type]) -> str:
-        left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), found, strict=True))
-        if not left or not _any_amount(found):
+    def _operator_remedy(self, node: Binary, kinds: Sequence[Type]) -> str:
+        left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), kinds, strict=True))
+        if not left or not _any_amount(kinds):
             return ""
-        if node.operator == "in" and found[1] == list_of(types.INT):
-            written = f"{left} in {self._shown(node.right)}.map(n, quantity(string(n)))"
+        if node.operator == "in" and kinds[1] == list_of(types.INT):
+            remedy = f"{left} in {self._source_of(node.right)}.map(n, quantity(string(n)))"
         elif right and node.operator in _OPERATORS:
-            written = _OPERATORS[node.operator].format(left, right)
+            remedy = _OPERATORS[node.operator].format(left, right)
         else:
             return ""
         # The span of a part in parentheses includes them.
-        return f"({written})" if node.left.span.start > node.span.start else written
+        return f"({remedy})" if node.left.span.start > node.span.start else remedy
 
-    def as_text(self, node: Binary, found: Sequence[Type]) -> str:
+    def as_text(self, node: Binary, kinds: Sequence[Type]) -> str:
         """Return the warning for amounts that an operator orders, joins or compares as text."""
-        amounts = [kind is AMOUNT for kind in found]
+        amounts = [kind is AMOUNT for kind in kinds]
         if not any(amounts):
             return ""
-        remedy = clause(self._operator(node, found))
-        if node.operator in _ORDERS and found[0] == found[1]:
+        remedy = clause(self._operator_remedy(node, kinds))
+        if node.operator in _ORDERS and kinds[0] == kinds[1]:
             return f"amounts are compared as text, '10' before '9'{remedy}"
         if node.operator == "+" and all(amounts):
             return f"amounts are joined as text, '1' and '2' as '12'{remedy}"
         literal = node.left if isinstance(node.left, Literal) else node.right
-        written = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, Literal) else ""
-        if canonical := _canonical(written):
-            return f"the API server writes '{written}' as '{canonical}'{remedy}"
+        amount = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, Literal) else ""
+        if canonical := _canonical(amount):
+            return f"the API server writes '{amount}' as '{canonical}'{remedy}"
         return ""
 
-    def conversion(self, node: Call, found: Sequence[Type]) -> str:
+    def conversion(self, node: Call, kinds: Sequence[Type]) -> str:
         """Return the warning for a conversion of an amount to a number."""
         method = _CONVERSIONS.get(node.function)
-        if method is None or found[0] is not AMOUNT:
+        if method is None or kinds[0] is not AMOUNT:
             return ""
         quantity = self._quantity(node.arguments[0], AMOUNT)
         return (
@@ -100,27 +100,27 @@ class Amounts:
             f" (write {quantity}.isGreaterThan(…) to compare, {quantity}.{method}() for the number)"
         )
 
-    def call(self, node: Call, overloads: Sequence[Overload], found: Sequence[Type]) -> str:
+    def call(self, node: Call, overloads: Sequence[Overload], kinds: Sequence[Type]) -> str:
         """Return the remedy for a call that has no overload for its arguments."""
         # The target of a call such as sets.contains(…) is part of the function's name, and has no type.
-        target = node.target if len(found) > len(node.arguments) else None
+        target = node.target if len(kinds) > len(node.arguments) else None
         parts = [part for part in (target, *node.arguments) if part is not None]
         name = overloads[0].name
-        if name == "sum" and found[0].name == "list":
-            return self._sum(parts[0], found[0].parameters[0])
-        if name == "orValue" and _any_amount(found[:1]) and found[1] in _NUMBERS:
-            default = self._literal(parts[1]) or quoted("0", self._text)
-            return _clause(f"quantity({self.path(parts[0])[0]}.orValue({default}))", found)
-        written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
-        if all(written) and name == "quantity":
-            return _clause(written[0], found)
+        if name == "sum" and kinds[0].name == "list":
+            return self._sum_clause(parts[0], kinds[0].parameters[0])
+        if name == "orValue" and _any_amount(kinds[:1]) and kinds[1] in _NUMBERS:
+            default = self._number_as_string(parts[1]) or quoted("0", self._text)
+            return _clause(f"quantity({self.path(parts[0])[0]}.orValue({default}))", kinds)
+        quantities = [self._quantity(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+        if all(quantities) and name == "quantity":
+            return _clause(quantities[0], kinds)
         of_quantities = any(set(overload.parameters) == {QUANTITY} for overload in overloads)
-        if not all(written) or not of_quantities or not _any_amount(found):
+        if not all(quantities) or not of_quantities or not _any_amount(kinds):
             return ""
-        receiver, arguments = ("", written) if target is None else (f"{written[0]}.", written[1:])
-        return _clause(f"{receiver}{name}({', '.join(arguments)})", found)
+        receiver, arguments = ("", quantities) if target is None else (f"{quantities[0]}.", quantities[1:])
+        return _clause(f"{receiver}{name}({', '.join(arguments)})", kinds)
 
-    def _sum(self, target: Expression, kind: Type) -> str:
+    def _sum_clause(self, target: Expression, kind: Type) -> str:
         if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _any_amount([kind]):
             return ""
         number = f"{self._quantity(target.body, kind)}.{self._number_method(target.body)}()"
@@ -128,7 +128,7 @@ class Amounts:
         return _clause(f"{before}{number}{self._text[target.body.span.end : target.span.end]}.sum()", [kind])
 
     def _number_method(self, node: Expression) -> str:
-        """Return the method for the number of an amount: extended resources are whole, others may be `500m`."""
+        """Return the method that converts an amount: extended resources are whole numbers, others may be `500m`."""
         while isinstance(node, Call):
             node = node.target or node.arguments[0]
         key = node.key if isinstance(node, Index) else None
@@ -137,17 +137,17 @@ class Amounts:
 
     def _quantity(self, node: Expression, kind: Type) -> str:
         """Return the expression of a value as a quantity; an empty string for a value of another type."""
-        shown = self._shown(node)
+        source = self._source_of(node)
         if kind == QUANTITY:
             amount = node.arguments[0] if isinstance(node, Call) and node.function == "quantity" else None
-            return self._quantity(amount, AMOUNT) if amount in self._nodes else shown
+            return self._quantity(amount, AMOUNT) if amount in self._nodes else source
         if kind in _NUMBERS:
-            return f"quantity({self._literal(node) or f'string({shown})'})"
+            return f"quantity({self._number_as_string(node) or f'string({source})'})"
         if _any_amount([kind]):
             path, optional = self.path(node)
             default = f".orValue({quoted('0', self._text)})" if optional or kind != STRING else ""
             return f"quantity({path}{default})"
-        return f"quantity({shown})" if kind == STRING else ""
+        return f"quantity({source})" if kind == STRING else ""
 
     def path(self, node: Expression) -> tuple[str, bool]:
         """Return a value's path in which any part may be absent, and whether this makes it an optional."""
@@ -157,26 +157,26 @@ class Amounts:
             absent = not optional and node.field not in PRESENT
             return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
         if isinstance(node, Index):
-            return f"{self.path(node.operand)[0]}[?{self._shown(node.key)}]", True
-        return self._shown(node), False
+            return f"{self.path(node.operand)[0]}[?{self._source_of(node.key)}]", True
+        return self._source_of(node), False
 
     def present(self, node: Expression) -> str:
         """Return the condition that a value is present, in which any part of its path may be absent."""
         if isinstance(node, Select) and not self.path(node.operand)[1]:
-            return f"has({self._shown(node)})"
+            return f"has({self._source_of(node)})"
         return f"{self.path(node)[0]}.hasValue()"
 
-    def _literal(self, node: Expression) -> str:
+    def _number_as_string(self, node: Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""
-        shown = self._shown(node)
-        return quoted(shown, self._text) if _NUMBER.fullmatch(shown) else ""
+        source = self._source_of(node)
+        return quoted(source, self._text) if _NUMBER.fullmatch(source) else ""
 
-    def _shown(self, node: Expression) -> str:
+    def _source_of(self, node: Expression) -> str:
         return self._text[node.span.start : node.span.end]
 
 
 def _canonical(text: str) -> str:
-    """Return the text that the API server writes for a quantity, if it is another one; else an empty string."""
+    """Return the text that the API server writes for a quantity if it differs, else an empty string."""
     try:
         canonical = str(parse_quantity(text))
     except QuantityError:
@@ -190,8 +190,8 @@ def _any_amount(kinds: Iterable[Type]) -> bool:
     return any(kind is AMOUNT or kind == QUANTITY for kind in inner)
 
 
-def _clause(remedy: str, found: Sequence[Type]) -> str:
-    """Return the clause of a message; with the reason, if a string is not what its author expects."""
-    unexpected = _any_amount(found) and QUANTITY not in found
-    written = clause(" ".join(remedy.split()))
-    return written.replace("(", "(amounts are strings: ", 1) if unexpected else written
+def _clause(remedy: str, kinds: Sequence[Type]) -> str:
+    """Return the clause of a message, with the reason if the author may not expect a string."""
+    unexpected = _any_amount(kinds) and QUANTITY not in kinds
+    text = clause(" ".join(remedy.split()))
+    return text.replace("(", "(amounts are strings: ", 1) if unexpected else text

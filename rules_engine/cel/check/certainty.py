@@ -1,7 +1,7 @@
-"""Parts of an expression that every evaluation evaluates, and the depth of an evaluation.
+"""Certain parts of an expression, which every evaluation evaluates, and the depth of an evaluation.
 
-The value of a cel.bind is evaluated when its name is (cel-go, interpreter/planner.go: the accumulator of a fold). If
-every evaluation evaluates the name, the value may come first, which needs no further level.
+The value of a cel.bind is evaluated when its name is used (cel-go, interpreter/planner.go: the accumulator of a fold).
+If every evaluation uses the name, the value may be evaluated first, which needs no further level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,19 +37,19 @@ def certain_parts(node: Expression, namespaced: Collection[Call], certain: Colle
 def certain_binds(
     binds: Iterable[Bind], references: Collection[Expression], namespaced: Collection[Call]
 ) -> frozenset[Bind]:
-    """Return the binds whose name every evaluation of their body evaluates. `binds`: inner ones first."""
+    """Return the binds whose name is used by every evaluation of their body. `binds`: inner ones first."""
     certain: set[Bind] = set()
 
-    def names(node: Expression, name: str) -> bool:
+    def uses(node: Expression, name: str) -> bool:
         if isinstance(node, Name):
             return node.name == name and node not in references
         parts = certain_parts(node, namespaced, certain)
         if isinstance(node, Bind) and node.name == name:
             parts = parts[:-1]
-        return any(names(part, name) for part in parts)
+        return any(uses(part, name) for part in parts)
 
     for bind in binds:
-        if names(bind.body, bind.name):
+        if uses(bind.body, bind.name):
             certain.add(bind)
     return frozenset(certain)
 
@@ -60,9 +60,9 @@ def evaluation_depth(
     levels: Mapping[str, int] = MappingProxyType({}),
     names: Collection[Expression] = (),
 ) -> int:
-    """Return the levels of an evaluation. `levels`: those of lazy bind values, by name.
+    """Return the number of levels of an evaluation. `levels`: levels of lazy bind values, by name.
 
-    A macro's variable of the same name counts for as many. `names`: names with dots, one level each.
+    A macro's variable of the same name counts as many levels. `names`: names with dots, one level each.
     """
     if node in names:
         return 1

@@ -66,7 +66,7 @@ _TYPES = (
 )
 NAMED_VALUES: Mapping[str, object] = {
     "google.protobuf.NullValue.NULL_VALUE": None,
-    **{found.name: found.plain for found in _TYPES},
+    **{kind.name: kind.plain for kind in _TYPES},
 }
 """Names of constant values: the types that type() returns, and protobuf's null."""
 
@@ -91,7 +91,7 @@ RELATIONS = frozenset({"<", "<=", ">", ">="})
 """Operators of order, which do not chain."""
 
 _REQUEST = "AdmissionRequest"
-"""The type of request. Kubernetes' AdmissionReview has the object in it, policies have it beside it."""
+"""Type of `request`. The object is a field of it in an AdmissionReview, and a variable of its own in policies."""
 
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 """Macros whose body is a condition."""
@@ -99,7 +99,7 @@ PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Value of a name that is known at load."""
+    """Value of a name, constant from load on."""
 
     value: object
 
@@ -109,8 +109,8 @@ class Checked:
     """A checked expression and the facts about its nodes.
 
     `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
-    any other name is a variable of a macro, and `locals` has its type. `members`: the types of fields and elements that
-    are no optionals; `fallible`: those that may be absent, which is an error. `calls`: the overloads of each call.
+    any other name is a variable of a macro, and `locals` has its type. `members`: the types of fields and elements,
+    except for optionals; `fallible`: members whose absence is an error. `calls`: the overloads of each call.
     `namespaced`: calls whose target is part of the function's name. `certain`: the cel.binds whose value every
     evaluation evaluates. `patterns`: compiled literal patterns.
     """
@@ -132,14 +132,14 @@ class Checked:
     warnings: tuple[Problem, ...]
 
     def problem(self, code: Code, message: str, span: Span, severity: Severity = Severity.ERROR) -> Problem:
-        """Return a problem of a part of the expression."""
+        """Return a problem with the place of a part of the expression."""
         return _problem(self.source, code, message, span, severity)
 
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
     checker = _Checker(source, environment, environment.functions, Amounts(source.text))
-    result = checker.inference.settled(checker.type(expression))
+    result = checker.inference.settle(checker.type(expression))
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
     if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:
         message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
@@ -149,7 +149,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         expression=expression,
         result=result,
         references=checker.references,
-        locals={name: checker.inference.settled(found) for name, found in checker.local_types.items()},
+        locals={name: checker.inference.settle(kind) for name, kind in checker.local_types.items()},
         members=checker.members,
         fallible=frozenset(checker.fallible),
         calls=checker.calls,
@@ -186,10 +186,10 @@ class _Checker:
 
     def type(self, node: Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
-        found: Type = method(node)
-        if found is types.AMOUNT:
+        kind: Type = method(node)
+        if kind is types.AMOUNT:
             self.amounts.add(node)
-        return self.inference.resolved(found)
+        return self.inference.resolve(kind)
 
     def problem(self, code: Code, message: str, span: Span) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
@@ -201,8 +201,8 @@ class _Checker:
         if message:
             self.warnings.append(_problem(self.source, code, message, span, Severity.WARNING))
 
-    def shown(self, found: Type) -> str:
-        return str(self.inference.settled(found))
+    def type_text(self, kind: Type) -> str:
+        return str(self.inference.settle(kind))
 
     # Names
 
@@ -213,19 +213,19 @@ class _Checker:
         if not node.absolute and node.name in self.locals:
             self.local_types[node] = self.locals[node.name]
             return self.locals[node.name]
-        found = self._named(node, node.name, absolute=node.absolute)
-        if found is not None:
-            return found
+        kind = self._resolve_name(node, node.name, absolute=node.absolute)
+        if kind is not None:
+            return kind
         if node.name in REFUSED:
             return self.problem(Code.CEL_UNDECLARED, REFUSED[node.name], node.span)
         names = {*self.environment.variables, *self.locals}
         subject = self.environment.variables.get("object")
         fields = subject.fields if isinstance(subject, ObjectType) else ()
         hint = hints.name(node.name, names, fields) or did_you_mean(node.name, names)
-        written = f".{node.name}" if node.absolute else node.name
-        return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{written}'{hint}", node.span)
+        spelling = f".{node.name}" if node.absolute else node.name
+        return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{spelling}'{hint}", node.span)
 
-    def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
+    def _resolve_name(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
         """Return the type of the variable or constant with a dotted name, or None."""
         candidates = self.environment.candidates(name, absolute=absolute)
         for candidate in candidates:
@@ -242,43 +242,43 @@ class _Checker:
     def _type_select(self, node: Select) -> Type:
         name = qualified(node)
         if name is not None and (name.startswith(".") or name.split(".")[0] not in self.locals):
-            found = self._named(node, name.lstrip("."), absolute=name.startswith("."))
-            if found is not None:
-                return found
+            kind = self._resolve_name(node, name.lstrip("."), absolute=name.startswith("."))
+            if kind is not None:
+                return kind
         operand = self.type(node.operand)
         inner, optional = _unwrapped(operand)
         if inner.name == _REQUEST and node.field in self.environment.variables:
             hint = hints.clause(node.field)
             return self.problem(Code.CEL_FIELD, f"{inner.name} has no field '{node.field}'{hint}", node.span)
-        return self._member(node, inner, self._field(inner, node), optional=optional, key=node.field)
+        return self._member_type(node, inner, self._field_type(inner, node), optional=optional, key=node.field)
 
-    def _member(self, node: Select | Index, operand: Type, found: Type, *, optional: bool, key: object) -> Type:
-        """Return the type of a member, and record whether it may be absent. `optional`: the operand is one."""
+    def _member_type(self, node: Select | Index, operand: Type, kind: Type, *, optional: bool, key: object) -> Type:
+        """Return the type of a member, and record whether it may be absent. `optional`: the operand is an optional."""
         if optional or node.optional:
-            return optional_of(found)
-        self.members[node] = found
+            return optional_of(kind)
+        self.members[node] = kind
         present = operand.present if isinstance(operand, ObjectType) else None
         if operand.name == "map" or (present is not None and key not in present):
             self.fallible.add(node)
-        return found
+        return kind
 
-    def _field(self, operand: Type, node: Select) -> Type:
-        """Return the type of a field of an object or map. `operand`: without its optional."""
+    def _field_type(self, operand: Type, node: Select) -> Type:
+        """Return the type of a field of an object or map. `operand`: the type inside, if it is an optional."""
         if isinstance(operand, ObjectType):
-            return self._object_field(operand, node.field, node.name_span)
+            return self._object_field_type(operand, node.field, node.name_span)
         if operand.name == "map":
             if not self.inference.fits_all([operand.parameters[0]], [types.STRING]):
-                return self.problem(Code.CEL_TYPE, f"{self.shown(operand)} has no string keys", node.name_span)
+                return self.problem(Code.CEL_TYPE, f"{self.type_text(operand)} has no string keys", node.name_span)
             return operand.parameters[1]
-        if self.inference.settled(operand) == DYN:
+        if self.inference.settle(operand) == DYN:
             return DYN
-        key = self._dotted_key(node)
+        key = self._report_dotted_key(node)
         if key is not None:
             return key
-        message = f"{self.shown(operand)} has no fields{self._method(operand, node.field)}"
+        message = f"{self.type_text(operand)} has no fields{self._no_field_hint(operand, node.field)}"
         return self.problem(Code.CEL_TYPE, message, node.name_span)
 
-    def _method(self, operand: Type, name: str) -> str:
+    def _no_field_hint(self, operand: Type, name: str) -> str:
         """Return the hint for a field of a value without fields: a method, or a field of a list's items."""
         overloads = self.functions.named(name, method=True)
         if overloads:
@@ -288,7 +288,7 @@ class _Checker:
             return hints.clause(f"….all(x, x.{name} …) or ….exists(x, x.{name} …)")
         return hints.function(name)
 
-    def _dotted_key(self, node: Expression) -> Type | None:
+    def _report_dotted_key(self, node: Expression) -> Type | None:
         """Report a label or annotation key that is written like fields, as in labels.example.com/team."""
         first = node
         while isinstance(first, Binary):
@@ -298,91 +298,91 @@ class _Checker:
             selections.append(first)
             first = first.operand
         before = len(self.problems)
-        for selection in reversed(selections) if isinstance(first, Name) and self._declared(first) else ():
+        for selection in reversed(selections) if isinstance(first, Name) and self._is_declared(first) else ():
             operand = self.type(selection.operand)
-            if operand.name == "map" and self.inference.settled(operand.parameters[1]) == types.STRING:
+            if operand.name == "map" and self.inference.settle(operand.parameters[1]) == types.STRING:
                 start = selection.name_span.start
                 key = hints.key(self.source.text, start)
                 if len(self.problems) > before or start + len(key) <= selection.name_span.end:
                     break
                 message = f"'{key}' is not a name{hints.clause(f'[{hints.quoted(key, self.source.text)}]')}"
-                # Problems of the value's use would be about the text as it is, and advise to keep it.
+                # Other problems of this text would suggest to keep it.
                 return self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
         del self.problems[before:]
         return None
 
-    def _declared(self, node: Name) -> bool:
+    def _is_declared(self, node: Name) -> bool:
         candidates = self.environment.candidates(node.name, absolute=node.absolute)
         return node.name in self.locals or any(name in self.environment.variables for name in candidates)
 
-    def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
-        found = operand.fields.get(name)
-        if found is None:
+    def _object_field_type(self, operand: ObjectType, name: str, span: Span) -> Type:
+        kind = operand.fields.get(name)
+        if kind is None:
             hint = did_you_mean(name, operand.fields)
             return self.problem(Code.CEL_FIELD, f"{operand.name} has no field '{name}'{hint}", span)
-        return found
+        return kind
 
     def _type_has(self, node: Has) -> Type:
         inner, _ = _unwrapped(self.type(node.select.operand))
-        self._field(inner, node.select)
+        self._field_type(inner, node.select)
         return types.BOOL
 
     # Calls
 
     def _type_call(self, node: Call) -> Type:
         self.calls[node] = Dispatch(node.function, ())
-        overloads = self._namespaced(node)
-        found: list[Type] = []
+        overloads = self._find_namespaced(node)
+        kinds: list[Type] = []
         if not overloads and node.target is not None:
             if self._is_namespace(node.target):
-                return self._no_namespaced_function(node, str(qualified(node.target)))
+                return self._report_unknown_member(node, str(qualified(node.target)))
             before = len(self.problems)
-            found.append(self.type(node.target))
+            kinds.append(self.type(node.target))
             overloads = self.functions.named(node.function, method=True)
             if not overloads and len(self.problems) > before:
                 return DYN  # One mistake is reported once.
         if not overloads:
-            return self._no_function(node)
-        found += [self.type(argument) for argument in node.arguments]
-        fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
+            return self._report_unknown_function(node)
+        kinds += [self.type(argument) for argument in node.arguments]
+        fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(kinds))
         self.calls[node] = Dispatch(node.function, fitting)
         if not fitting:
-            return self._wrong_count(node, overloads)
-        result, chosen = self._overloaded(fitting, found)
+            return self._report_argument_count(node, overloads)
+        result, chosen = self._resolve_overload(fitting, kinds)
         if result is None:
-            return self._no_overload(node, fitting, found)
+            return self._report_no_overload(node, fitting, kinds)
         if chosen is not None:
-            # It comes first at run time, when a list of ints cannot be told from a list of durations.
+            # The chosen overload comes first, since a list of ints looks like a list of durations at run time.
             others = (overload for overload in fitting if overload is not chosen)
             self.calls[node] = Dispatch(node.function, (chosen, *others))
         if all(overload.newer for overload in fitting):
             self.warn(Code.CEL_NEWER, f"{node.function}() is newer than Kubernetes {KUBERNETES}", node.name_span)
-        self.warn(Code.CEL_AMOUNT, self.amounts.conversion(node, found), node.span)
-        self._constants(node)
+        self.warn(Code.CEL_AMOUNT, self.amounts.conversion(node, kinds), node.span)
+        self._check_literals(node)
         return result
 
-    def _namespaced(self, node: Call) -> tuple[Overload, ...]:
+    def _find_namespaced(self, node: Call) -> tuple[Overload, ...]:
         """Return the overloads of a call without a receiver: f(…), or a.b.f(…) where a.b is part of the name."""
         if node.target is None:
-            return self._function(node.function, node.absolute)
+            return self._find_function(node.function, node.absolute)
         prefix = qualified(node.target)
         if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
             return ()
-        overloads = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
+        overloads = self._find_function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
         if overloads:
             self.namespaced.add(node)
         return overloads
 
     def _is_namespace(self, target: Expression) -> bool:
-        """Return whether a target is the first part of functions' names, such as math, rather than a value."""
+        """Return True for the first part of functions' names, such as math, rather than a value."""
         prefix = qualified(target)
         if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
             return False
         return prefix == "cel" or any(name.startswith(f"{prefix}.") for name in self.functions.names(method=False))
 
-    def _no_namespaced_function(self, node: Call, prefix: str) -> Type:
+    def _report_unknown_member(self, node: Call, prefix: str) -> Type:
         if prefix == "cel" and node.function == "bind":
-            return self._no_function(node)
+            return self._report_unknown_function(node)
         names = {"cel.bind", *self.functions.names(method=False)}
         near = did_you_mean(
             node.function, {name.removeprefix(f"{prefix}.") for name in names if name.startswith(prefix)}
@@ -393,72 +393,74 @@ class _Checker:
         message = f"undeclared function '{prefix}.{node.function}'{hint}"
         return self.problem(Code.CEL_NO_SUCH_FUNCTION, message, node.name_span)
 
-    def _constants(self, node: Call) -> None:
-        """Report invalid literals as patterns and as arguments of conversions, as Kubernetes does for some."""
+    def _check_literals(self, node: Call) -> None:
+        """Report literals that are invalid as patterns or arguments of conversions, as Kubernetes does for some."""
         literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
         if node.function in PATTERNS:
             pattern = node.arguments[1 if node.target is None else 0]
             if isinstance(pattern, Literal) and type(pattern.value) is str:
-                self._pattern(pattern, pattern.value)
+                self._check_pattern(pattern, pattern.value)
         elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
             try:
                 self.calls[node](Budget(), *literals)
             except EvaluationError as error:
                 self.problem(Code.CEL_CONSTANT, error.message, node.arguments[0].span)
 
-    def _pattern(self, node: Literal, written: str) -> None:
+    def _check_pattern(self, node: Literal, pattern: str) -> None:
         try:
-            self.patterns[node] = regex.compiled(written)
+            self.patterns[node] = regex.compiled(pattern)
         except EvaluationError as error:
-            reason = regex.reason(written)
+            reason = regex.reason(pattern)
             message = f"{error.message}: {reason}" if reason else error.message
             # A glob, such as *-prod.
-            hint = hints.clause(hints.quoted(f".{written}", self.source.text)) if written.startswith("*") else ""
+            hint = hints.clause(hints.quoted(f".{pattern}", self.source.text)) if pattern.startswith("*") else ""
             self.problem(Code.CEL_CONSTANT, f"{message}{hint}", node.span)
 
-    def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
+    def _resolve_overload(
+        self, overloads: tuple[Overload, ...], kinds: list[Type]
+    ) -> tuple[Type | None, Overload | None]:
         """Return the result of the overloads that fit, dyn where they differ, and the overload if only one fits."""
         results: list[Type] = []
         mark = self.inference.mark()
         for overload in overloads:
             self.inference.undo(mark)
-            wanted, result = self.inference.instance(overload)
-            if self.inference.fits_all(wanted, found):
-                results.append(self.inference.resolved(result))
+            wanted, result = self.inference.instantiate(overload)
+            if self.inference.fits_all(wanted, kinds):
+                results.append(self.inference.resolve(result))
                 fitting = overload
         self.inference.undo(mark)
         if not results:
             return None, None
         if len(results) > 1:
             return (results[0] if all(result == results[0] for result in results) else DYN), None
-        wanted, result = self.inference.instance(fitting)
-        self.inference.fits_all(wanted, found)
-        return self.inference.resolved(result), fitting
+        wanted, result = self.inference.instantiate(fitting)
+        self.inference.fits_all(wanted, kinds)
+        return self.inference.resolve(result), fitting
 
-    def _function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
+    def _find_function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
         for candidate in self.environment.candidates(name, absolute=absolute):
             overloads = self.functions.named(candidate, method=False)
             if overloads:
                 return overloads
         return ()
 
-    def _no_function(self, node: Call) -> Type:
+    def _report_unknown_function(self, node: Call) -> Type:
         name, method = node.function, node.target is not None
         if name in MACRO_ARGUMENTS and method == (name != "has"):
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem(Code.CEL_ARGUMENTS, message.replace(" 1 arguments", " 1 argument"), node.name_span)
         names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
-        known = hints.function(name)
-        hint = known or did_you_mean(name, names)
+        foreign = hints.function(name)
+        hint = foreign or did_you_mean(name, names)
         if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
             hint = f" (write {name}(…))" if method else f" (write ….{name}())"
-        if not known and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
-            # Otherwise it is a misspelled macro, whose variable would be reported as undeclared.
+        if not foreign and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+            # For a misspelled macro, its variable would be reported as undeclared.
             for argument in node.arguments:
                 self.type(argument)
         return self.problem(Code.CEL_NO_SUCH_FUNCTION, f"undeclared function '{name}'{hint}", node.name_span)
 
-    def _wrong_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
+    def _report_argument_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
         if counts == list(range(counts[0], counts[-1] + 1)) and len(counts) > 2:
             wanted = f"{counts[0]} to {counts[-1]}"
@@ -468,25 +470,25 @@ class _Checker:
         message = f"{overloads[0].name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
         return self.problem(Code.CEL_ARGUMENTS, message, node.name_span)
 
-    def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
-        shown = [self.shown(kind) for kind in found]
-        if node.function == "contains" and node.target is not None and found[0].name in ("list", "map"):
+    def _report_no_overload(self, node: Call, overloads: tuple[Overload, ...], kinds: list[Type]) -> Type:
+        shown = [self.type_text(kind) for kind in kinds]
+        if node.function == "contains" and node.target is not None and kinds[0].name in ("list", "map"):
             path, optional = self.amounts.path(node.target)
-            default = f".orValue({'[]' if found[0].name == 'list' else '{}'})" if optional else ""
-            hint = hints.clause(f"{self._text(node.arguments[0])} in {path}{default}")
+            default = f".orValue({'[]' if kinds[0].name == 'list' else '{}'})" if optional else ""
+            hint = hints.clause(f"{self._source_of(node.arguments[0])} in {path}{default}")
             return self.problem(Code.CEL_TYPE, f"{shown[0]} has no contains(){hint}", node.span)
         if overloads[0].method:
             call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
         else:
             call = f"{overloads[0].name}({', '.join(shown)})"
-        known = list(dict.fromkeys(str(overload) for overload in overloads))
-        if len(known) > MAX_SHOWN:
-            known[MAX_SHOWN:] = ["…"]
-        if overloads[0].name in UNWRAPS and _unwrapped(found[0])[1]:
+        signatures = list(dict.fromkeys(str(overload) for overload in overloads))
+        if len(signatures) > MAX_SHOWN:
+            signatures[MAX_SHOWN:] = ["…"]
+        if overloads[0].name in UNWRAPS and _unwrapped(kinds[0])[1]:
             hint = " (write ….value())"
         else:
-            hint = self.amounts.call(node, overloads, found)
-        return self.problem(Code.CEL_TYPE, f"there is no {call}, only {', '.join(known)}{hint}", node.name_span)
+            hint = self.amounts.call(node, overloads, kinds)
+        return self.problem(Code.CEL_TYPE, f"there is no {call}, only {', '.join(signatures)}{hint}", node.name_span)
 
     # Operators and the rest
 
@@ -495,28 +497,28 @@ class _Checker:
         inner, optional = _unwrapped(operand)
         if (
             isinstance(node.key, Name)
-            and not self._declared(node.key)
+            and not self._is_declared(node.key)
             and (inner.name == "map" or isinstance(inner, ObjectType))
         ):
             hint = hints.clause(hints.quoted(node.key.name, self.source.text))
             key = self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.key.name}'{hint}", node.key.span)
         else:
             key = self.type(node.key)
-        written = node.key.value if isinstance(node.key, Literal) else None
-        return self._member(node, inner, self._element(inner, key, node), optional=optional, key=written)
+        literal = node.key.value if isinstance(node.key, Literal) else None
+        return self._member_type(node, inner, self._element_type(inner, key, node), optional=optional, key=literal)
 
-    def _element(self, operand: Type, key: Type, node: Index) -> Type:
+    def _element_type(self, operand: Type, key: Type, node: Index) -> Type:
         if isinstance(operand, ObjectType):
             if isinstance(node.key, Literal) and isinstance(node.key.value, str):
-                return self._object_field(operand, node.key.value, node.key.span)
+                return self._object_field_type(operand, node.key.value, node.key.span)
             operand = types.MAP
         if operand.name not in ("list", "map"):
-            if self.inference.settled(operand) == DYN:
+            if self.inference.settle(operand) == DYN:
                 return DYN
-            return self.problem(Code.CEL_TYPE, f"{self.shown(operand)} cannot be indexed", node.span)
+            return self.problem(Code.CEL_TYPE, f"{self.type_text(operand)} cannot be indexed", node.span)
         wanted = types.INT if operand.name == "list" else operand.parameters[0]
         if not self.inference.fits_all([wanted], [key]):
-            message = f"{self.shown(operand)} has no index of type {self.shown(key)}"
+            message = f"{self.type_text(operand)} has no index of type {self.type_text(key)}"
             return self.problem(Code.CEL_TYPE, message, node.key.span)
         return operand.parameters[-1]
 
@@ -525,130 +527,130 @@ class _Checker:
         wanted = (types.BOOL,) if node.operator == "!" else (types.INT, types.DOUBLE)
         if operand in wanted:
             return operand
-        if self.inference.settled(operand) == DYN:
+        if self.inference.settle(operand) == DYN:
             return types.BOOL if node.operator == "!" else DYN
-        return self._not_applicable(node.operator, [operand], node.span)
+        return self._report_operator(node.operator, [operand], node.span)
 
-    def _not_applicable(self, operator: str, found: list[Type], span: Span, hint: str = "") -> Type:
-        shown = " and ".join(self.shown(kind) for kind in found)
+    def _report_operator(self, operator: str, kinds: list[Type], span: Span, hint: str = "") -> Type:
+        shown = " and ".join(self.type_text(kind) for kind in kinds)
         return self.problem(Code.CEL_TYPE, f"operator {operator} cannot be applied to {shown}{hint}", span)
 
     def _type_binary(self, node: Binary) -> Type:
-        key = self._dotted_key(node) if node.operator in ("/", "-") else None
+        key = self._report_dotted_key(node) if node.operator in ("/", "-") else None
         if key is not None:
             return key
-        found = [self.type(node.left), self.type(node.right)]
-        if isinstance(found[1], ObjectType) and node.operator == "in":
-            found[1] = types.MAP
-        result, _ = self._overloaded(SIGNATURES[node.operator], found)
+        kinds = [self.type(node.left), self.type(node.right)]
+        if isinstance(kinds[1], ObjectType) and node.operator == "in":
+            kinds[1] = types.MAP
+        result, _ = self._resolve_overload(SIGNATURES[node.operator], kinds)
         if result is not None:
-            self.warn(Code.CEL_AMOUNT, self.amounts.as_text(node, found), node.span)
+            self.warn(Code.CEL_AMOUNT, self.amounts.as_text(node, kinds), node.span)
             return result
         chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
-        rewritten = self.amounts.operator(node, found) or self._rewritten(node, found)
+        rewritten = self.amounts.operator(node, kinds) or self._rewrite_hint(node, kinds)
         hint = " (write a < b && b < c)" if chained else rewritten
         method = next((side for side in (node.left, node.right) if self._is_size(side)), None)
         if method is not None:
             message = f"a map has no field 'size'{hints.member('size', arguments=False)}"
             return self.problem(Code.CEL_TYPE, message, method.name_span)
-        return self._not_applicable(node.operator, found, node.span, hint)
+        return self._report_operator(node.operator, kinds, node.span, hint)
 
     def _is_size(self, node: Expression) -> TypeGuard[Select]:
         return isinstance(node, Select) and node.field == "size" and self.type(node.operand).name == "map"
 
-    def _rewritten(self, node: Binary, found: list[Type]) -> str:
-        """Return the hint for an operator that cannot be applied: the whole operation, as it may be meant."""
-        left, right = self._text(node.left), self._text(node.right)
-        if node.operator in ("==", "!=") and types.NULL in found:
-            field = node.left if found[1] == types.NULL else node.right
+    def _rewrite_hint(self, node: Binary, kinds: list[Type]) -> str:
+        """Return the hint for an operator that cannot be applied: the operation that the author may mean."""
+        left, right = self._source_of(node.left), self._source_of(node.right)
+        if node.operator in ("==", "!=") and types.NULL in kinds:
+            field = node.left if kinds[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
             present = self.amounts.present(field) if isinstance(field, Select | Index) else ""
             return hints.clause(f"{absent}{present}") if present else ""
-        if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
+        if node.operator == "in" and kinds == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
             return hints.clause(f"{right}.contains({left})")
-        if types.INT in found and types.STRING in found:
+        if types.INT in kinds and types.STRING in kinds:
             for literal, other in ((node.left, right), (node.right, left)):
                 if isinstance(literal, Literal) and str(literal.value).isdecimal() and isinstance(literal.value, str):
                     pair = (literal.value, other) if literal is node.left else (other, literal.value)
                     return hints.clause(f" {node.operator} ".join(pair))
         return ""
 
-    def _text(self, node: Expression) -> str:
+    def _source_of(self, node: Expression) -> str:
         return self.source.text[node.span.start : node.span.end]
 
-    def _bool(self, node: Expression, where: str) -> None:
-        found = self.type(node)
-        if not self.inference.fits_all([types.BOOL], [found]):
-            self.problem(Code.CEL_TYPE, f"{where} must be bool, not {self.shown(found)}", node.span)
+    def _check_bool(self, node: Expression, where: str) -> None:
+        kind = self.type(node)
+        if not self.inference.fits_all([types.BOOL], [kind]):
+            self.problem(Code.CEL_TYPE, f"{where} must be bool, not {self.type_text(kind)}", node.span)
 
     def _type_logic(self, node: Logic) -> Type:
         for operand in node.operands:
-            self._bool(operand, f"an operand of {node.operator}")
+            self._check_bool(operand, f"an operand of {node.operator}")
         return types.BOOL
 
     def _type_conditional(self, node: Conditional) -> Type:
-        self._bool(node.condition, "the condition before ?")
+        self._check_bool(node.condition, "the condition before ?")
         then, otherwise = self.type(node.then), self.type(node.otherwise)
         if not self.inference.fits_all([then], [otherwise]):
-            shown = f"{self.shown(then)} and {self.shown(otherwise)}"
+            shown = f"{self.type_text(then)} and {self.type_text(otherwise)}"
             message = f"the values before and after : are of different types, {shown}"
             return self.problem(Code.CEL_TYPE, message, node.span)
-        return self.inference.joined([then, otherwise])
+        return self.inference.join([then, otherwise])
 
-    def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
-        """Return the type inside of an optional, after a check that it is one."""
-        inner = self.inference.variable()
-        if self.inference.fits_all([optional_of(inner)], [found]):
-            return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
-        return self.problem(Code.CEL_TYPE, f"{where} must be an optional, not {self.shown(found)}", node.span)
+    def _optional_inner(self, node: Expression, kind: Type, where: str) -> Type:
+        """Return the type inside an optional, and report any other type."""
+        inner = self.inference.new_variable()
+        if self.inference.fits_all([optional_of(inner)], [kind]):
+            return self.inference.resolve(inner) if self.inference.settle(kind) != DYN else DYN
+        return self.problem(Code.CEL_TYPE, f"{where} must be an optional, not {self.type_text(kind)}", node.span)
 
     def _type_listliteral(self, node: ListLiteral) -> Type:
-        found = []
+        kinds = []
         for element in node.elements:
             kind = self.type(element.value)
-            found.append(self._optional_inner(element.value, kind, "a value after ?") if element.optional else kind)
-        return list_of(self.inference.joined(found))
+            kinds.append(self._optional_inner(element.value, kind, "a value after ?") if element.optional else kind)
+        return list_of(self.inference.join(kinds))
 
     def _type_mapliteral(self, node: MapLiteral) -> Type:
         keys, values = [], []
         for entry in node.entries:
-            keys.append(self._key(entry.key))
+            keys.append(self._check_key(entry.key))
             kind = self.type(entry.value)
             values.append(self._optional_inner(entry.value, kind, "a value after ?") if entry.optional else kind)
-        return map_of(self.inference.joined(keys), self.inference.joined(values))
+        return map_of(self.inference.join(keys), self.inference.join(values))
 
-    def _key(self, node: Expression) -> Type:
-        found = self.type(node)
-        if self.inference.settled(found) == DYN or found in KEY_TYPES:
-            return found
-        return self.problem(Code.CEL_TYPE, f"a map cannot have keys of type {self.shown(found)}", node.span)
+    def _check_key(self, node: Expression) -> Type:
+        kind = self.type(node)
+        if self.inference.settle(kind) == DYN or kind in KEY_TYPES:
+            return kind
+        return self.problem(Code.CEL_TYPE, f"a map cannot have keys of type {self.type_text(kind)}", node.span)
 
     def _type_message(self, node: Message) -> Type:
-        found = [(name, value, self.type(value)) for name, value in node.fields]
+        fields = [(name, value, self.type(value)) for name, value in node.fields]
         for candidate in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
             wrapper = WRAPPERS.get(candidate)
             if wrapper is not None:
                 self.messages[node] = wrapper
-                for name, value, kind in found:
+                for name, value, kind in fields:
                     wanted = wrapper.fields.get(name)
                     if wanted is None:
                         self.problem(Code.CEL_FIELD, f"{candidate} has no field '{name}'", node.span)
                     elif not self.inference.fits_all([wanted], [kind]):
-                        message = f"the field {name} must be {wanted}, not {self.shown(kind)}"
+                        message = f"the field {name} must be {wanted}, not {self.type_text(kind)}"
                         self.problem(Code.CEL_TYPE, message, value.span)
                 return wrapper.result
         return self.problem(Code.CEL_UNDECLARED, f"undeclared message type '{node.name}'", node.span)
 
     # Macros
 
-    def _inside(self, names: dict[str, Type], *bodies: Expression) -> list[Type]:
+    def _types_in_scope(self, names: dict[str, Type], *bodies: Expression) -> list[Type]:
         outer = self.locals
         self.locals = {**outer, **names}
-        found = [self.type(body) for body in bodies]
+        kinds = [self.type(body) for body in bodies]
         self.locals = outer
-        return found
+        return kinds
 
-    def _range(self, node: Comprehension) -> tuple[Type, Type, Type]:
+    def _variable_types(self, node: Comprehension) -> tuple[Type, Type, Type]:
         """Return the types of a macro's variables: index or key, element or value, and a single variable."""
         target = self.type(node.target)
         if isinstance(target, ObjectType):
@@ -657,27 +659,27 @@ class _Checker:
             return types.INT, target.parameters[0], target.parameters[0]
         if target.name == "map":
             return target.parameters[0], target.parameters[1], target.parameters[0]
-        if self.inference.settled(target) != DYN:
-            message = f"{node.fold.value}() needs a list or a map, not {self.shown(target)}"
+        if self.inference.settle(target) != DYN:
+            message = f"{node.fold.value}() needs a list or a map, not {self.type_text(target)}"
             self.problem(Code.CEL_TYPE, message, node.target.span)
         return DYN, DYN, DYN
 
     def _type_comprehension(self, node: Comprehension) -> Type:
-        first, second, one = self._range(node)
-        names = {node.first: one} if node.second is None else {node.first: first, node.second: second}
+        first, second, single = self._variable_types(node)
+        names = {node.first: single} if node.second is None else {node.first: first, node.second: second}
         predicate = node.body if node.fold in PREDICATES else node.condition
         if predicate is not None:
-            kind = self._inside(names, predicate)[0]
+            kind = self._types_in_scope(names, predicate)[0]
             if not self.inference.fits_all([types.BOOL], [kind]):
-                message = f"the condition of {node.fold.value}() must be bool, not {self.shown(kind)}"
+                message = f"the condition of {node.fold.value}() must be bool, not {self.type_text(kind)}"
                 self.problem(Code.CEL_TYPE, message, predicate.span)
         if node.fold is Fold.FILTER:
-            return list_of(one)
+            return list_of(single)
         if node.fold in PREDICATES:
             return types.BOOL
-        body = self._inside(names, node.body)[0]
+        body = self._types_in_scope(names, node.body)[0]
         if node.fold is Fold.SORT_BY:
-            return list_of(one)
+            return list_of(single)
         if node.fold is Fold.TRANSFORM_MAP:
             return map_of(first, body)
         if node.fold is Fold.TRANSFORM_MAP_ENTRY:
@@ -685,14 +687,14 @@ class _Checker:
         return list_of(body)
 
     def _type_bind(self, node: Bind) -> Type:
-        found = self._inside({node.name: self.type(node.value)}, node.body)[0]
+        kind = self._types_in_scope({node.name: self.type(node.value)}, node.body)[0]
         self.binds.append(node)
-        return found
+        return kind
 
     def _type_optionalmap(self, node: OptionalMap) -> Type:
         name = "optFlatMap" if node.flat else "optMap"
         inner = self._optional_inner(node.target, self.type(node.target), f"the receiver of {name}()")
-        body = self._inside({node.name: inner}, node.body)[0]
+        body = self._types_in_scope({node.name: inner}, node.body)[0]
         if not node.flat:
             return optional_of(body)
         return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
@@ -703,8 +705,8 @@ def _problem(source: SourceText, code: Code, message: str, span: Span, severity:
     return Problem(code=code, message=message, location=location, length=length, severity=severity)
 
 
-def _unwrapped(found: Type) -> tuple[Type, bool]:
-    """Return the type inside of an optional and True, or any other type and False."""
-    if found.name == types.OPTIONAL.name and found.parameters:
-        return found.parameters[0], True
-    return found, False
+def _unwrapped(kind: Type) -> tuple[Type, bool]:
+    """Return the type inside an optional and True, or any other type and False."""
+    if kind.name == types.OPTIONAL.name and kind.parameters:
+        return kind.parameters[0], True
+    return kind, False

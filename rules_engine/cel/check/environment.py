@@ -19,7 +19,7 @@ class Environment:
     """Variables of an expression with their types; a variable's name may have dots.
 
     `container` is the namespace in which names are resolved first (CEL specification, "Name Resolution").
-    `libraries` have functions beside those that every environment has.
+    `libraries`: functions in addition to the dialect's.
     """
 
     variables: Mapping[str, Type]

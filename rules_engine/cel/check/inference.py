@@ -15,92 +15,92 @@ NULLABLE = frozenset({types.TIMESTAMP.name, types.DURATION.name, types.OPTIONAL.
 
 @dataclass(slots=True)
 class Inference:
-    """Type variables of one expression and their known types."""
+    """Type variables of one expression and the types that are inferred for them."""
 
-    _known: dict[str, Type] = field(default_factory=dict)
+    _inferred: dict[str, Type] = field(default_factory=dict)
     _trail: list[tuple[str, Type | None]] = field(default_factory=list)
-    _made: int = 0
+    _count: int = 0
 
-    def variable(self) -> Type:
+    def new_variable(self) -> Type:
         """Return a new type variable."""
-        self._made += 1
-        return Type(f"{_VARIABLE}{self._made}")
+        self._count += 1
+        return Type(f"{_VARIABLE}{self._count}")
 
-    def resolved(self, found: Type) -> Type:
-        """Return the type with known variables replaced."""
-        found = self._known_as(found)
-        if not found.parameters:
-            return found
-        return Type(found.name, tuple(self.resolved(parameter) for parameter in found.parameters))
+    def resolve(self, kind: Type) -> Type:
+        """Return the type with its variables replaced by inferred types."""
+        kind = self._follow(kind)
+        if not kind.parameters:
+            return kind
+        return Type(kind.name, tuple(self.resolve(parameter) for parameter in kind.parameters))
 
-    def settled(self, found: Type) -> Type:
-        """Return the type with known variables replaced, and dyn for the others."""
-        found = self.resolved(found)
-        if _is_variable(found):
+    def settle(self, kind: Type) -> Type:
+        """Return the type with its variables replaced by inferred types, or by dyn if nothing is inferred."""
+        kind = self.resolve(kind)
+        if _is_variable(kind):
             return DYN
-        if not found.parameters:
-            return found
-        return Type(found.name, tuple(self.settled(parameter) for parameter in found.parameters))
+        if not kind.parameters:
+            return kind
+        return Type(kind.name, tuple(self.settle(parameter) for parameter in kind.parameters))
 
-    def fits(self, wanted: Type, found: Type) -> bool:
-        """Return whether a value of type `found` is accepted where `wanted` is expected, and learn variables.
+    def fits(self, wanted: Type, actual: Type) -> bool:
+        """Return whether a value of type `actual` is accepted where `wanted` is expected, and learn variables.
 
-        A variable with a known type that meets dyn becomes dyn, since its values may have another type.
+        A variable that has a type and meets dyn becomes dyn, since its values may have another type.
         """
         variable = wanted if _is_variable(wanted) else None
-        wanted, found = self._known_as(wanted), self._known_as(found)
-        if not self._fits(wanted, found):
+        wanted, actual = self._follow(wanted), self._follow(actual)
+        if not self._fits(wanted, actual):
             return False
-        if variable is not None and found == DYN != wanted and not _is_variable(wanted):
+        if variable is not None and actual == DYN != wanted and not _is_variable(wanted):
             self._learn(variable, DYN)
         return True
 
-    def _fits(self, wanted: Type, found: Type) -> bool:
-        if wanted == found:
+    def _fits(self, wanted: Type, actual: Type) -> bool:
+        if wanted == actual:
             return True
-        if _is_variable(wanted) or _is_variable(found):
-            return self._bind(wanted, found)
-        if DYN in (wanted, found):
+        if _is_variable(wanted) or _is_variable(actual):
+            return self._bind(wanted, actual)
+        if DYN in (wanted, actual):
             for parameter in wanted.parameters:
                 self.fits(parameter, DYN)
             return True
-        if NULL in (wanted, found):
-            other = found if wanted == NULL else wanted
+        if NULL in (wanted, actual):
+            other = actual if wanted == NULL else wanted
             return isinstance(other, ObjectType) or other.name in NULLABLE
-        if isinstance(wanted, ObjectType) or isinstance(found, ObjectType):
-            return self._object_fits(wanted, found)
-        if wanted.name != found.name or len(wanted.parameters) != len(found.parameters):
+        if isinstance(wanted, ObjectType) or isinstance(actual, ObjectType):
+            return self._object_fits(wanted, actual)
+        if wanted.name != actual.name or len(wanted.parameters) != len(actual.parameters):
             return False
-        return all(self.fits(one, two) for one, two in zip(wanted.parameters, found.parameters, strict=True))
+        return all(self.fits(*pair) for pair in zip(wanted.parameters, actual.parameters, strict=True))
 
-    def _known_as(self, found: Type) -> Type:
-        """Return a variable's known type, whose parameters may be variables; other types unchanged."""
-        while found.name in self._known:
-            found = self._known[found.name]
-        return found
+    def _follow(self, kind: Type) -> Type:
+        """Return a variable's inferred type, whose parameters may be variables; other types unchanged."""
+        while kind.name in self._inferred:
+            kind = self._inferred[kind.name]
+        return kind
 
-    def _bind(self, one: Type, two: Type) -> bool:
-        variable, other = (one, two) if _is_variable(one) else (two, one)
-        if _mentions(self.resolved(other), variable):
+    def _bind(self, left: Type, right: Type) -> bool:
+        variable, other = (left, right) if _is_variable(left) else (right, left)
+        if _mentions(self.resolve(other), variable):
             return False
         self._learn(variable, other)
         return True
 
-    def _learn(self, variable: Type, known: Type) -> None:
-        self._trail.append((variable.name, self._known.get(variable.name)))
-        self._known[variable.name] = known
+    def _learn(self, variable: Type, kind: Type) -> None:
+        self._trail.append((variable.name, self._inferred.get(variable.name)))
+        self._inferred[variable.name] = kind
 
-    def _object_fits(self, one: Type, two: Type) -> bool:
+    def _object_fits(self, left: Type, right: Type) -> bool:
         """Return whether an object fits a map with string keys; two objects of different names do not fit."""
-        other = two if isinstance(one, ObjectType) else one
+        other = right if isinstance(left, ObjectType) else left
         if isinstance(other, ObjectType) or other.name != "map":
             return False
         return self.fits(other.parameters[0], types.STRING) and self.fits(other.parameters[1], DYN)
 
-    def fits_all(self, wanted: Sequence[Type], found: Sequence[Type]) -> bool:
+    def fits_all(self, wanted: Sequence[Type], actual: Sequence[Type]) -> bool:
         """Return whether all types fit; otherwise no variable is learned."""
         mark = self.mark()
-        if all(self.fits(one, two) for one, two in zip(wanted, found, strict=True)):
+        if all(self.fits(*pair) for pair in zip(wanted, actual, strict=True)):
             return True
         self.undo(mark)
         return False
@@ -114,49 +114,51 @@ class Inference:
         while len(self._trail) > mark:
             name, before = self._trail.pop()
             if before is None:
-                del self._known[name]
+                del self._inferred[name]
             else:
-                self._known[name] = before
+                self._inferred[name] = before
 
-    def joined(self, found: Sequence[Type]) -> Type:
+    def join(self, kinds: Sequence[Type]) -> Type:
         """Return the common type of these types: dyn where they differ."""
-        if not found:
-            return self.variable()
-        common = found[0]
-        for other in found[1:]:
-            common = self._join(common, other)
+        if not kinds:
+            return self.new_variable()
+        common = kinds[0]
+        for other in kinds[1:]:
+            common = self._join_pair(common, other)
         return common
 
-    def _join(self, one: Type, two: Type) -> Type:
-        one, two = self.resolved(one), self.resolved(two)
-        if DYN in (one, two):
+    def _join_pair(self, left: Type, right: Type) -> Type:
+        left, right = self.resolve(left), self.resolve(right)
+        if DYN in (left, right):
             return DYN
-        if NULL in (one, two):
-            other = two if one == NULL else one
+        if NULL in (left, right):
+            other = right if left == NULL else left
             return other if self.fits(other, NULL) else DYN
-        if one.name == two.name and len(one.parameters) == len(two.parameters) and one.parameters:
-            pairs = zip(one.parameters, two.parameters, strict=True)
-            return Type(one.name, tuple(self._join(left, right) for left, right in pairs))
-        return one if self.fits_all([one], [two]) else DYN
+        if left.name == right.name and len(left.parameters) == len(right.parameters) and left.parameters:
+            pairs = zip(left.parameters, right.parameters, strict=True)
+            return Type(left.name, tuple(self._join_pair(*pair) for pair in pairs))
+        return left if self.fits_all([left], [right]) else DYN
 
-    def instance(self, overload: Overload) -> tuple[list[Type], Type]:
+    def instantiate(self, overload: Overload) -> tuple[list[Type], Type]:
         """Return an overload's parameters and result, with new variables for its type parameters."""
         names: dict[str, Type] = {}
-        return [self._fresh(parameter, names) for parameter in overload.parameters], self._fresh(overload.result, names)
+        return [
+            self._replace_parameters(parameter, names) for parameter in overload.parameters
+        ], self._replace_parameters(overload.result, names)
 
-    def _fresh(self, found: Type, names: dict[str, Type]) -> Type:
-        if found in PARAMETERS:
-            if found.name not in names:
-                names[found.name] = self.variable()
-            return names[found.name]
-        if not found.parameters:
-            return found
-        return Type(found.name, tuple(self._fresh(parameter, names) for parameter in found.parameters))
-
-
-def _is_variable(found: Type) -> bool:
-    return found.name.startswith(_VARIABLE)
+    def _replace_parameters(self, kind: Type, names: dict[str, Type]) -> Type:
+        if kind in PARAMETERS:
+            if kind.name not in names:
+                names[kind.name] = self.new_variable()
+            return names[kind.name]
+        if not kind.parameters:
+            return kind
+        return Type(kind.name, tuple(self._replace_parameters(parameter, names) for parameter in kind.parameters))
 
 
-def _mentions(found: Type, variable: Type) -> bool:
-    return found == variable or any(_mentions(parameter, variable) for parameter in found.parameters)
+def _is_variable(kind: Type) -> bool:
+    return kind.name.startswith(_VARIABLE)
+
+
+def _mentions(kind: Type, variable: Type) -> bool:
+    return kind == variable or any(_mentions(parameter, variable) for parameter in kind.parameters)

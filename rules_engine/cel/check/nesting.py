@@ -1,4 +1,4 @@
-"""Depth of the lists and maps that an expression makes: only they can hold one value many times."""
+"""Depth of the lists and maps that an expression makes: only they can contain one value many times."""
 
 from collections.abc import Iterable, Mapping
 
@@ -29,10 +29,10 @@ _SCALARS = frozenset(
 
 
 def levels(checked: Checked) -> int:
-    """Return the number of top levels of the value that may be lists and maps made by the expression.
+    """Return the number of the value's upper levels that may be lists and maps made by the expression.
 
     Below them are parts of the activation, and lists of such parts, which are no larger than their source. An optional
-    is no level.
+    does not count as a level.
     """
     return _Builder(checked).levels(checked.expression, {})
 
@@ -83,5 +83,5 @@ class _Builder:
 
 
 def _inside(levels: int) -> int:
-    """Return the levels of the members of a list or map with so many levels."""
+    """Return the number of levels of a list's or map's members."""
     return max(0, levels - 1)

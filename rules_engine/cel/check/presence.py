@@ -1,7 +1,7 @@
 """Members that are read without a test of their presence: the expression fails for objects without them.
 
-A test (has(), `in`, `.?`, `[?…]`) proves the path of a member for the parts that count only if it succeeds. One whose
-outcome is not followed, as in a comparison of an optional, proves it, too: better no warning than a wrong one.
+A test (has(), `in`, `.?`, `[?…]`) proves the path of a member to the parts that matter only if it succeeds. A test
+whose outcome is not tracked, as in a comparison of an optional, counts as a proof: better no warning than a wrong one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
 
 Path: TypeAlias = tuple[object, ...]
-"""A variable, or the node of another value, and the members selected from it; ITEM for any of a list or map."""
+"""A variable, or the node of another value, and the members selected from it; ITEM for any item of a list or map."""
 Paths: TypeAlias = frozenset[Path]
 Chain: TypeAlias = Select | Index | Has | Binary
 ITEM = object()
@@ -51,7 +51,7 @@ _DEFAULTS = {"bool": "false", "double": "0.0", "int": "0", "list": "[]", "map": 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a member. `chain`: the longest chain of members that it is part of, or has() or == null around it."""
+    """A read of a member. `chain`: the longest chain of members around it, with has() or == null if they follow."""
 
     checked: Checked = field(compare=False)
     member: Select | Index
@@ -59,7 +59,7 @@ class Read:
     path: Path
 
     def problem(self) -> Problem:
-        """Return the warning, with the chain in which any member may be absent."""
+        """Return the warning; its remedy is the chain in which any member may be absent."""
         text, chain, kind = self.checked.source.text, self.chain, self.checked.members.get(self.chain)
         remedies = Amounts(text)
         if isinstance(chain, Has):
@@ -76,16 +76,16 @@ class Read:
 
 
 class Presence:
-    """Reads and tests of an expression. `variables`: those of its document. `absent`: paths of fields that may be."""
+    """Reads and tests of an expression. `variables`: its document's variables. `absent`: paths that may be absent."""
 
     def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path]) -> None:
         self.checked, self._variables, self._absent = checked, variables, absent
         self._sources: dict[Expression, Expression] = {}
-        """The list or map of which each name is an item."""
+        """The list or map that contains the item, by the item's name."""
         self._chains: dict[Expression, Chain] = {}
         self._resolve(checked.expression, {})
         # Names and variables stand for the same node again and again.
-        self.path, self.proven, self.reads = cache(self._path), cache(self._proven), cache(self._reads)
+        self.path, self.existing, self.reads = cache(self._path), cache(self._existing_paths), cache(self._reads)
 
     def _resolve(self, node: Expression, names: Mapping[str, Expression], chain: Chain | None = None) -> None:
         if isinstance(node, Name) and node not in self.checked.references and node.name in names:
@@ -133,17 +133,17 @@ class Presence:
             return self.item(node.target)
         return (*self.path(node), ITEM)
 
-    def _proven(self, node: Expression, outcome: bool | None) -> Paths:
-        """Return the paths that exist if a node has this value, or (with None) in any case."""
+    def _existing_paths(self, node: Expression, outcome: bool | None) -> Paths:
+        """Return the paths that exist if a node has this value; None stands for any value."""
         value = self._value(node)
         if value is not None:
-            return value[0].proven(value[1], outcome)
+            return value[0].existing(value[1], outcome)
         tested, parts = _NONE, children(node)
         match node:
             case Unary(operator="!", operand=operand) if outcome is not None:
-                return self.proven(operand, not outcome)
+                return self.existing(operand, not outcome)
             case Logic(operator=operator, operands=operands) if outcome is not None:
-                each = [self.proven(operand, outcome) for operand in operands]
+                each = [self.existing(operand, outcome) for operand in operands]
                 return _NONE.union(*each) if (operator == "&&") == outcome else each[0].intersection(*each)
             case Has(select=select):
                 tested, parts = frozenset({self.path(select)}), (select.operand,)
@@ -151,52 +151,52 @@ class Presence:
                 tested = frozenset({(*self.path(right), left.value if isinstance(left, Literal) else ITEM)})
             case Select() | Index() if node not in self.checked.members and node not in self.checked.references:
                 tested, outcome = frozenset({self.path(node)}), None
-        return (_NONE if outcome is False else tested).union(*(self.proven(part, None) for part in parts))
+        return (_NONE if outcome is False else tested).union(*(self.existing(part, None) for part in parts))
 
     def _reads(self, node: Expression) -> frozenset[Read]:
-        """Return the reads that nothing in a node guards."""
+        """Return the reads of a node that no test in it guards."""
         value = self._value(node)
         if value is not None:
             return value[0].reads(value[1])
-        found = _NO_READS.union(*(unproven(self.reads(part), proven) for part, proven in self._parts(node)))
+        reads = _NO_READS.union(*(unproven(self.reads(part), proven) for part, proven in self._parts(node)))
         if isinstance(node, Select | Index) and self._may_be_absent(node):
             own = [Read(self.checked, node, self._chains[node], self.path(node))]
-            found |= unproven(own, self.proven(node.operand, None))
-        return found
+            reads |= unproven(own, self.existing(node.operand, None))
+        return reads
 
     def _parts(self, node: Expression) -> Iterator[tuple[Expression, Paths]]:
-        """Yield the parts that have values, each with the paths that exist where it counts."""
+        """Yield the parts of a node, each with the paths that exist whenever the part's value matters."""
         match node:
             case Has(select=select):
                 yield select.operand, _NONE
             case Logic(operator=operator, operands=operands):
-                each = [self.proven(part, operator == "&&") for part in operands]
+                each = [self.existing(part, operator == "&&") for part in operands]
                 for index, part in enumerate(operands):
                     yield part, _NONE.union(*each[:index], *each[index + 1 :])
             case Conditional(condition=condition, then=then, otherwise=otherwise):
                 yield condition, _NONE
-                yield then, self.proven(condition, True)
-                yield otherwise, self.proven(condition, False)
+                yield then, self.existing(condition, True)
+                yield otherwise, self.existing(condition, False)
             case Comprehension(target=target, condition=condition, body=body):
-                proven = self.proven(target, None)
+                proven = self.existing(target, None)
                 yield target, _NONE
                 if condition is not None:
                     yield condition, proven
-                    proven |= self.proven(condition, True)
+                    proven |= self.existing(condition, True)
                 yield body, proven
             case Bind():
-                return  # Its name may stand for a test.
+                return  # The bind's name may stand for a test.
             case _ if node not in self.checked.references:
                 yield from ((part, _NONE) for part in children(node))
 
     def _may_be_absent(self, node: Select | Index) -> bool:
-        """Return True for a field that objects may lack, and for a key that does not depend on the object."""
+        """Return True for a field that objects may lack, and for a key of a map that is a literal or a parameter."""
         path = self.path(node)
         key = node.key if isinstance(node, Index) else None
         computed = key is not None and not isinstance(key, Literal) and self.path(key)[0] != "params"
-        # Calls, and names of other macros, stand for values of which nothing is known here.
-        known = not isinstance(path[0], Call | ListLiteral | MapLiteral | Name)
-        return path in self._absent or (node in self.checked.fallible and not computed and known)
+        # Calls, and names of other macros, stand for values without a path.
+        has_path = not isinstance(path[0], Call | ListLiteral | MapLiteral | Name)
+        return path in self._absent or (node in self.checked.fallible and not computed and has_path)
 
 
 def unproven(reads: Iterable[Read], proven: Paths) -> frozenset[Read]:
@@ -208,25 +208,25 @@ def unguarded(
     variables: Mapping[str, Checked],
     guards: Sequence[Checked],
     guarded: Iterable[Checked],
-    known: Paths,
+    always: Paths,
     absent: Collection[Path],
 ) -> Iterator[Problem]:
     """Yield a warning for each read that no test guards.
 
-    `guarded`: expressions that are evaluated only if all `guards` are true. `variables`: those that they may read; each
-    may read those before it. `known`: paths that exist for every object. `absent`: further paths that may be absent.
+    `guarded`: expressions that are evaluated only if all `guards` are true. `variables`: variables that they may read;
+    each may read earlier ones. `always`: paths that exist for every object. `absent`: further paths that may be absent.
     """
-    named: dict[str, Presence] = {}
+    presences: dict[str, Presence] = {}
     for name, checked in variables.items():
-        named[name] = Presence(checked, named, absent)
-    guarding = [Presence(guard, named, absent) for guard in guards]
-    tests = [guard.proven(guard.checked.expression, True) for guard in guarding]
-    found = set[Read]()
-    for index, guard in enumerate(guarding):
-        others = known.union(*tests[:index], *tests[index + 1 :])
-        found |= unproven(guard.reads(guard.checked.expression), others)
+        presences[name] = Presence(checked, presences, absent)
+    guard_presences = [Presence(guard, presences, absent) for guard in guards]
+    tests = [guard.existing(guard.checked.expression, True) for guard in guard_presences]
+    unproven_reads = set[Read]()
+    for index, guard in enumerate(guard_presences):
+        others = always.union(*tests[:index], *tests[index + 1 :])
+        unproven_reads |= unproven(guard.reads(guard.checked.expression), others)
     for checked in guarded:
-        reads = Presence(checked, named, absent).reads(checked.expression)
-        found |= unproven(reads, known.union(*tests))
+        reads = Presence(checked, presences, absent).reads(checked.expression)
+        unproven_reads |= unproven(reads, always.union(*tests))
     # The innermost member of each chain comes last.
-    yield from {read.chain: read.problem() for read in sorted(found, key=lambda read: len(read.path))}.values()
+    yield from {read.chain: read.problem() for read in sorted(unproven_reads, key=lambda read: len(read.path))}.values()

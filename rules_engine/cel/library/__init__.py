@@ -1,4 +1,4 @@
-"""Functions of the dialect, in one module for each of Kubernetes' libraries."""
+"""Functions of the dialect: one module per library. A function of CEL keeps its name in Python where it is free."""
 
 from functools import lru_cache
 
@@ -40,5 +40,5 @@ _LIBRARIES = (
 
 @lru_cache(maxsize=4)
 def functions(*more: Library) -> Functions:
-    """Return the functions of all environments, with those of other libraries."""
+    """Return the functions of all environments, and of more libraries."""
     return Functions(overload for library in (*_LIBRARIES, *more) for overload in library.overloads)

@@ -1,4 +1,4 @@
-"""Resources of the cluster, an extension of this project. The activation's `cluster` raises while they are unknown."""
+"""Resources of the cluster, an extension of this project. `cluster` raises EvaluationError while they are unknown."""
 
 from rules_engine.cel.values.functions import Library
 from rules_engine.cel.values.runtime_values import Cluster, check_int

@@ -17,7 +17,7 @@ MAX_PRECISION = 1_000
 DEFAULT_PRECISION = 6
 
 CLAUSE_COST = 2
-"""Units of a clause, in addition to those of the text that it writes."""
+"""Units of a clause, in addition to the units of the text that it writes."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]{1,6}))?([a-zA-Z]))")
 
@@ -27,15 +27,15 @@ def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
     parts: list[str] = []
     position = used = length = 0
     while (start := template.find("%", position)) >= 0:
-        found = _CLAUSE.match(template, start)
-        if found is None:
+        clause = _CLAUSE.match(template, start)
+        if clause is None:
             raise EvaluationError("the format has an unknown clause")
         parts.append(template[position:start])
-        position = found.end()
-        if found.group() == "%%":
+        position = clause.end()
+        if clause.group() == "%%":
             part = "%"
         else:
-            part = _clause(budget, found[2], found[1], arguments, used)
+            part = _clause(budget, clause[2], clause[1], arguments, used)
             used += 1
         length += len(part)
         budget.spend(CLAUSE_COST + len(part) // CHARACTERS_PER_UNIT)

@@ -34,7 +34,7 @@ SUMMABLE = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
 
 
 def is_sorted(budget: Budget, items: list[Any]) -> bool:
-    return all(not operators.greater(one, two, budget) for one, two in itertools.pairwise(items))
+    return all(not operators.greater(left, right, budget) for left, right in itertools.pairwise(items))
 
 
 def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
@@ -45,10 +45,10 @@ def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
             return zero
         if type_of(items[0]) not in SUMMABLE:
             raise no_overload("sum()", items[0])
-        found = items[0]
+        result = items[0]
         for item in items[1:]:
-            found = operators.add(found, item, budget)
-        return found
+            result = operators.add(result, item, budget)
+        return result
 
     return total
 
@@ -97,7 +97,7 @@ def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise EvaluationError("the depth is negative")
     # Open lists, innermost last: a stack, since values may be nested deeper than Python's recursion limit.
-    made: list[Any] = []
+    flat: list[Any] = []
     stack = [(iter(items), depth)]
     while stack:
         current, left = stack[-1]
@@ -106,10 +106,10 @@ def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
             if type(item) is list and left:
                 stack.append((iter(item), left - 1))
                 break
-            made.append(item)
+            flat.append(item)
         else:
             stack.pop()
-    return bounded(made)
+    return bounded(flat)
 
 
 def bounded(items: list[Any]) -> list[Any]:
@@ -126,19 +126,19 @@ def reverse(items: list[Any]) -> list[Any]:
 
 @LIBRARY.method("distinct", list_of(A), gives=list_of(A), budgeted=True)
 def distinct(budget: Budget, items: list[Any]) -> list[Any]:
-    made: list[Any] = []
+    kept: list[Any] = []
     strings: set[str] = set()
     for item in items:
         if type(item) is str:
             budget.spend(len(item) // CHARACTERS_PER_UNIT)
             if item not in strings:
                 strings.add(item)
-                made.append(item)
+                kept.append(item)
             continue
-        budget.spend(len(made))
-        if not any(equals(item, one, budget) for one in made):
-            made.append(item)
-    return made
+        budget.spend(len(kept))
+        if not any(equals(item, other, budget) for other in kept):
+            kept.append(item)
+    return kept
 
 
 def sort(budget: Budget, items: list[Any]) -> list[Any]:
@@ -155,9 +155,11 @@ def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
     if any(type(key) is not kind for key in keys):
         raise EvaluationError("values of different types have no order")
 
-    def compare(one: int, two: int) -> int:
+    def compare(left: int, right: int) -> int:
         budget.spend(2)
-        return int(operators.greater(keys[one], keys[two], budget)) - int(operators.less(keys[one], keys[two], budget))
+        return int(operators.greater(keys[left], keys[right], budget)) - int(
+            operators.less(keys[left], keys[right], budget)
+        )
 
     return [items[place] for place in sorted(range(len(items)), key=functools.cmp_to_key(compare))]
 

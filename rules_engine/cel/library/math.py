@@ -43,10 +43,10 @@ for _count in range(1, MAX_ARGUMENTS + 1):
 def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
     """Return the rounding function. It keeps the sign of zero, infinities and NaN."""
 
-    def rounded(value: float) -> float:
+    def round_value(value: float) -> float:
         return math.copysign(float(step(value)), value) if math.isfinite(value) else value
 
-    return rounded
+    return round_value
 
 
 def _half_away(value: float) -> float:

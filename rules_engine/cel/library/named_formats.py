@@ -19,7 +19,7 @@ from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
 LIBRARY = Library()
 
 VALIDATE_COST = 15
-"""Units of a validation, in addition to those of the text: it is matched, and its problems are written."""
+"""Units of a validation, in addition to the units of the text: it is matched, and its problems are written."""
 
 _LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -102,18 +102,18 @@ def _qualified_name(value: str) -> list[str]:
         text = _qualified_part("")[0].removeprefix("name part must consist of")
         example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return [f"a qualified name must consist of{text} {example}"]
-    found: list[str] = []
+    problems: list[str] = []
     if len(parts) == 2:
         if not parts[0]:
-            found.append("prefix part must be non-empty")
+            problems.append("prefix part must be non-empty")
         else:
-            found += [f"prefix part {text}" for text in _limited(_subdomain, MAX_SUBDOMAIN)(parts[0])]
+            problems += [f"prefix part {text}" for text in _limited(_subdomain, MAX_SUBDOMAIN)(parts[0])]
     name = parts[-1]
     if not name:
-        found.append("name part must be non-empty")
+        problems.append("name part must be non-empty")
     elif len(name) > MAX_LABEL:
-        found.append(f"name part must be no more than {MAX_LABEL} bytes")
-    return found + _qualified_part(name)
+        problems.append(f"name part must be no more than {MAX_LABEL} bytes")
+    return problems + _qualified_part(name)
 
 
 def _uri(value: str) -> list[str]:
@@ -183,5 +183,5 @@ for _name, _format in FORMATS.items():
 
 @LIBRARY.method("validate", FORMAT, STRING, gives=optional_of(list_of(STRING)), cost=VALIDATE_COST)
 def validate(value: NamedFormat, text: str) -> Optional:
-    found = value.problems(text)
-    return Optional(True, found) if found else NONE
+    problems = value.problems(text)
+    return Optional(True, problems) if problems else NONE

@@ -1,6 +1,6 @@
 """Kubernetes' quantities (k8s.io/apiserver/pkg/cel/library/quantity.go).
 
-mul, div and divInt are those of kubernetes/kubernetes#135995; mul and div by a quantity are extensions of this project.
+mul, div and divInt follow kubernetes/kubernetes#135995; mul and div by a quantity are extensions of this project.
 """
 
 from rules_engine.cel.budget import EvaluationError

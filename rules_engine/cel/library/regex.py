@@ -11,8 +11,8 @@ LIBRARY = Library()
 
 @LIBRARY.method("find", STRING, STRING, gives=STRING, budgeted=True)
 def find(budget: Budget, text: str, pattern: str | Pattern) -> str:
-    found = prepared(budget, pattern).find_all(text, 1, budget)
-    return found[0] if found else ""
+    matches = prepared(budget, pattern).find_all(text, 1, budget)
+    return matches[0] if matches else ""
 
 
 @LIBRARY.method("findAll", STRING, STRING, gives=list_of(STRING), budgeted=True)

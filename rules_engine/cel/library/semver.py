@@ -51,10 +51,10 @@ class Semver:
 
 def parse(text: str) -> Semver:
     """Parse a version exactly as specified. Raises EvaluationError."""
-    found = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
-    if found is not None:
-        major, minor, patch = (int(part) for part in found.groups()[:3])
-        words = tuple(found[4].split(".")) if found[4] else ()
+    match = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
+    if match is not None:
+        major, minor, patch = (int(part) for part in match.groups()[:3])
+        words = tuple(match[4].split(".")) if match[4] else ()
         numbers = [major, minor, patch, *(int(word) for word in words if word.isdigit())]
         if max(numbers) <= UINT_MAX:
             return Semver(major=major, minor=minor, patch=patch, pre_release=words)
@@ -115,8 +115,8 @@ def patch(value: Semver) -> int:
 
 def _compared(budget: Budget, left: Semver, right: Semver) -> int:
     budget.spend(COMPARE_COST + left.units + right.units)
-    one, two = left.order, right.order
-    return (one > two) - (one < two)
+    left_order, right_order = left.order, right.order
+    return (left_order > right_order) - (left_order < right_order)
 
 
 @LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT, budgeted=True)

@@ -17,14 +17,14 @@ def _holds(budget: Budget, items: list[Any], wanted: Any) -> bool:
 
 @LIBRARY.function("sets.contains", list_of(A), list_of(A), gives=BOOL, budgeted=True)
 def contains(budget: Budget, items: list[Any], wanted: list[Any]) -> bool:
-    return all(_holds(budget, items, one) for one in wanted)
+    return all(_holds(budget, items, item) for item in wanted)
 
 
 @LIBRARY.function("sets.equivalent", list_of(A), list_of(A), gives=BOOL, budgeted=True)
-def equivalent(budget: Budget, one: list[Any], two: list[Any]) -> bool:
-    return contains(budget, one, two) and contains(budget, two, one)
+def equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
+    return contains(budget, left, right) and contains(budget, right, left)
 
 
 @LIBRARY.function("sets.intersects", list_of(A), list_of(A), gives=BOOL, budgeted=True)
-def intersects(budget: Budget, one: list[Any], two: list[Any]) -> bool:
-    return any(_holds(budget, one, item) for item in two)
+def intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
+    return any(_holds(budget, left, item) for item in right)

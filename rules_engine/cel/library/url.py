@@ -13,7 +13,7 @@ from rules_engine.cel.values.types import BOOL, STRING, URL, Type, list_of, map_
 LIBRARY = Library()
 
 PARSE_COST = 15
-"""Units of parsing a URL, in addition to those of its length: it is matched in parts."""
+"""Units of parsing a URL, in addition to the units of its length: it is matched in parts."""
 
 ESCAPED_CHARACTERS_PER_UNIT = 4
 """Characters of a path or query decoded for one unit of cost."""
@@ -57,31 +57,31 @@ def parse(text: str) -> Url:
     if not text or _CONTROL.search(text):
         raise EvaluationError("the string is not a URL")
     _split(text, request=True)
-    found, _, fragment = text.partition("#")
+    without_fragment, _, fragment = text.partition("#")
     if _BAD_ESCAPE.search(fragment):
         raise EvaluationError("the string is not a URL: it has an invalid escape")
-    return _split(found, request=False)
+    return _split(without_fragment, request=False)
 
 
 def _split(text: str, *, request: bool) -> Url:
-    scheme, rest = "", text
-    found = _SCHEME.match(text)
-    if found:
-        scheme, rest = found[1].lower(), text[found.end() :]
+    scheme, remainder = "", text
+    match = _SCHEME.match(text)
+    if match:
+        scheme, remainder = match[1].lower(), text[match.end() :]
     elif ":" in text.split("/")[0]:
         raise EvaluationError("the string is not a URL: it has no scheme")
-    rest, _, query = rest.partition("?")
-    if not rest.startswith("/"):
+    remainder, _, query = remainder.partition("?")
+    if not remainder.startswith("/"):
         if scheme:
             return Url(scheme=scheme, host="", path="", query=query)
         raise EvaluationError("the string is not a URL: it has neither a scheme nor an absolute path")
     host = ""
-    if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
-        authority, slash, path = rest[2:].partition("/")
-        host, rest = _host(authority), slash + path
-    if _BAD_ESCAPE.search(rest):
+    if remainder.startswith("//") and (scheme or (not request and not remainder.startswith("///"))):
+        authority, slash, path = remainder[2:].partition("/")
+        host, remainder = _host(authority), slash + path
+    if _BAD_ESCAPE.search(remainder):
         raise EvaluationError("the string is not a URL: it has an invalid escape")
-    return Url(scheme=scheme, host=host, path=rest, query=query)
+    return Url(scheme=scheme, host=host, path=remainder, query=query)
 
 
 def _host(authority: str) -> str:
@@ -155,9 +155,9 @@ def query(budget: Budget, value: Url) -> Mapping[str, list[str]]:
     """Return each key's values in order; parts with an invalid escape or a semicolon are omitted, as in Go."""
     parts = value.query.count("&") + 1
     budget.spend(parts * PARAMETER_COST + len(value.query) // ESCAPED_CHARACTERS_PER_UNIT)
-    made: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for part in value.query.split("&"):
         if part and ";" not in part and not _BAD_ESCAPE.search(part):
             key, _, item = part.partition("=")
-            made.setdefault(unquote_plus(key), []).append(unquote_plus(item))
-    return made
+            values.setdefault(unquote_plus(key), []).append(unquote_plus(item))
+    return values

@@ -15,7 +15,7 @@ UINT32 = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A message whose value is that of its one field: one of `fields`, or `empty` if none is set."""
+    """A message with the value of its only field: one of `fields`, or `empty` if none is set."""
 
     fields: Mapping[str, Type]
     empty: object

@@ -12,7 +12,7 @@ Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
 
 KUBERNETES = "1.36"
-"""Newest known version of Kubernetes: functions that it lacks are declared with `newer`."""
+"""Newest version of Kubernetes that is compared: functions that it lacks are declared with `newer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +100,18 @@ class Functions:
     """All overloads, by name and kind: function or method."""
 
     def __init__(self, overloads: Iterable[Overload]) -> None:
-        self._found: dict[tuple[str, bool], tuple[Overload, ...]] = {}
+        self._overloads: dict[tuple[str, bool], tuple[Overload, ...]] = {}
         for overload in overloads:
             key = (overload.name, overload.method)
-            self._found[key] = (*self._found.get(key, ()), overload)
+            self._overloads[key] = (*self._overloads.get(key, ()), overload)
 
     def named(self, name: str, *, method: bool) -> tuple[Overload, ...]:
         """Return the overloads of a name; an unknown name has none."""
-        return self._found.get((name, method), ())
+        return self._overloads.get((name, method), ())
 
     def names(self, *, method: bool) -> frozenset[str]:
         """Return the names of all methods, or of all functions that are not methods."""
-        return frozenset(name for name, is_method in self._found if is_method == method)
+        return frozenset(name for name, is_method in self._overloads if is_method == method)
 
 
 class Dispatch:
@@ -120,20 +120,20 @@ class Dispatch:
     Choices are cached by classes: there are few, and threads that choose at the same time make the same choice.
     """
 
-    __slots__ = ("_found", "name", "overloads")
+    __slots__ = ("_choices", "name", "overloads")
 
     def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
         self.name = name
         self.overloads = overloads
-        self._found: dict[tuple[type, ...], tuple[Overload, tuple[int, ...]]] = {}
+        self._choices: dict[tuple[type, ...], tuple[Overload, tuple[int, ...]]] = {}
 
     def __call__(self, budget: Budget, *arguments: Any) -> Any:
         """Call the overload that fits. Raises EvaluationError if none fits, and the errors of the function."""
         classes = tuple(map(type, arguments))
-        found = self._found.get(classes)
-        if found is None:
-            found = self._found[classes] = self._chosen(arguments)
-        overload, measured = found
+        choice = self._choices.get(classes)
+        if choice is None:
+            choice = self._choices[classes] = self._choose_overload(arguments)
+        overload, measured = choice
         for place in measured:
             argument = arguments[place]
             kind = classes[place]
@@ -149,18 +149,18 @@ class Dispatch:
             return overload.implementation(budget, *arguments)
         return overload.implementation(*arguments)
 
-    def _chosen(self, arguments: tuple[Any, ...]) -> tuple[Overload, tuple[int, ...]]:
-        """Return the overload that fits, and the indexes of arguments whose range or length is checked."""
+    def _choose_overload(self, arguments: tuple[Any, ...]) -> tuple[Overload, tuple[int, ...]]:
+        """Return the overload that fits, and the positions of arguments whose range or length is checked."""
         overload = self.fitting([type_of(argument) for argument in arguments])
         if overload is None:
             raise no_overload(f"{self.name}()", *arguments)
         measured = {int} if overload.constant else {int, str, bytes, list}
         return overload, tuple(place for place, argument in enumerate(arguments) if type(argument) in measured)
 
-    def fitting(self, found: Sequence[Type]) -> Overload | None:
+    def fitting(self, kinds: Sequence[Type]) -> Overload | None:
         """Return the first overload that accepts arguments of these types, or None."""
         for overload in self.overloads:
-            if all(map(takes, overload.parameters, found)):
+            if all(map(takes, overload.parameters, kinds)):
                 return overload
         return None
 
@@ -171,13 +171,13 @@ def no_overload(operator: str, *values: object) -> EvaluationError:
     return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
-def takes(parameter: Type, found: Type) -> bool:
+def takes(parameter: Type, kind: Type) -> bool:
     """Return whether a parameter accepts a run-time value of this type; element types are not compared.
 
-    An object is a map at run time: a function of objects finds out itself whether it is one.
+    An object is a map at run time: a function of objects must check its argument itself.
     """
     return (
-        parameter.name in (found.name, "dyn")
+        parameter.name in (kind.name, "dyn")
         or parameter in PARAMETERS
-        or (isinstance(parameter, ObjectType) and found.name == "map")
+        or (isinstance(parameter, ObjectType) and kind.name == "map")
     )

@@ -34,16 +34,16 @@ def element(operand: Any, key: Any) -> Found:
 
 def required_field(operand: Any, name: str) -> Any:
     """Return a field that must exist. Raises EvaluationError."""
-    found, value = field(operand, name)
-    if found:
+    exists, value = field(operand, name)
+    if exists:
         return value
     raise EvaluationError(NO_KEY)
 
 
 def required_element(operand: Any, key: Any) -> Any:
     """Return an element that must exist. Raises EvaluationError."""
-    found, value = element(operand, key)
-    if found:
+    exists, value = element(operand, key)
+    if exists:
         return value
     raise EvaluationError("index out of range" if type(operand) is list else NO_KEY)
 
@@ -54,8 +54,8 @@ def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -
         if not operand.present:
             return NONE
         operand = operand.value
-    found, value = find(operand, key)
-    return Optional(True, value) if found else NONE
+    exists, value = find(operand, key)
+    return Optional(True, value) if exists else NONE
 
 
 def as_optional(value: object) -> Optional:

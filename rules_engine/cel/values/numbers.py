@@ -81,8 +81,8 @@ def double_text(value: float) -> str:
     digits = digits.rstrip("0")
     sign = "-" if value < 0 else ""
     if point < -3 or point > 6:
-        rest = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{rest}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
+        decimals = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{decimals}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     text = f"{digits[:point].ljust(point, '0')}.{digits[point:]}".removesuffix(".")

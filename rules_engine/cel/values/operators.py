@@ -230,11 +230,11 @@ def contains(element: Any, container: Any, budget: Budget) -> bool:
     """Return the value of the operator `in`: an element of a list, or a key of a map."""
     if type(container) is list:
         budget.spend(len(container))
-        return any(equals(element, one, budget) for one in container)
+        return any(equals(element, item, budget) for item in container)
     if is_map(container):
         charge_key(element, budget)
-        found, _ = find_key(container, element)
-        return found
+        exists, _ = find_key(container, element)
+        return exists
     raise no_overload("in", element, container)
 
 
@@ -273,24 +273,26 @@ def _signatures() -> Mapping[str, tuple[Overload, ...]]:
             name=operator, method=False, parameters=(left, right), result=gives, implementation=BINARY[operator]
         )
 
-    same = {
+    operands = {
         "+": (INT, UINT, DOUBLE, STRING, BYTES, list_of(A), DURATION),
         "-": (INT, UINT, DOUBLE, DURATION),
         "*": (INT, UINT, DOUBLE),
         "/": (INT, UINT, DOUBLE),
         "%": (INT, UINT),
     }
-    made = {operator: [overload(operator, kind, kind, kind) for kind in kinds] for operator, kinds in same.items()}
-    made["+"] += [overload("+", TIMESTAMP, DURATION, TIMESTAMP), overload("+", DURATION, TIMESTAMP, TIMESTAMP)]
-    made["-"] += [overload("-", TIMESTAMP, DURATION, TIMESTAMP), overload("-", TIMESTAMP, TIMESTAMP, DURATION)]
+    signatures = {
+        operator: [overload(operator, kind, kind, kind) for kind in kinds] for operator, kinds in operands.items()
+    }
+    signatures["+"] += [overload("+", TIMESTAMP, DURATION, TIMESTAMP), overload("+", DURATION, TIMESTAMP, TIMESTAMP)]
+    signatures["-"] += [overload("-", TIMESTAMP, DURATION, TIMESTAMP), overload("-", TIMESTAMP, TIMESTAMP, DURATION)]
     numbers = [(left, right) for left in (INT, UINT, DOUBLE) for right in (INT, UINT, DOUBLE)]
     ordered = [*numbers, *((kind, kind) for kind in (STRING, BYTES, BOOL, TIMESTAMP, DURATION))]
     for operator in ("<", "<=", ">", ">="):
-        made[operator] = [overload(operator, left, right, BOOL) for left, right in ordered]
+        signatures[operator] = [overload(operator, left, right, BOOL) for left, right in ordered]
     for operator in ("==", "!="):
-        made[operator] = [overload(operator, A, A, BOOL)]
-    made["in"] = [overload("in", A, list_of(A), BOOL), overload("in", A, map_of(A, B), BOOL)]
-    return {operator: tuple(overloads) for operator, overloads in made.items()}
+        signatures[operator] = [overload(operator, A, A, BOOL)]
+    signatures["in"] = [overload("in", A, list_of(A), BOOL), overload("in", A, map_of(A, B), BOOL)]
+    return {operator: tuple(overloads) for operator, overloads in signatures.items()}
 
 
 SIGNATURES = _signatures()

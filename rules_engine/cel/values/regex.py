@@ -36,7 +36,7 @@ it takes 10 ns for each byte and instruction. cel-go multiplies by a quarter of 
 same without counted repetitions (RegexStringLengthCostFactor)."""
 
 MATCH_COST = 3
-"""Cost of a match, in addition to that of the search: 3 µs of Python."""
+"""Cost of a match, in addition to the cost of the search: 3 µs of Python."""
 
 MAX_CACHED = 128
 """Cached patterns, refused ones included: patterns made from a pod's strings cannot exceed it. re2 caches as many
@@ -56,7 +56,7 @@ class Pattern:
     """Units for CHARACTERS_PER_UNIT bytes of a text."""
 
     def charge(self, length: int, budget: Budget) -> None:
-        """Spend the cost of one search in so many bytes, computed from the size of the text and of the pattern."""
+        """Spend the cost of one search in `length` bytes, which depends on the size of the pattern as well."""
         budget.spend(length * self._factor // CHARACTERS_PER_UNIT)
 
     def occurs_in(self, text: str, budget: Budget) -> bool:
@@ -72,7 +72,7 @@ class Pattern:
         """
         data = _encoded(text)
         self.charge(len(data), budget)
-        found: list[str] = []
+        matches: list[str] = []
         position, last = 0, -1
         for match in self._regexp.finditer(data) if limit else ():
             start, end = match.span()
@@ -81,14 +81,14 @@ class Pattern:
                 continue
             # As in Go, an empty match directly after the previous match does not count.
             if end > start or start != last:
-                found.append(data[start:end].decode())
+                matches.append(data[start:end].decode())
                 last = end
-                if len(found) == limit:
+                if len(matches) == limit:
                     break
             position = end if end > start else end + _width(data, end)
             budget.spend(MATCH_COST)
             self.charge(len(data) - position, budget)
-        return found
+        return matches
 
 
 def _width(data: bytes, position: int) -> int:
@@ -108,10 +108,10 @@ def compiled(pattern: str) -> Pattern:
     """Compile a pattern. Raises EvaluationError, which does not repeat the pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(f"a regular expression has at most {MAX_PATTERN} characters")
-    found = _compiled(pattern)
-    if isinstance(found, str):
-        raise EvaluationError(found)
-    return found
+    result = _compiled(pattern)
+    if isinstance(result, str):
+        raise EvaluationError(result)
+    return result
 
 
 @lru_cache(maxsize=MAX_CACHED)
@@ -121,17 +121,17 @@ def _compiled(pattern: str) -> Pattern | str:
     if "\\C" in _ESCAPES.findall(pattern):
         return "a regular expression cannot match a single byte with \\C"
     try:
-        found = re2.compile(data, _options())
+        regexp = re2.compile(data, _options())
     except re2.error:
         return "invalid regular expression"
-    if found.programsize > MAX_PROGRAM:
+    if regexp.programsize > MAX_PROGRAM:
         return f"a regular expression has at most {MAX_PROGRAM} instructions"
     # Only named groups are captured; for each, RE2 copies the others as well.
-    return Pattern(found, 1 + found.programsize * (1 + found.groups) // INSTRUCTIONS_PER_FACTOR)
+    return Pattern(regexp, 1 + regexp.programsize * (1 + regexp.groups) // INSTRUCTIONS_PER_FACTOR)
 
 
 def prepared(budget: Budget, pattern: str | Pattern) -> Pattern:
-    """Return the compiled pattern; a literal one is compiled already. Raises EvaluationError."""
+    """Return the compiled pattern; literals were compiled at load. Raises EvaluationError."""
     if isinstance(pattern, Pattern):
         return pattern
     budget.spend(DYNAMIC_COST + DYNAMIC_CHARACTER_COST * min(len(pattern), MAX_PATTERN))

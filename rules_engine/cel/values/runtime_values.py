@@ -136,14 +136,14 @@ _TYPES: dict[type, Type] = {
 
 def type_of(value: object) -> Type:
     """Return CEL's type() of a value; classes of other layers may have a class variable `cel_type`."""
-    found = _TYPES.get(type(value))
-    if found is None:
-        found = getattr(type(value), "cel_type", None)
-    if found is None:
+    kind = _TYPES.get(type(value))
+    if kind is None:
+        kind = getattr(type(value), "cel_type", None)
+    if kind is None:
         if isinstance(value, Mapping):
             return _TYPES[dict]
-        found = types.CLUSTER if isinstance(value, Cluster) else types.DYN
-    return found
+        kind = types.CLUSTER if isinstance(value, Cluster) else types.DYN
+    return kind
 
 
 def is_map(value: object) -> bool:

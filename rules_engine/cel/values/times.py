@@ -29,16 +29,16 @@ PART_COST = 5
 """Units of computing the date of a timestamp."""
 
 ZONE_COST = 100
-"""Units of the same in a time zone, which may be read from a file: there are more zones than the cache holds."""
+"""Units of computing a date in a time zone, which may be read from a file: the cache does not hold all zones."""
 
 
 def parse_timestamp(text: str) -> Timestamp:
     """Parse a timestamp of RFC 3339. Raises EvaluationError."""
-    found = _RFC3339.fullmatch(text) if len(text) <= _MAX_TEXT else None
-    if found is None:
+    match = _RFC3339.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if match is None:
         raise EvaluationError("the string is not a timestamp of RFC 3339")
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    fraction, sign, hours, minutes = found.groups()[6:]
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, sign, hours, minutes = match.groups()[6:]
     try:
         date = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
@@ -81,9 +81,9 @@ def _zone(name: str) -> tzinfo | timedelta:
         return UTC
     if len(name) > _MAX_ZONE:
         raise EvaluationError("unknown time zone")
-    found = _OFFSET.fullmatch(name)
-    if found:
-        sign, hours, minutes = found.groups()
+    match = _OFFSET.fullmatch(name)
+    if match:
+        sign, hours, minutes = match.groups()
         if int(minutes) < 60:
             # As in cel-go, hours are unbounded; Python's timezone allows less than a day.
             offset = timedelta(hours=int(hours), minutes=int(minutes))

@@ -30,9 +30,9 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class ObjectType(Type):
-    """A map with known keys. Two are equal if their names are; a name is unique in an environment.
+    """A map with known keys. Two with the same name are equal: a name is unique in an environment.
 
-    `present`: the keys that every such map has; None for all of them.
+    `present`: the keys that every such map has; None means every key of `fields`.
     """
 
     fields: Mapping[str, Type] = field(default_factory=dict, compare=False)
@@ -93,12 +93,12 @@ _PLAIN = {**{kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}, "qua
 
 
 @lru_cache(maxsize=512)
-def _type(written: str, hidden: frozenset[tuple[str, str]]) -> Type:
-    if written.startswith("["):
-        return list_of(_type(written[1:-1], hidden))
-    if written.startswith("{"):
-        return map_of(STRING, _type(written[1:-1], hidden))
-    return _PLAIN.get(written) or shape(written, hidden)
+def _type(notation: str, hidden: frozenset[tuple[str, str]]) -> Type:
+    if notation.startswith("["):
+        return list_of(_type(notation[1:-1], hidden))
+    if notation.startswith("{"):
+        return map_of(STRING, _type(notation[1:-1], hidden))
+    return _PLAIN.get(notation) or shape(notation, hidden)
 
 
 class _Fields(Mapping[str, Type]):
@@ -125,7 +125,7 @@ class _Fields(Mapping[str, Type]):
 def shape(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> ObjectType:
     """Return the shape of a Kubernetes object by its kind, such as Pod or PodSpec.
 
-    `hidden`: shapes and their fields that it and all shapes below it do not have.
+    `hidden`: pairs of a shape and a field that is omitted, in this shape and in all shapes below it.
     """
     return ObjectType(name, (), _Fields(name, hidden), shapes.present(name))
 

@@ -50,7 +50,7 @@ _SPELLINGS: Sequence[tuple[str, str]] = (
     (r"(?<![.\w])(return)\s+\S", "delete it"),
     (r"(;)\s*\Z", "delete it"),
 )
-"""Patterns of text around a syntax error, and the advice on their first group; the first that matches is given."""
+"""Patterns of text around a syntax error, and the advice on their first group; the first match counts."""
 
 _CHAINING = re.compile(r"(?<=[\w\])])\?\.(?=[a-zA-Z_])")
 _STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -88,28 +88,28 @@ _FUNCTIONS: Mapping[str, str] = {
 
 
 def unexpected(text: str, offset: int) -> tuple[Span, str] | None:
-    """Return the span and the message of another language's syntax at a syntax error, or None."""
+    """Return the span and the message for syntax of another language at a syntax error, or None."""
     for pattern, advice in _SPELLINGS:
-        for found in re.finditer(pattern, text):
-            if found.start() <= offset < found.end():
-                return Span(*found.span(1)), f"unexpected {shown(found[1])} ({_alike(found.expand(advice), text)})"
+        for match in re.finditer(pattern, text):
+            if match.start() <= offset < match.end():
+                return Span(*match.span(1)), f"unexpected {shown(match[1])} ({_alike(match.expand(advice), text)})"
     return None
 
 
 def shown(token: str) -> str:
-    """Return a token as messages quote it."""
+    """Return a token in quotes, truncated, for a message."""
     return f"'{truncate(' '.join(token.split()), MAX_TOKEN)}'"
 
 
 def too_early(text: str) -> tuple[Span, str] | None:
     """Return the hint for `a?.b`, which is parsed as a condition without its second part, or None."""
-    found = _CHAINING.search(_STRINGS.sub(lambda string: " " * len(string.group()), text))
-    return (Span(*found.span()), "unexpected '?.' (write .?)") if found else None
+    match = _CHAINING.search(_STRINGS.sub(lambda string: " " * len(string.group()), text))
+    return (Span(*match.span()), "unexpected '?.' (write .?)") if match else None
 
 
-def quoted(written: str, text: str) -> str:
-    """Return a string literal, in the quotes that the text of its expression already has."""
-    return f'"{written}"' if "'" in written else _alike(f"'{written}'", text)
+def quoted(value: str, text: str) -> str:
+    """Return a string literal, in the kind of quotes that the expression uses."""
+    return f'"{value}"' if "'" in value else _alike(f"'{value}'", text)
 
 
 def _alike(remedy: str, text: str) -> str:
@@ -117,10 +117,10 @@ def _alike(remedy: str, text: str) -> str:
 
 
 def lookup(text: str, span: Span) -> str:
-    """Return a clause for a field of a map in has(): `span` is that of an argument with an index or a "/"."""
+    """Return a clause for a key of a map in has(). `span`: the span of its argument, which has an index or a "/"."""
     argument = text[span.start : span.end]
-    if found := _LOOKUP.fullmatch(argument):
-        operand, key = found[1], quoted(found[2], text)
+    if match := _LOOKUP.fullmatch(argument):
+        operand, key = match[1], quoted(match[2], text)
     else:
         operand, _, key = argument.removesuffix("]").rpartition("[")
     # The pod may lack the map, too.
@@ -130,31 +130,31 @@ def lookup(text: str, span: Span) -> str:
 
 
 def key(text: str, start: int) -> str:
-    """Return the label or annotation key that is written like fields from `start` on, without a method call."""
-    found = _KEY.match(text, start)
-    written = found.group() if found else ""
-    called = text[start + len(written) :].lstrip().startswith("(")
-    return written.rpartition(".")[0] if called else written
+    """Return the label or annotation key that starts at `start` without quotes; a method call is not part of it."""
+    match = _KEY.match(text, start)
+    key_text = match.group() if match else ""
+    called = text[start + len(key_text) :].lstrip().startswith("(")
+    return key_text.rpartition(".")[0] if called else key_text
 
 
-def name(written: str, declared: Collection[str], fields: Collection[str]) -> str:
+def name(identifier: str, declared: Collection[str], fields: Collection[str]) -> str:
     """Return a clause such as " (write null)" for a name that other languages define, or an empty string.
 
-    `fields`: those of the object, if it is declared.
+    `fields`: the fields of `object`, if it is declared.
     """
-    if written in _SUBJECTS and "object" in declared:
+    if identifier in _SUBJECTS and "object" in declared:
         return clause("object")
-    return clause(f"object.{written}" if written in fields else _NAMES.get(written.lower()))
+    return clause(f"object.{identifier}" if identifier in fields else _NAMES.get(identifier.lower()))
 
 
-def function(written: str) -> str:
+def function(identifier: str) -> str:
     """Return a clause such as " (write ….size())" for a function that has another name in CEL, or an empty string."""
-    return clause(_FUNCTIONS.get(written))
+    return clause(_FUNCTIONS.get(identifier))
 
 
-def member(written: str, *, arguments: bool) -> str:
+def member(method: str, *, arguments: bool) -> str:
     """Return a clause for a method that is written like a field, with or without `arguments`."""
-    return clause(f"….{written}(…)" if arguments else f"….{written}()")
+    return clause(f"….{method}(…)" if arguments else f"….{method}()")
 
 
 def reserved(word: str) -> str:
@@ -163,5 +163,5 @@ def reserved(word: str) -> str:
 
 
 def clause(cel: str | None) -> str:
-    """Return a clause with a remedy; empty for None, and for more text than a message should have."""
+    """Return a clause with a remedy; empty for None, and for a remedy that is too long for a message."""
     return f" (write {cel})" if cel and len(cel) <= MAX_SHOWN else ""

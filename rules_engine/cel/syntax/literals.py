@@ -41,7 +41,7 @@ def integer(token: str) -> int:
 
 
 def _number(digits: str) -> int:
-    """Return the number, or one that is too large: Python refuses to parse thousands of digits."""
+    """Return the number; too long a text yields a number out of range, since Python refuses thousands of digits."""
     return int(digits, 16 if "x" in digits else 10) if len(digits) <= MAX_DIGITS else UINT_MAX + 1
 
 

@@ -109,7 +109,7 @@ def parse(source: SourceText) -> Expression:
 
 
 TABLES = Path(__file__).with_name("tables.bin")
-"""The parser as lark saves it, after a digest of it and of what it was built from (python -m tests.support.cel_tables).
+"""The parser as lark saves it, after a digest of it and of its sources (python -m tests.support.cel_tables).
 
 Building takes 0.12 s, the larger part of a check of some files; loading takes 5 ms.
 """
@@ -117,11 +117,11 @@ Building takes 0.12 s, the larger part of a check of some files; loading takes 5
 
 @lru_cache(maxsize=1)
 def _parser() -> lark.Lark:
-    """Return the parser, loaded on first use; built if the file is damaged or of other versions of the libraries."""
+    """Load the parser, or build it if the file is damaged or was written with other versions of the libraries."""
     folder = grammar_folder()
-    found = TABLES.read_bytes()
-    saved = found[hashlib.sha256().digest_size :]
-    return lark.Lark.load(io.BytesIO(saved)) if found == digest(folder, saved) + saved else build(folder)
+    tables = TABLES.read_bytes()
+    saved = tables[hashlib.sha256().digest_size :]
+    return lark.Lark.load(io.BytesIO(saved)) if tables == digest(folder, saved) + saved else build(folder)
 
 
 def grammar_folder() -> Path:
@@ -133,7 +133,7 @@ def grammar_folder() -> Path:
 
 
 def digest(folder: Path, saved: bytes) -> bytes:
-    """Return a digest of a saved parser and all that it depends on: both grammars and the version of lark."""
+    """Return the digest of a saved parser and of its sources: both grammars and the version of lark."""
     parts = (lark.__version__.encode(), (folder / "cel.lark").read_bytes(), _GRAMMAR.read_bytes(), saved)
     return hashlib.sha256(b"\0".join(parts)).digest()
 

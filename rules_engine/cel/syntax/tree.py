@@ -149,7 +149,7 @@ class Has(Node):
 
 
 class Fold(Enum):
-    """Macros over a list or a map. The node's second variable distinguishes those with two variables."""
+    """Macros over a list or a map. Macros of one and of two variables share names: only the latter have `second`."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -183,7 +183,7 @@ MACRO_ARGUMENTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comprehension(Node):
-    """target.fold(first, [second,] [condition,] body). For FILTER and the three tests `body` is the predicate."""
+    """target.fold(first, [second,] [condition,] body). For FILTER and the three tests, `body` is the predicate."""
 
     fold: Fold
     target: "Expression"

@@ -22,10 +22,10 @@ from rules_engine.model.problems.source import SourceText
 _log = logging.getLogger(__name__)
 
 DEFECTS: Counter[str] = Counter()
-"""Evaluations whose generated code was wrong, by the place of the expression; the first of each is logged."""
+"""Evaluations with defective generated code, by the place of the expression; the first of each is logged."""
 
 _NO_VALUE_RAISES = (NameError, ImportError, AssertionError, SystemError)
-"""Exceptions of generated code that no value explains: all others may be its way to leave one to the interpreter."""
+"""Exceptions that only a defect of generated code raises. Any other may be how it gives up (run/codegen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Program:
     checked: Checked
     generated: Function | None
     levels: int
-    """Depth of lists and maps in the result that the expression itself makes."""
+    """Depth of the lists and maps in the result that the expression makes."""
 
     @property
     def source(self) -> SourceText:
@@ -67,7 +67,8 @@ class Program:
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else self.bounded(value, budget)
             except Exception as error:
-                # Whatever the exception: the interpreter finds the value, or the error and its place.
+                # Generated code may give up with any exception, since it assumes that nothing fails. The interpreter
+                # then starts again: it absorbs errors and knows their places (reasons: run/codegen/__init__.py).
                 budget.rewind(mark)
                 if isinstance(error, _NO_VALUE_RAISES):
                     self._count_defect(error)
@@ -109,19 +110,19 @@ class Program:
 
 def _next(layer: list[object], budget: Budget) -> list[object]:
     """Return the members of a layer's lists and maps, as often as they occur, and its other values unchanged."""
-    found: list[object] = []
+    members: list[object] = []
     for item in layer:
         while type(item) is Optional:
             item = item.value
         if type(item) is list:
             budget.spend(len(item))
-            found += [member for member in item if type(member) not in _SIMPLE]
+            members += [member for member in item if type(member) not in _SIMPLE]
         elif type(item) is dict or is_map(item):
             budget.spend(len(item))  # type: ignore[arg-type]
-            found += [member for member in item.values() if type(member) not in _SIMPLE]  # type: ignore[attr-defined]
+            members += [member for member in item.values() if type(member) not in _SIMPLE]  # type: ignore[attr-defined]
         else:
-            found.append(item)
-    return found
+            members.append(item)
+    return members
 
 
 _SIMPLE = frozenset({str, bool, float, NoneType})
@@ -155,7 +156,7 @@ def program_of(checked: Checked) -> Program:
 
 
 def texts(expression: Expression) -> Iterator[str]:
-    """Yield every constant string and every selected field."""
+    """Yield every string literal and every selected field."""
     match expression:
         case Literal(value=str(value)):
             yield value
@@ -166,7 +167,7 @@ def texts(expression: Expression) -> Iterator[str]:
 
 
 def constant_arguments(expression: Expression, function: str) -> Iterator[str]:
-    """Yield every constant string that is an argument of a function or method of this name."""
+    """Yield every string literal among the arguments of a function or method of this name."""
     if isinstance(expression, Call) and expression.function == function:
         for argument in expression.arguments:
             if isinstance(argument, Literal) and isinstance(argument.value, str):

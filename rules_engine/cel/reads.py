@@ -1,9 +1,9 @@
 """Members of objects that expressions read: the results of the expressions depend on no others.
 
-An expression is evaluated on places: a variable, and the members selected from it. What is done with a value decides
-how much of it is read. Selecting a member reads nothing itself; a macro over a list reads its length; has() and a
-comparison with a constant read whether an object is there; everything else reads the whole value. So the analysis may
-find too much, and never too little.
+An expression is evaluated on places: a variable, and the members selected from it. How much of a value is read depends
+on its use. Selecting a member reads nothing itself; a macro over a list reads its length; has() and a comparison with a
+constant read the presence of an object; everything else reads the whole value. So the analysis may find too many
+members, and never too few.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, at, merged
 class Place:
     """A value, by its type: the members at `path` of a variable, or of objects of a kind, or a list of such values.
 
-    Lists on the way are not part of the path: what is read of their items is read of each.
+    Lists are not part of the path: a read of one item counts as a read of every item.
     """
 
     root: str
@@ -57,8 +57,8 @@ _Scope: TypeAlias = Mapping[str, Places]
 class Reads:
     """Collector of the members that expressions read.
 
-    `roots`: the variables whose members are of interest. `variables`: those of the document, by their full names; each
-    may read those before it. `methods`: what functions of objects return that read more than the expression shows.
+    `roots`: the variables whose members are of interest. `variables`: the document's variables by full name; each may
+    read earlier ones. `methods`: results of functions of objects that read more than the expression shows.
     """
 
     def __init__(
@@ -76,50 +76,50 @@ class Reads:
         self._variables = variables
         self._params = params
         self._methods = methods
-        self._known: dict[str, Places] = {}
+        self._cached: dict[str, Places] = {}
 
     def add(self, checked: Checked) -> None:
-        """Add what an expression reads, its value included."""
-        self._read(self._places(checked, checked.expression, {}))
+        """Add the members that an expression reads, including its value."""
+        self._read(self._value_places(checked, checked.expression, {}))
 
     def _read(self, places: Places, kept: Kept = None) -> Places:
-        """Add the members of values: all by default."""
+        """Add members of values; all by default."""
         for place in places:
             self.kept[place.root] = merged(self.kept.get(place.root, NOTHING), at(place.path, kept))
         return _NONE
 
     def _read_presence(self, places: Places) -> Places:
-        """Add that values are there, and how many items they have if they are lists."""
+        """Add the presence of values, and the lengths of lists."""
         for place in places:
-            found = place.type
-            while found.name == "list":
-                (found,) = found.parameters
-            self._read(frozenset({place}), {} if isinstance(found, ObjectType) or found.name == "map" else None)
+            kind = place.type
+            while kind.name == "list":
+                (kind,) = kind.parameters
+            self._read(frozenset({place}), {} if isinstance(kind, ObjectType) or kind.name == "map" else None)
         return _NONE
 
-    def _named(self, reference: object) -> Places:
-        """Return the places of a variable of the environment; `variables` as a whole is read."""
+    def _reference_places(self, reference: object) -> Places:
+        """Return the places of a variable of the environment. A use of `variables` itself reads all of them."""
         if reference == VARIABLES:
             for path in self._variables:
-                self._read(self._named(path))
+                self._read(self._reference_places(path))
         elif isinstance(reference, str) and reference in self._roots:
             return frozenset({self._roots[reference]})
         elif isinstance(reference, str) and reference in self._variables:
-            if reference not in self._known:
+            if reference not in self._cached:
                 checked = self._variables[reference]
-                self._known[reference] = self._places(checked, checked.expression, {})
-            return self._known[reference]
+                self._cached[reference] = self._value_places(checked, checked.expression, {})
+            return self._cached[reference]
         return _NONE
 
-    def _places(self, checked: Checked, node: Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
-        """Return the places of a value, and add what it is computed from; a computed value has none."""
+    def _value_places(self, checked: Checked, node: Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
+        """Return the places of a value. A computed value has none: the values that it is computed from are read."""
 
         def places(part: Expression, inner: _Scope = scope) -> Places:
-            return self._places(checked, part, inner)
+            return self._value_places(checked, part, inner)
 
         reference = checked.references.get(node)
         if reference is not None:
-            return self._named(reference)
+            return self._reference_places(reference)
         match node:
             case Name(name=name):
                 return scope[name]
@@ -128,22 +128,23 @@ class Reads:
             case Has(select=Select(operand=operand, field=field)):
                 return self._read_presence(self._members(places(operand), field))
             case Index(operand=operand, key=key):
-                constant = self._constant(checked, key)
+                constant = self._constant_text(checked, key)
                 if constant is not None and checked.references.get(operand) == VARIABLES:
-                    return self._named(f"{VARIABLES}.{constant}")
+                    return self._reference_places(f"{VARIABLES}.{constant}")
                 if constant is not None:
                     return self._members(places(operand), constant)
                 self._read(places(key))
                 return self._items(places(operand))
-            case Binary(operator="in", left=left, right=right) if constant := self._constant(checked, left):
-                return self._read_presence(self._members(places(right), constant))  # of a list, all is read
+            case Binary(operator="in", left=left, right=right) if constant := self._constant_text(checked, left):
+                return self._read_presence(self._members(places(right), constant))  # a list is read as a whole
             case Binary(operator="==" | "!=", left=Literal(), right=value):
                 return self._read_presence(places(value))
             case Binary(operator="==" | "!=", left=value, right=Literal()):
                 return self._read_presence(places(value))
             case Binary(operator="+", left=left, right=right):
-                found = places(left) | places(right)
-                return found if all(place.type.name == "list" for place in found) else self._read(found)
+                operands = places(left) | places(right)
+                lists = all(place.type.name == "list" for place in operands)
+                return operands if lists else self._read(operands)
             case Conditional(condition=condition, then=then, otherwise=otherwise):
                 self._read(places(condition))
                 return places(then) | places(otherwise)
@@ -153,9 +154,9 @@ class Reads:
             case Comprehension():
                 return self._macro(checked, node, scope)
             case Bind(name=name, value=value, body=body) | OptionalMap(target=value, name=name, body=body):
-                found = places(value)
-                self._read_presence(found)  # also if the body does not name it
-                return places(body, {**scope, name: found})
+                bound = places(value)
+                self._read_presence(bound)  # also if the body does not name it
+                return places(body, {**scope, name: bound})
             case Call(target=target) if target is not None and node not in checked.namespaced:
                 return self._method(node, places(target), [places(argument) for argument in node.arguments])
             case Call(function=name, arguments=arguments, target=target):
@@ -164,42 +165,42 @@ class Reads:
             self._read(places(part))
         return _NONE
 
-    def _constant(self, checked: Checked, node: Expression) -> str | None:
-        """Return the text of an expression that is one, or a param."""
+    def _constant_text(self, checked: Checked, node: Expression) -> str | None:
+        """Return the value of a string literal or of a string parameter, else None."""
         value: object = node.value if isinstance(node, Literal) else None
         if isinstance(node, Select) and checked.references.get(node.operand) == "params":
             value = self._params.get(node.field)
         return value if isinstance(value, str) else None
 
     def _members(self, places: Places, field: str) -> Places:
-        return frozenset(found for place in places for found in self._member(place, field))
+        return frozenset(member for place in places for member in self._member(place, field))
 
     def _member(self, place: Place, field: str) -> Iterator[Place]:
         if place.type.name == "list":
             self._read(frozenset({place}))
             return
-        found = DYN
+        kind = DYN
         if isinstance(place.type, ObjectType):
-            found = place.type.fields.get(field, DYN)
+            kind = place.type.fields.get(field, DYN)
         elif place.type.name == "map":
-            found = place.type.parameters[1]
-        yield Place(place.root, found, (*place.path, field))
+            kind = place.type.parameters[1]
+        yield Place(place.root, kind, (*place.path, field))
 
     def _items(self, places: Places) -> Places:
-        """Return the items of lists; all members of maps are read, since their names are computed."""
+        """Return the items of lists. Maps are read as a whole, since the key is computed."""
         lists = frozenset(place for place in places if place.type.name == "list")
         self._read(places - lists)
         self._read_presence(lists)
         return frozenset(replace(place, type=place.type.parameters[0]) for place in lists)
 
     def _macro(self, checked: Checked, node: Comprehension, scope: _Scope) -> Places:
-        target = self._places(checked, node.target, scope)
+        target = self._value_places(checked, node.target, scope)
         item = self._items(target)
         names = {node.first: item} if node.second is None else {node.first: _NONE, node.second: item}
         inner = {**scope, **names}
         if node.condition is not None:
-            self._read(self._places(checked, node.condition, inner))
-        body = self._places(checked, node.body, inner)
+            self._read(self._value_places(checked, node.condition, inner))
+        body = self._value_places(checked, node.body, inner)
         if node.fold in (Fold.MAP, Fold.TRANSFORM_LIST):
             return frozenset(replace(place, type=list_of(place.type)) for place in body)
         self._read(body)
@@ -220,8 +221,8 @@ class Reads:
         if name in self._methods:
             self.called.add(name)
             self._read_all(arguments)
-            found = self._methods[name]
-            return _NONE if found is None else frozenset({found})
+            result = self._methods[name]
+            return _NONE if result is None else frozenset({result})
         match name:
             case "value" | "unwrapOpt":
                 return places

@@ -1,8 +1,8 @@
 """Interpreter: evaluation node by node, with exact costs and the place of every error.
 
 Why it exists beside generated code: CEL's && and ||, and the macros made of them, absorb errors, and an error names the
-sub-expression that failed. Generated code does neither, and every exception in it leads here. So this is the definition
-of an expression's value, and generated code must agree with it.
+sub-expression that failed. Generated code does neither: it gives up with an exception, and the interpreter evaluates.
+So the interpreter defines an expression's value, and generated code must agree with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget
 
 @dataclass(slots=True)
 class _Thunk:
-    """The value of a cel.bind, evaluated once, when its name first is. `scope`: the names in scope at its place.
+    """The value of a cel.bind, evaluated when its name is first used. `scope`: the names in scope at its place.
 
     cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
     """
@@ -83,11 +83,11 @@ class _Interpreter:
             return _METHODS[type(node)](self, node)
         except EvaluationError as error:
             if error.location is None:
-                raise self._located(error, node) from None
+                raise self._locate_error(error, node) from None
             raise
 
-    def _located(self, error: EvaluationError, node: Expression) -> EvaluationError:
-        """Return the error with the sub-expression that failed and its place."""
+    def _locate_error(self, error: EvaluationError, node: Expression) -> EvaluationError:
+        """Return the error with the text and the place of the sub-expression that failed."""
         source, span = self._checked.source, node.span
         shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_READ)].split())
         if len(shown) > MAX_EXCERPT or (span.end - span.start > MAX_READ and shown):
@@ -103,13 +103,13 @@ class _Interpreter:
     def name(self, node: Name) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
-            return self._reference(reference)
+            return self._look_up(reference)
         if not node.absolute and node.name in self._scope:
             value = self._scope[node.name]
-            return self._forced(value) if type(value) is _Thunk else value
+            return self._force(value) if type(value) is _Thunk else value
         raise EvaluationError(f"undeclared reference to '{node.name}'")
 
-    def _reference(self, reference: str | Constant) -> object:
+    def _look_up(self, reference: str | Constant) -> object:
         if isinstance(reference, Constant):
             return reference.value
         try:
@@ -120,7 +120,7 @@ class _Interpreter:
     def select(self, node: Select) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
-            return self._reference(reference)
+            return self._look_up(reference)
         operand = self.evaluate(node.operand)
         if node.optional or type(operand) is Optional:
             return members.optional_member(operand, node.field, members.field)
@@ -134,8 +134,8 @@ class _Interpreter:
             operand = operand.value
             if type(operand) is Optional:
                 return bool(operand.present)
-        found, _ = members.field(operand, node.select.field)
-        return found
+        exists, _ = members.field(operand, node.select.field)
+        return exists
 
     def index(self, node: Index) -> object:
         operand = self.evaluate(node.operand)
@@ -190,14 +190,14 @@ class _Interpreter:
         return not decisive
 
     def _bool(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
-        """Return the value of a part of the node, which must be a bool."""
+        """Return the value of a part of the node. Raises EvaluationError unless it is a bool."""
         if type(value) is bool:
             return value
         if isinstance(node, Logic):
             error = no_overload(node.operator, value)
         else:
             error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
-        raise self._located(error, part)
+        raise self._locate_error(error, part)
 
     def conditional(self, node: Conditional) -> object:
         condition = self.evaluate(node.condition)
@@ -208,18 +208,18 @@ class _Interpreter:
     # Lists and maps
 
     def list_literal(self, node: ListLiteral) -> list[object]:
-        made = []
+        values = []
         for element in node.elements:
             value = self.evaluate(element.value)
             if element.optional:
                 if not members.as_optional(value).present:
                     continue
                 value = value.value
-            made.append(value)
-        return made
+            values.append(value)
+        return values
 
     def map_literal(self, node: MapLiteral) -> object:
-        made = []
+        entries = []
         for entry in node.entries:
             key = self.evaluate(entry.key)
             value = self.evaluate(entry.value)
@@ -227,8 +227,8 @@ class _Interpreter:
                 if not members.as_optional(value).present:
                     continue
                 value = value.value
-            made.append((key, value))
-        return make_map(made)
+            entries.append((key, value))
+        return make_map(entries)
 
     def message(self, node: Message) -> object:
         wrapper = self._checked.messages.get(node)
@@ -243,13 +243,13 @@ class _Interpreter:
         if node.target is not None and node not in self._checked.namespaced:
             target = self.evaluate(node.target)
             if type(target) is Optional and node.function in ("or", "orValue") and len(node.arguments) == 1:
-                return self._alternative(node, target)
+                return self._evaluate_alternative(node, target)
             arguments.append(target)
         arguments += [self.evaluate(argument) for argument in node.arguments]
         return self._checked.calls[node](self._budget, *arguments)
 
-    def _alternative(self, node: Call, target: Optional) -> object:
-        """Return the value of or() or orValue(), which evaluate their argument only if needed (cel-go, library.go)."""
+    def _evaluate_alternative(self, node: Call, target: Optional) -> object:
+        """Return the value of or() or orValue(), whose argument is evaluated only if needed (cel-go, library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
         other = self.evaluate(node.arguments[0])
@@ -271,7 +271,7 @@ class _Interpreter:
         value = self.evaluate(node.value) if certain else _Thunk(node.value, self._scope)
         return self._evaluate_with({node.name: value}, node.body)
 
-    def _forced(self, thunk: _Thunk) -> object:
+    def _force(self, thunk: _Thunk) -> object:
         """Return the value of a thunk, or raise its error, as often as it is used."""
         if not thunk.evaluated:
             outer, self._scope = self._scope, thunk.scope
@@ -283,7 +283,7 @@ class _Interpreter:
                 self._scope = outer
             thunk.evaluated = True
         if thunk.error is not None:
-            # Each raise would append to the traceback of the one instance.
+            # The instance is raised several times, and each raise would append to its traceback.
             raise thunk.error.with_traceback(None)
         return thunk.value
 
@@ -316,11 +316,11 @@ class _Interpreter:
             else:
                 yield {first: key if only_key else value}
 
-    def decided(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
+    def decide(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
         """Return the value of all() or exists(): a chain of && or of ||."""
         return self._absorb_errors(node, node.fold is Fold.EXISTS, ((node.body, names) for names in rounds))
 
-    def counted(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
+    def exactly_one(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
         count = 0
         for names in rounds:
             count += self._bool(node, self._evaluate_with(names, node.body), node.body)
@@ -331,10 +331,10 @@ class _Interpreter:
         condition = node.condition
         return condition is None or self._bool(node, self._evaluate_with(names, condition), condition)
 
-    def mapped(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
+    def map_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
         return bounded([self._evaluate_with(names, node.body) for names in rounds if self._is_kept(node, names)])
 
-    def filtered(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
+    def filter_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
         return bounded(
             [
                 names[node.first]
@@ -343,23 +343,23 @@ class _Interpreter:
             ]
         )
 
-    def transformed(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
-        made = [
+    def transform_map(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+        entries = [
             (names[node.first], self._evaluate_with(names, node.body)) for names in rounds if self._is_kept(node, names)
         ]
-        return make_map(made)
+        return make_map(entries)
 
-    def entries(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
-        made: list[tuple[object, object]] = []
+    def merge_entries(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+        merged: list[tuple[object, object]] = []
         for names in rounds:
             if self._is_kept(node, names):
                 entry = self._evaluate_with(names, node.body)
                 if not is_map(entry):
                     raise EvaluationError(f"transformMapEntry() needs a map, not {type_of(entry)}")
-                made.extend(entry.items())
-        return make_map(made)
+                merged.extend(entry.items())
+        return make_map(merged)
 
-    def sorted(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+    def sort_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         items, keys = [], []
         for names in rounds:
             items.append(names[node.first])
@@ -387,13 +387,13 @@ _METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {
 }
 
 _FOLDS: dict[Fold, Callable[[_Interpreter, Comprehension, Iterator[dict[str, object]]], object]] = {
-    Fold.ALL: _Interpreter.decided,
-    Fold.EXISTS: _Interpreter.decided,
-    Fold.EXISTS_ONE: _Interpreter.counted,
-    Fold.MAP: _Interpreter.mapped,
-    Fold.TRANSFORM_LIST: _Interpreter.mapped,
-    Fold.FILTER: _Interpreter.filtered,
-    Fold.TRANSFORM_MAP: _Interpreter.transformed,
-    Fold.TRANSFORM_MAP_ENTRY: _Interpreter.entries,
-    Fold.SORT_BY: _Interpreter.sorted,
+    Fold.ALL: _Interpreter.decide,
+    Fold.EXISTS: _Interpreter.decide,
+    Fold.EXISTS_ONE: _Interpreter.exactly_one,
+    Fold.MAP: _Interpreter.map_items,
+    Fold.TRANSFORM_LIST: _Interpreter.map_items,
+    Fold.FILTER: _Interpreter.filter_items,
+    Fold.TRANSFORM_MAP: _Interpreter.transform_map,
+    Fold.TRANSFORM_MAP_ENTRY: _Interpreter.merge_entries,
+    Fold.SORT_BY: _Interpreter.sort_items,
 }

@@ -28,7 +28,7 @@ from rules_engine.cel.syntax.tree import Call, Expression, Literal
 from rules_engine.cel.values.functions import Dispatch, Overload
 
 SHORT_TEXT = 100
-"""Characters of a text that are searched for a word in the time that the unit of the call's node stands for."""
+"""Characters of a text that can be searched for a word for the one unit of the call."""
 
 _PYTHON_METHODS = {"startsWith": "startswith", "endsWith": "endswith"}
 _KINDS = {
@@ -77,7 +77,7 @@ def _dispatched(writer: Writer, dispatch: Dispatch, nodes: Iterable[Expression])
 def _likely_overload(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
     """Return the overload of strings and quantities that takes these classes, if calling it costs nothing more.
 
-    An unknown class is expected to be the parameter's.
+    An unknown class is assumed to fit; generated code tests it.
     """
     for overload in dispatch.overloads:
         wanted = [_KINDS.get(parameter.name) for parameter in overload.parameters]
@@ -88,10 +88,10 @@ def _likely_overload(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
 
 
 def _direct(writer: Writer, dispatch: Dispatch, overload: Overload, arguments: list[Code]) -> Code:
-    """Return a call of one implementation if classes fit and texts are too short to count, else of the dispatch."""
+    """Return a call of the implementation, or of the dispatch where a class differs or a text costs units."""
     if len(arguments) > 1:
         # An assignment after "and" may not run, and then its name has no value in the other call.
-        arguments = [writer.named(code) for code in arguments]
+        arguments = [writer.as_name(code) for code in arguments]
     tests, names = [], []
     for code, parameter in zip(arguments, overload.parameters, strict=True):
         kind = _KINDS[parameter.name]
@@ -120,7 +120,7 @@ def _common_kind(overloads: Iterable[Overload]) -> str:
 
 
 def _size(writer: Writer, _node: Call, target: Expression) -> Code:
-    # Strings, bytes, lists and maps have a length, and no other value of CEL has one.
+    # Only strings, bytes, lists and maps have a length; for other values len() raises.
     return Code(f"len({writer.write(target).text})", INT)
 
 
@@ -131,7 +131,7 @@ def _starts_or_ends_with(writer: Writer, node: Call, target: Expression) -> Code
     method = _PYTHON_METHODS[node.function]
     if isinstance(node.arguments[0], Literal) and part.kind == STR:
         return Code(f"{text.text}.{method}({part.text})", BOOL)
-    text, part = writer.named(text), writer.named(part)
+    text, part = writer.as_name(text), writer.as_name(part)
     test = f"type({part.text}) is str and len({part.text}) <= {SHORT_TEXT}"
     slow = f"{writer.constant(writer.checked.calls[node])}(budget, {text.text}, {part.text})"
     return Code(f"({text.text}.{method}({part.text}) if {test} else {slow})", BOOL)
@@ -146,7 +146,7 @@ def _contains(writer: Writer, node: Call, target: Expression) -> Code:
     writer.narrow(text, STR)
     if part.kind != STR:
         return Code(f"occurs({text.text}, {part.text}, budget)", BOOL)
-    part = writer.named(part)
+    part = writer.as_name(part)
     return Code(f"({part.text} in {name} if {test} else occurs({name}, {part.text}, budget))", BOOL)
 
 
@@ -193,7 +193,7 @@ def _or_value(writer: Writer, node: Call, target: Expression) -> Code:
 
 
 def _or(writer: Writer, node: Call, target: Expression) -> Code:
-    name = writer.named(writer.write(target)).text
+    name = writer.as_name(writer.write(target)).text
     lines, other = writer.block(lambda: writer.write(node.arguments[0]))
     if lines:
         raise NotGeneratedError

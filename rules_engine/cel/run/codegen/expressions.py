@@ -1,8 +1,7 @@
 """Code for literals and operators.
 
-An operator whose Python meaning is CEL's for the known classes is Python's own. Otherwise it tests for the
-classes of the common case and calls the interpreter's function for all others: in Python `True == 1`, and ints have no
-range.
+Where Python's operator agrees with CEL's for the proven classes, code uses Python's. Otherwise it tests for the classes
+of the common case and calls the interpreter's function for all others: in Python `True == 1`, and ints have no range.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,8 +69,8 @@ def _binary(writer: Writer, node: Binary) -> Code:
             return Code(f"whole({left.text} {operator} {right.text})", INT)
         return Code(call, INT)
     # The sum of two values of which one is a string or a list is of the same class, or fails.
-    known = {left.kind, right.kind} & {STR, LIST} if operator == "+" else set()
-    return Code(call, known.pop() if len(known) == 1 else ANY)
+    kinds = {left.kind, right.kind} & {STR, LIST} if operator == "+" else set()
+    return Code(call, kinds.pop() if len(kinds) == 1 else ANY)
 
 
 def _equal(writer: Writer, node: Binary, left: Code, right: Code) -> str:
@@ -104,7 +103,7 @@ def _ordering(writer: Writer, node: Binary, left: Code, right: Code) -> str | No
 
 
 def _compared(writer: Writer, code: Code, number: int, operator: str, function: str) -> str:
-    """Return the comparison of a value of any class with a number: Python's for an int in range, else a function's."""
+    """Return the comparison of a value with a number: Python's operator for an int in range, else a function."""
     first, name = writer.reusable(code)
     quick = f"{name} {operator} {number} if type({first}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
     return f"({quick} else {function}({name}, {number}, budget))"
@@ -118,7 +117,7 @@ def _membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
         return Code(f"({test} else contains({name}, {right.text}, budget))", BOOL)
     if left.kind not in (STR, ANY):
         return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
-    key = writer.named(left)
+    key = writer.as_name(left)
     first, name = writer.reusable(right)
     test = f"type({first}) is dict" if key.kind == STR else f"type({first}) is dict and type({key.text}) is str"
     if not isinstance(node.left, Literal):

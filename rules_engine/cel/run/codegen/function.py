@@ -1,4 +1,4 @@
-"""The generated function: its header, and its compilation by Python."""
+"""Generation of the Python function: its header, and its compilation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ class Function:
 
 
 def generate(checked: Checked) -> Function | None:
-    """Return the expression as a Python function, or None for an expression that only the interpreter evaluates."""
+    """Compile the expression to a Python function; None if only the interpreter can evaluate it."""
     writer = Writer(checked, _GENERATORS)
     try:
         source = _source(checked, writer)
         # The source consists of names and numbers that Writer made: a test reads its tokens.
         code = compile(source, "<generated from CEL>", "exec")
     except (NotGeneratedError, SyntaxError, RecursionError, MemoryError):
-        # All but the first: Python's own limits on nested blocks and parentheses.
+        # Giving up is safe, since the interpreter evaluates every expression. All errors but the first are Python's own
+        # limits on nested blocks and parentheses.
         return None
     namespace = {"__builtins__": {}, **RUNTIME, **writer.constants}
     exec(code, namespace)  # noqa: S102

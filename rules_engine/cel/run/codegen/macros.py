@@ -30,7 +30,7 @@ from rules_engine.cel.syntax.tree import Bind, Comprehension, Fold, ListLiteral,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """A fold as a loop: the initial result, a writer of the loop's body, and the value made of the result."""
+    """A fold as a loop: the initial result, a writer of the loop's body, and the format of the final value."""
 
     start: str
     write: Callable[[Writer, Comprehension, Mapping[str, str], str], Code]
@@ -115,17 +115,17 @@ _LOOPS: Mapping[Fold, _Loop] = {
     Fold.TRANSFORM_LIST: _Loop(start="[]", write=_map),
     Fold.TRANSFORM_MAP: _Loop(start="[]", write=_transform_map, result="make_map({})", kind=MAP),
 }
-"""Folds that are generated; the interpreter evaluates the others."""
+"""Folds with generated code; the interpreter evaluates the others."""
 
 
 def _bind(writer: Writer, node: Bind) -> Code:
     """Return the body's code, after the statements of the value.
 
-    The value of a name that is not certainly evaluated may fail without effect: `failed` stands for its value, and code
-    that uses the name refuses it.
+    If an evaluation may not use the name, the value may fail without effect: then the name holds `failed`, and code
+    that uses the name gives up.
     """
     if node in writer.checked.certain:
-        value = writer.named(writer.write(node.value))
+        value = writer.as_name(writer.write(node.value))
         writer.narrow(value, value.kind)
         return writer.write_in_scope({node.name: value.text}, node.body)
     lines, value = writer.block(lambda: writer.write(node.value))

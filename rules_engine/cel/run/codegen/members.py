@@ -8,15 +8,18 @@ from rules_engine.cel.run.codegen.writer import ANY, BOOL, OPT, STR, Code, NotGe
 from rules_engine.cel.syntax.tree import Expression, Has, Index, Literal, Name, Select
 
 SHORT_KEY = 100
-"""Characters of a computed key that are compared in the time that the unit of the node stands for."""
+"""Characters of a computed key that can be compared for the one unit of the node."""
 
 SHORT_CODE = 40
-"""Characters of code that may stand twice rather than be assigned to a name."""
+"""Characters of code that may stand twice rather than be assigned to a name.
+
+The names of the runtime count too: a longer one may change the cost of an expression with a computed key.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionalCode:
-    """An optional that generated code does not make: its value, and a condition that is true if there is none.
+    """An optional without an Optional object: code of its value, and a condition that is true if it is none.
 
     The condition assigns the value, so it stands first.
     """
@@ -30,14 +33,14 @@ def optional_operand(writer: Writer, node: Expression) -> OptionalCode:
     chain = optional_chain(writer, node)
     if chain is not None:
         return chain
-    name = writer.named(writer.write(node)).text
+    name = writer.as_name(writer.write(node)).text
     return OptionalCode(f"{name}.value", f"not {name}.present")
 
 
 def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
     """Return the code of `a.?b.c[?"d"]`, or None for any other expression.
 
-    dict.get finds the fields without an Optional for each; a value that is no map has no `get`, and raises.
+    dict.get finds the fields without an Optional for each; a value other than a map has no `get`, and raises.
     """
     fields: list[str] = []
     base, length = node, 0
@@ -112,7 +115,7 @@ def _member(operand: Code, key: Code, optional: bool, find: str) -> Code:
 
 
 def _computed_member(writer: Writer, operand: Code, key: Code, optional: bool) -> Code:
-    """Return the code of an element whose key may be long."""
+    """Return the code of an element with a computed key, which may be long."""
     if optional or operand.kind == OPT or key.kind != ANY or len(operand.text) > SHORT_CODE:
         charged = Code(f"charged_key({key.text}, budget)", key.kind)
         return _member(operand, charged, optional, "element")

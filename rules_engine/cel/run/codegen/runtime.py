@@ -1,7 +1,7 @@
-"""Runtime of generated code: its global names. Functions may raise, and never return another value than CEL's.
+"""Runtime of generated code: its global names. Functions may raise, but never return another value than CEL's.
 
-They raise without a message or a place: the interpreter finds both. A function is here if it is therefore shorter or
-faster than the interpreter's (`members`, `operators`).
+They raise without a message or a place, since the interpreter then evaluates and finds both. A function is here if it
+is therefore shorter or faster than the interpreter's (`members`, `operators`).
 """
 
 import re
@@ -16,7 +16,7 @@ from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, e
 from rules_engine.model.kubernetes.quantity import Quantity
 
 LONG_LOOP = 64
-"""Rounds of a loop whose cost is counted at once; the cost of more is counted as they come."""
+"""Rounds of a loop whose cost is counted at once; a longer loop is counted in parts."""
 
 OPERATORS = {
     "+": "add",
@@ -29,22 +29,22 @@ OPERATORS = {
     ">": "greater",
     ">=": "greater_equal",
 }
-"""CEL's operators that are functions here, by symbol."""
+"""Names of the functions that implement CEL's operators here, by symbol."""
 
 _LITERAL_PATTERN = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
 """A pattern of literal characters, with or without anchors."""
 
 
 def matcher(pattern: regex.Pattern, source: str) -> Callable[[Any, Budget], bool]:
-    """Return the test of a constant pattern; for literal characters a string method, ten times as fast as RE2."""
-    found = _LITERAL_PATTERN.fullmatch(source)
-    start, word, end = found.groups() if found else ("", "", "")
+    """Return the test of a constant pattern: a string method for literal characters, ten times as fast as RE2."""
+    literal = _LITERAL_PATTERN.fullmatch(source)
+    start, word, end = literal.groups() if literal else ("", "", "")
 
     def match(text: Any, budget: Budget) -> bool:
         if type(text) is not str:
             _refuse()
         # Text that is not ASCII may contain a lone surrogate, which RE2 rejects.
-        if not found or not text.isascii():
+        if not literal or not text.isascii():
             return pattern.occurs_in(text, budget)
         pattern.charge(len(text), budget)
         if start:
@@ -55,7 +55,7 @@ def matcher(pattern: regex.Pattern, source: str) -> Callable[[Any, Budget], bool
 
 
 def _refuse() -> NoReturn:
-    """Leave the evaluation to the interpreter."""
+    """Give up, so that the interpreter evaluates: it alone absorbs errors and knows their places."""
     raise EvaluationError("left to the interpreter")
 
 
@@ -71,10 +71,10 @@ def _pairs(value: Any) -> list[Any]:
 
 
 def _paced(items: Any, cost: int, budget: Budget) -> Iterator[Any]:
-    """Iterate over a long loop's items and count the cost of LONG_LOOP rounds at a time.
+    """Yield a long loop's items and charge the cost of LONG_LOOP rounds at a time.
 
     The budget may check a deadline between grants, which a loop that is charged for all rounds at once would miss.
-    `cost`: that of one round.
+    `cost`: the cost of one round.
     """
     left = len(items)
     for place, item in enumerate(items):

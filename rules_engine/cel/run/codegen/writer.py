@@ -1,12 +1,12 @@
-"""Writer of one function: its statements, constants and names, and what is known of their classes.
+"""Writer of one function: its statements, constants and names, and the classes of their values.
 
 Every node of the tree becomes a Python expression (Code). Where Python needs statements, as for a loop, they are
 appended to `lines`, before the expression that uses their result. Code that may not run, or runs several times, is
 captured as a block of its own, for its statements must stand under an `if` or in a loop.
 
-Why classes are narrowed: a class that is known needs no test. Code that raises for every class but one proves that
-class to all later code of its block, since a block either runs to its end or raises. What a block proves is forgotten
-at its end, because the block may not have run.
+Why classes are narrowed: a proven class needs no test. Code that raises for every class but one proves that class to
+all later code of its block, since a block either runs to its end or raises. The proofs of a block are forgotten at its
+end, because the block may not have run.
 """
 
 import re
@@ -22,7 +22,7 @@ from rules_engine.cel.values.runtime_values import Optional, is_map
 from rules_engine.model.kubernetes.quantity import Quantity
 
 BOOL, INT, STR, LIST, MAP, OPT, QUANTITY, ANY = "bool", "int", "str", "list", "map", "optional", "Quantity", ""
-"""The known class of a value; ANY for an unknown one."""
+"""The class of a value; ANY if it is unknown."""
 
 FOLDING_COST = 100
 """Cost up to which a sub-expression without variables is evaluated at compile time."""
@@ -35,14 +35,14 @@ _NAME = re.compile(r"[ctx][0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A Python expression, and the class that its value certainly has."""
+    """A Python expression, and the proven class of its value."""
 
     text: str
     kind: str = ANY
 
 
 class NotGeneratedError(Exception):
-    """An expression that only the interpreter evaluates: rare, and fast enough there."""
+    """An expression without generated code: the interpreter evaluates it. Such ones are rare, and fast enough."""
 
 
 def weight(node: Expression) -> int:
@@ -72,14 +72,14 @@ class Writer:
         self._scope: dict[str, str] = {}
         self._kinds: dict[str, str] = {}
         self._fallible: set[str] = set()
-        self._made = 0
+        self._name_count = 0
 
     def write(self, node: Expression) -> Code:
         """Return the code of a node. Raises NotGeneratedError."""
         generator = self._generators.get(type(node))
         if generator is None:
             raise NotGeneratedError
-        folded = self._folded(node)
+        folded = self._fold(node)
         return generator(self, node) if folded is None else folded
 
     def write_in_scope(self, names: Mapping[str, str], body: Expression) -> Code:
@@ -91,15 +91,15 @@ class Writer:
         return code
 
     def condition(self, code: Code) -> str:
-        """Return code that raises for anything but a bool: Python's `and`, `not` and `if` take any value."""
+        """Return code that gives up for anything but a bool: Python's `and`, `not` and `if` accept any value."""
         if code.kind == BOOL:
             return code.text
         first, name = self.reusable(code)
         self.narrow(code, BOOL)
         return f"({name} if type({first}) is bool else refuse())"
 
-    def _folded(self, node: Expression) -> Code | None:
-        """Return the value of a sub-expression without variables; None if it has any, fails, or is a list or a map."""
+    def _fold(self, node: Expression) -> Code | None:
+        """Return a sub-expression's value as a constant; None if it has variables, fails, or is a list or a map."""
         if not isinstance(node, Unary | Binary | Call) or not self._is_constant(node):
             return None
         try:
@@ -125,9 +125,9 @@ class Writer:
         return name
 
     def value(self, value: object) -> Code:
-        """Return a constant of a known class.
+        """Return a constant with its class.
 
-        A name even where Python has a literal, since Python warns of `is` or brackets after a literal.
+        It is a name even where Python has a literal, since Python warns of `is` or brackets after a literal.
         """
         return Code(self.constant(value), _CLASSES.get(type(value), ANY))
 
@@ -161,9 +161,9 @@ class Writer:
     # Names
 
     def new_name(self, letter: str) -> str:
-        """Return a name that nothing else has."""
-        self._made += 1
-        return f"{letter}{self._made}"
+        """Return a new name."""
+        self._name_count += 1
+        return f"{letter}{self._name_count}"
 
     def assign(self, text: str) -> str:
         """Assign a value in a statement, and return its name."""
@@ -171,8 +171,8 @@ class Writer:
         self.lines.append(f"{name} = {text}")
         return name
 
-    def named(self, code: Code) -> Code:
-        """Return code that is a name, assigned in a statement unless it was one."""
+    def as_name(self, code: Code) -> Code:
+        """Return code that is a name; other code is assigned to one in a statement."""
         return code if _NAME.fullmatch(code.text) else Code(self.assign(code.text), code.kind)
 
     def reusable(self, code: Code) -> tuple[str, str]:
@@ -183,14 +183,14 @@ class Writer:
         return f"{name} := {code.text}", name
 
     def narrow(self, code: Code, kind: str) -> None:
-        """Record that code that was just written raises for a value of any other class."""
+        """Record that the code just written raises for a value of any other class."""
         if _NAME.fullmatch(code.text):
             self._kinds[code.text] = kind
 
     # Statements
 
     def spend(self, units: str) -> None:
-        """Count cost before the work that it is for."""
+        """Append the statements that count cost, before the work."""
         self.lines += spending(units)
 
     def nest(self, head: str, lines: Iterable[str]) -> None:
@@ -199,7 +199,7 @@ class Writer:
         self.lines += indented(lines)
 
     def capture(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
-        """Return code and the statements before it, which are not yet part of the function."""
+        """Return the code that `write` returns, and its statements, which are not yet part of the function."""
         outer, self.lines = self.lines, []
         code = write()
         lines, self.lines = self.lines, outer
@@ -207,14 +207,14 @@ class Writer:
 
     def block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
         """Capture code that may not run, or runs several times: its narrowing ends with it."""
-        known = self._kinds.copy()
+        kinds_before = self._kinds.copy()
         captured = self.capture(write)
-        self._kinds = known
+        self._kinds = kinds_before
         return captured
 
     def sequence(self, writes: Iterable[Callable[[], Code]]) -> list[tuple[list[str], Code]]:
         """Capture blocks of which each runs only after all before it, so that narrowing holds from one to the next."""
-        known = self._kinds.copy()
+        kinds_before = self._kinds.copy()
         captured = [self.capture(write) for write in writes]
-        self._kinds = known
+        self._kinds = kinds_before
         return captured

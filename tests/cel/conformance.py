@@ -51,19 +51,21 @@ def value_of(tagged: Mapping[str, Any]) -> Any:
     return readers[tag](raw)
 
 
-def same(found: Any, wanted: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Return whether two values are equal and of one type; NaN equals NaN."""
-    if type(found) is not type(wanted):
+    if type(actual) is not type(expected):
         return False
-    if isinstance(found, float):
-        return found == wanted or (math.isnan(found) and math.isnan(wanted))
-    if isinstance(found, list):
-        return len(found) == len(wanted) and all(map(same, found, wanted))
-    if isinstance(found, dict | KeyedMap):
-        return len(found) == len(wanted) and all(key in found and same(found[key], wanted[key]) for key in wanted)
-    if isinstance(found, Optional):
-        return found.present == wanted.present and same(found.value, wanted.value)
-    return bool(found == wanted)
+    if isinstance(actual, float):
+        return actual == expected or (math.isnan(actual) and math.isnan(expected))
+    if isinstance(actual, list):
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    if isinstance(actual, dict | KeyedMap):
+        return len(actual) == len(expected) and all(
+            key in actual and same(actual[key], expected[key]) for key in expected
+        )
+    if isinstance(actual, Optional):
+        return actual.present == expected.present and same(actual.value, expected.value)
+    return bool(actual == expected)
 
 
 _TYPES = {"int64": "int", "uint64": "uint"}
@@ -71,11 +73,11 @@ _TYPES = {"int64": "int", "uint64": "uint"}
 
 def type_named(text: str) -> Type:
     """Return a type by its name in the data, such as map(string,int64)."""
-    head, _, rest = text.partition("(")
-    if not rest:
+    head, _, parameters = text.partition("(")
+    if not parameters:
         return Type(_TYPES.get(head, head))
     parts, depth, start = [], 0, 0
-    inner = rest[:-1]
+    inner = parameters[:-1]
     for place, character in enumerate(inner + ","):
         depth += (character == "(") - (character == ")")
         if character == "," and depth == 0:
@@ -87,10 +89,10 @@ def type_named(text: str) -> Type:
 def program(expression: str, environment: Environment, *, checked: bool = True) -> Program:
     """Compile an expression. Unchecked, the checker's problems fail at run time, as in cel-go's unchecked mode."""
     source = SourceText.inline(expression)
-    found = check(source, parse(source), environment)
-    if checked and found.problems:
-        raise CelProblems(found.problems)
-    return program_of(found)
+    checked_expression = check(source, parse(source), environment)
+    if checked and checked_expression.problems:
+        raise CelProblems(checked_expression.problems)
+    return program_of(checked_expression)
 
 
 def holds(case: Mapping[str, Any]) -> str | None:
@@ -106,9 +108,9 @@ def holds(case: Mapping[str, Any]) -> str | None:
             return f"type {compiled.result}"
         if case.get("check_only"):
             return None
-        found = compiled.evaluate(bindings, Budget())
+        value = compiled.evaluate(bindings, Budget())
     except (CelProblems, EvaluationError) as error:
         return None if "error" in expected else f"{type(error).__name__}: {error}"
     if "value" not in expected:
-        return f"value {found!r}"
-    return None if same(found, value_of(expected["value"])) else f"value {found!r}"
+        return f"value {value!r}"
+    return None if same(value, value_of(expected["value"])) else f"value {value!r}"

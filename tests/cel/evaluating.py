@@ -30,15 +30,15 @@ def both(compiled: Program, variables: dict[str, Any]) -> tuple[str, Any]:
 
 def evaluate(expression: str, **variables: Any) -> Any:
     """Return the value of a checked expression."""
-    found, value = both(program(expression, environment(**variables)), variables)
-    assert found == "value", value
+    result, value = both(program(expression, environment(**variables)), variables)
+    assert result == "value", value
     return value
 
 
 def failure(expression: str, **variables: Any) -> str:
     """Return the error of a checked expression, as line:column: message."""
-    found, value = both(program(expression, environment(**variables)), variables)
-    assert found == "error", value
+    result, value = both(program(expression, environment(**variables)), variables)
+    assert result == "error", value
     return str(value).removeprefix("<expression>:")
 
 

@@ -29,7 +29,7 @@ LIMIT = f"quantity({ASKED}.orValue('0'))"
 """The limit of any container, 0 where it has none."""
 
 
-def found(expression: str, environment: Environment = INSIDE) -> tuple[Problem, ...]:
+def problems_of(expression: str, environment: Environment = INSIDE) -> tuple[Problem, ...]:
     """Return the problems of an expression, or else its warnings."""
     try:
         return compile_expression(SourceText.inline(expression), environment).warnings
@@ -37,13 +37,13 @@ def found(expression: str, environment: Environment = INSIDE) -> tuple[Problem, 
         return error.problems
 
 
-def remedied(expression: str, problem: Problem) -> str:
+def apply_remedy(expression: str, problem: Problem) -> str:
     """Return the expression with the remedy in the message in place of the reported part."""
     start = problem.location.column - 1
-    return expression[:start] + advised(problem) + expression[start + problem.length :]
+    return expression[:start] + read_remedy(problem) + expression[start + problem.length :]
 
 
-def advised(problem: Problem) -> str:
+def read_remedy(problem: Problem) -> str:
     remedy = re.search(r"write (.*)\)$", problem.message)
     assert remedy
     return remedy[1]
@@ -112,22 +112,22 @@ OPERATORS = [
 
 @pytest.mark.parametrize(("expression", "remedy"), OPERATORS)
 def test_an_operator_on_an_amount_is_an_error_with_its_remedy(expression: str, remedy: str | None) -> None:
-    [problem] = found(expression)
+    [problem] = problems_of(expression)
     assert (problem.code, problem.severity, problem.location.column) == ("cel-type", Severity.ERROR, 1)
     assert problem.length == len(expression)
     assert problem.message.startswith("operator ")
-    assert remedied(expression, problem) == remedy or remedy is None
-    assert {warning.code for warning in found(remedied(expression, problem))} <= {"cel-newer"}
+    assert apply_remedy(expression, problem) == remedy or remedy is None
+    assert {warning.code for warning in problems_of(apply_remedy(expression, problem))} <= {"cel-newer"}
 
 
 def test_the_message_has_the_reason() -> None:
-    assert [problem.message for problem in found("limit <= 4")] == [
+    assert [problem.message for problem in problems_of("limit <= 4")] == [
         (
             "operator <= cannot be applied to string and int (amounts are strings: write"
             " !quantity(limit).isGreaterThan(quantity('4')))"
         )
     ]
-    assert [problem.message for problem in found("quantity(limit) > quantity('4')")] == [
+    assert [problem.message for problem in problems_of("quantity(limit) > quantity('4')")] == [
         (
             "operator > cannot be applied to kubernetes.Quantity and kubernetes.Quantity"
             " (write quantity(limit).isGreaterThan(quantity('4')))"
@@ -154,11 +154,11 @@ PARTS = [
 
 @pytest.mark.parametrize(("expression", "remedy"), PARTS)
 def test_amounts_are_known_in_macros_and_through_optionals(expression: str, remedy: str) -> None:
-    first, *_ = found(expression)
+    first, *_ = problems_of(expression)
     assert first.code == "cel-type"
-    while problems := found(expression):
-        assert remedy in remedied(expression, first)
-        expression = remedied(expression, problems[0])
+    while problems := problems_of(expression):
+        assert remedy in apply_remedy(expression, first)
+        expression = apply_remedy(expression, problems[0])
 
 
 CALLS = [
@@ -188,10 +188,10 @@ CALLS = [
 
 @pytest.mark.parametrize(("expression", "remedy"), CALLS)
 def test_a_call_has_the_remedy(expression: str, remedy: str) -> None:
-    [problem] = found(expression)
+    [problem] = problems_of(expression)
     assert problem.code == "cel-type"
     assert problem.message.endswith(f"write {remedy})")
-    assert found(remedy) == ()
+    assert problems_of(remedy) == ()
 
 
 Json = Mapping[str, Any]
@@ -222,7 +222,7 @@ COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 def test_the_remedy_compares_the_amount_of_any_container(compared: str, amount: str) -> None:
     for number in (0, 3, 4):
         written, reverse = f"{amount} {compared} {number}", f"{number} {compared} {amount}"
-        remedy, other = (remedied(expression, found(expression)[0]) for expression in (written, reverse))
+        remedy, other = (apply_remedy(expression, problems_of(expression)[0]) for expression in (written, reverse))
         for gpus, container in CONTAINERS:
             assert value_of(remedy, c=container) is COMPARISONS[compared](gpus, number)
             assert value_of(other, c=container) is COMPARISONS[compared](number, gpus)
@@ -256,17 +256,17 @@ def test_the_remedy_compares_the_amount_of_any_container(compared: str, amount: 
 def test_a_remedy_works_on_any_container(
     written: str, more: str, expected: Callable[[int], bool], gpus: int, container: Json
 ) -> None:
-    [problem] = found(written)
+    [problem] = problems_of(written)
     # The remedy of a call is the whole of it, though only its name is marked.
-    remedy = advised(problem) if problem.message.startswith("there is no") else remedied(written, problem)
+    remedy = read_remedy(problem) if problem.message.startswith("there is no") else apply_remedy(written, problem)
     assert value_of(f"({remedy}) {more}", c=container, most=3) is expected(gpus)
 
 
 @pytest.mark.parametrize(("gpus", "container"), CONTAINERS)
 @pytest.mark.parametrize("amount", [GPUS, ASKED, f"quantity({GPUS})", LIMIT])
 def test_the_remedy_of_a_sum_adds_the_amounts_of_any_containers(amount: str, gpus: int, container: Json) -> None:
-    [problem] = found(f"object.spec.containers.map(c, {amount}).sum()")
-    remedy = advised(problem)
+    [problem] = problems_of(f"object.spec.containers.map(c, {amount}).sum()")
+    remedy = read_remedy(problem)
     pod = {"spec": {"containers": [container, CONTAINERS[-1][1]]}}
     assert value_of(remedy, object=pod) == gpus + 3
 
@@ -287,13 +287,15 @@ def test_the_remedy_of_a_sum_adds_the_amounts_of_any_containers(amount: str, gpu
 )
 def test_a_remedy_works_on_any_pod(amount: str, spec: Json, expected: bool) -> None:
     written = f"object.spec.{amount} <= 1"
-    assert value_of(remedied(written, found(written)[0]), object={"spec": spec}) is expected
+    assert value_of(apply_remedy(written, problems_of(written)[0]), object={"spec": spec}) is expected
 
 
 @pytest.mark.parametrize("container", ABSENT)
 def test_the_remedy_of_a_conversion_works_on_any_container(container: Json) -> None:
     for written in (f"int({GPUS})", f"double({GPUS})"):
-        remedies = re.findall(r"write (.*)\.isGreaterThan\(…\) to compare, (.*) for the number", str(found(written)))
+        remedies = re.findall(
+            r"write (.*)\.isGreaterThan\(…\) to compare, (.*) for the number", str(problems_of(written))
+        )
         assert [value_of(f"{amount} == quantity('0')", c=container) for amount, _ in remedies] == [True]
         assert [value_of(number, c=container) for _, number in remedies] == [0]
 
@@ -330,7 +332,7 @@ WARNINGS = [
 
 @pytest.mark.parametrize(("expression", "message"), WARNINGS)
 def test_what_kubernetes_accepts_is_a_warning(expression: str, message: str) -> None:
-    [problem] = found(expression)
+    [problem] = problems_of(expression)
     assert (problem.code, problem.severity, problem.message) == ("cel-amount", Severity.WARNING, message)
     assert (problem.location.column, problem.length) == (1, len(expression))
 
@@ -357,7 +359,7 @@ def test_what_kubernetes_accepts_is_a_warning(expression: str, message: str) -> 
     ],
 )
 def test_an_amount_is_a_string_like_any_other(expression: str) -> None:
-    assert found(expression) == ()
+    assert problems_of(expression) == ()
 
 
 @pytest.mark.parametrize(
@@ -382,19 +384,19 @@ def test_an_amount_is_a_string_like_any_other(expression: str) -> None:
     ],
 )
 def test_a_mistake_without_a_known_remedy_has_none(expression: str) -> None:
-    assert ["write" in problem.message for problem in found(expression)] == [False]
+    assert ["write" in problem.message for problem in problems_of(expression)] == [False]
 
 
-def test_a_long_remedy_is_left_out() -> None:
+def test_a_long_remedy_is_omitted() -> None:
     expression = f"c.resources.limits['{'a' * 100}.com/{'b' * 50}'] > 4"
-    [problem] = found(expression)
+    [problem] = problems_of(expression)
     assert problem.message == "operator > cannot be applied to string and int"
 
 
 def test_the_remedy_has_the_value_that_its_author_means() -> None:
     for written, expected in (("4", True), ("4k", False), ("3500m", True), ("16", False)):
         expression = "limit <= 4"
-        program = compile_expression(SourceText.inline(remedied(expression, found(expression)[0])), INSIDE)
+        program = compile_expression(SourceText.inline(apply_remedy(expression, problems_of(expression)[0])), INSIDE)
         assert outcome(program.evaluate, {"limit": written}) == ("value", expected)
 
 
@@ -411,6 +413,6 @@ def test_the_remedy_has_the_value_that_its_author_means() -> None:
     ],
 )
 def test_a_remedy_for_a_value_that_may_be_absent_can_be_evaluated_without_it(mistake: str, value: bool) -> None:
-    [problem] = found(mistake)
+    [problem] = problems_of(mistake)
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
-    assert value_of(remedied(mistake, problem), object=pod) is value
+    assert value_of(apply_remedy(mistake, problem), object=pod) is value

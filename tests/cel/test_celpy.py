@@ -90,10 +90,10 @@ def test_cel_python_agrees(oracle: Callable[[str], tuple[bool, Any]], expression
         value, fails = None, True
     else:
         fails = False
-    found, other = oracle(expression)
+    has_value, other = oracle(expression)
     if fails:
         # Python's own arithmetic does not overflow at 64 bits.
-        assert not found or "*" in expression or "+" in expression
+        assert not has_value or "*" in expression or "+" in expression
     else:
-        assert found, expression
+        assert has_value, expression
         assert value == other, expression

@@ -46,8 +46,8 @@ def test_generated_code_and_the_interpreter_agree(expression: str, values: list[
     if compiled.generated is None:
         return
     for activation in values:
-        found, value = _generated(compiled, activation)
-        if found:
+        has_value, value = _generated(compiled, activation)
+        if has_value:
             assert same(value, compiled.interpret(activation, Budget())), expression
 
 
@@ -62,9 +62,9 @@ def test_evaluation_is_the_same_twice(expression: str, activation: Any) -> None:
         except EvaluationError as error:
             return False, str(error)
 
-    one, two = outcome(), outcome()
-    assert one[0] == two[0]
-    assert same(one[1], two[1])
+    first, second = outcome(), outcome()
+    assert first[0] == second[0]
+    assert same(first[1], second[1])
 
 
 def test_generated_code_agrees_on_the_specification() -> None:
@@ -74,14 +74,14 @@ def test_generated_code_agrees_on_the_specification() -> None:
         bindings = {name: value_of(value) for name, value in case.get("bindings", {}).items()}
         compiled = program(case["expr"], Environment(dict.fromkeys(bindings, types.DYN)), checked=False)
         if compiled.generated is not None:
-            found, value = _generated(compiled, bindings)
-            if found:
+            has_value, value = _generated(compiled, bindings)
+            if has_value:
                 assert same(value, compiled.interpret(bindings, Budget())), case["expr"]
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
-def test_a_checked_type_is_the_type_of_the_value(expression: str, activation: Any) -> None:
+def test_the_value_has_the_checked_type(expression: str, activation: Any) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
         value = compiled.evaluate(activation, Budget())
@@ -96,20 +96,20 @@ def _containers(value: Any) -> list[Any]:
     while isinstance(value, Optional):
         value = value.value
     if isinstance(value, Mapping):
-        return [value, *(found for member in value.values() for found in _containers(member))]
+        return [value, *(container for member in value.values() for container in _containers(member))]
     if isinstance(value, list):
-        return [value, *(found for member in value for found in _containers(member))]
+        return [value, *(container for member in value for container in _containers(member))]
     return []
 
 
-def _made_levels(value: Any, given: set[int]) -> int:
-    """Return the depth of nested lists and maps that are not among the given ones."""
+def _made_levels(value: Any, activation_parts: set[int]) -> int:
+    """Return the depth of nested lists and maps that the expression made: they are no parts of the activation."""
     while isinstance(value, Optional):
         value = value.value
-    if id(value) in given or not isinstance(value, Mapping | list):
+    if id(value) in activation_parts or not isinstance(value, Mapping | list):
         return 0
     members = value.values() if isinstance(value, Mapping) else value
-    return 1 + max((_made_levels(member, given) for member in members), default=0)
+    return 1 + max((_made_levels(member, activation_parts) for member in members), default=0)
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
@@ -120,9 +120,9 @@ def test_a_value_has_at_most_the_computed_levels(expression: str, activation: An
         value = compiled.evaluate(activation, Budget())
     except (CelProblems, EvaluationError):
         return
-    given = {id(found) for found in _containers(list(activation.values()))}
-    # One more level than counted is a list or map of given ones, as filter() and + make them.
-    assert _made_levels(value, given) <= compiled.levels + 1, expression
+    activation_parts = {id(container) for container in _containers(list(activation.values()))}
+    # One more level than counted is a list or map of parts of the activation, as filter() and + make them.
+    assert _made_levels(value, activation_parts) <= compiled.levels + 1, expression
 
 
 HOSTILE = [
@@ -144,8 +144,8 @@ HOSTILE = [
 _MADE = re.compile(r"[ctx][0-9]+")
 
 
-def _assert_only_known_tokens(source: str) -> None:
-    """Assert that every token is a number, operator, keyword, global of the runtime, known attribute or made name."""
+def _assert_only_allowed_tokens(source: str) -> None:
+    """Assert that every token is a number, operator, keyword, runtime global, allowed attribute or generated name."""
     allowed = {
         *RUNTIME,
         "evaluate",
@@ -168,7 +168,7 @@ def _assert_only_known_tokens(source: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_generated_source_has_no_string_or_field_name(text: str) -> None:
+def test_generated_source_has_no_text_of_the_expression(text: str) -> None:
     written = "".join(f"\\U{ord(character):08x}" for character in text)
     fields = [name for name in HOSTILE if re.fullmatch(r"[a-zA-Z0-9_.\-/ ]+", name)]
     selections = " && ".join(f"has(object.`{name}`)" for name in fields)
@@ -178,27 +178,27 @@ def test_generated_source_has_no_string_or_field_name(text: str) -> None:
     )
     compiled = program(expression, environment(object=0))
     assert compiled.generated is not None
-    _assert_only_known_tokens(compiled.generated.source)
+    _assert_only_allowed_tokens(compiled.generated.source)
     assert compiled.evaluate({"object": {text: text}}, Budget()) is True
 
 
 def test_generated_source_has_no_macro_variable() -> None:
     compiled = program("[1].all(__builtins__, __builtins__ == 1) && cel.bind(exec, 1, exec == 1)", Environment({}))
     assert compiled.generated is not None
-    _assert_only_known_tokens(compiled.generated.source)
+    _assert_only_allowed_tokens(compiled.generated.source)
     assert "exec" not in compiled.generated.source
     assert compiled.evaluate({}, Budget()) is True
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(expressions())
-def test_any_expression_generates_only_known_tokens(expression: str) -> None:
+def test_any_expression_generates_only_allowed_tokens(expression: str) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
     except CelProblems:
         return
     if compiled.generated is not None:
-        _assert_only_known_tokens(compiled.generated.source)
+        _assert_only_allowed_tokens(compiled.generated.source)
 
 
 WRONG_TYPES = [
@@ -368,9 +368,9 @@ EDGES = [
 
 
 @pytest.mark.parametrize(("expression", "variables", "value"), EDGES)
-def test_generated_code_returns_cels_values(expression: str, variables: dict[str, Any], value: Any) -> None:
-    found = evaluate(expression, **variables)
-    assert value is None or same(found, value)
+def test_generated_code_returns_the_values_of_cel(expression: str, variables: dict[str, Any], value: Any) -> None:
+    result = evaluate(expression, **variables)
+    assert value is None or same(result, value)
     compiled = program(expression, environment(**variables))
     if value is not None:
         assert _generated(compiled, variables)[0]

@@ -8,7 +8,7 @@ from rules_engine.model.problems.source import SourceText
 
 
 @pytest.mark.parametrize(
-    ("expression", "found"),
+    ("expression", "arguments"),
     [
         ("cluster.available('a/b') > 0", "a/b"),
         ("cluster.total('a/b') > 0", ""),
@@ -19,5 +19,5 @@ from rules_engine.model.problems.source import SourceText
         ("cluster.available(1 > 0 ? 'a/b' : 'c/d') > 0", ""),
     ],
 )
-def test_constant_arguments_of_a_function_are_found(expression: str, found: str) -> None:
-    assert {*constant_arguments(parse(SourceText.inline(expression)), "available")} == set(found.split())
+def test_constant_arguments_of_a_function_are_found(expression: str, arguments: str) -> None:
+    assert {*constant_arguments(parse(SourceText.inline(expression)), "available")} == set(arguments.split())

@@ -143,7 +143,7 @@ def test_a_pattern_may_have_an_escaped_backslash_before_c() -> None:
     assert evaluate("'éa'.findAll(p)", p="\\B") == [""]
 
 
-def test_the_last_index_is_that_of_the_last_occurrence() -> None:
+def test_last_index_of_finds_the_last_occurrence() -> None:
     source = random.Random(3)
     for _ in range(300):
         text, part = "".join(source.choices("ab", k=12)), "".join(source.choices("ab", k=source.randint(1, 3)))

@@ -32,7 +32,7 @@ def test_a_defect_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture, m
     assert "is wrong (NameError): it is interpreted" in line
 
 
-def test_an_evaluation_that_is_left_to_the_interpreter_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+def test_generated_code_that_gives_up_is_not_counted_as_a_defect(caplog: pytest.LogCaptureFixture) -> None:
     before = DEFECTS.total()
     for error in (EvaluationError("left"), KeyError("a"), TypeError("b"), ZeroDivisionError()):
         assert failing(error).evaluate({}, Budget()) is True

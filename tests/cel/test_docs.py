@@ -27,7 +27,7 @@ def _examples() -> list[tuple[str, str]]:
     blocks = re.findall(r"```cel\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     pairs = [re.fullmatch(r"(.*?)\s+// (.*)", line) for line in lines]
-    return [(found[1], found[2]) for found in pairs if found]
+    return [(match[1], match[2]) for match in pairs if match]
 
 
 @pytest.mark.parametrize(("expression", "expected"), _examples())
@@ -50,7 +50,7 @@ def test_every_line_of_a_block_is_an_example() -> None:
     assert len(_examples()) == sum(len(block.splitlines()) for block in blocks) > 30
 
 
-def test_the_bounds_are_those_of_the_code() -> None:
+def test_the_page_has_the_bounds_of_the_code() -> None:
     rows = re.findall(r"^\| ([A-Z_]+) \| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(rows) == 8
     for name, value in rows:

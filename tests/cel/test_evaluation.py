@@ -95,11 +95,11 @@ def test_a_variable_is_looked_up_only_if_needed() -> None:
         ("cel.bind(p, object.a == 1 ? [1].map(x, object.a + x) : [2], object.a != 2 || p == [2])", True),
     ],
 )
-def test_a_bind_value_is_evaluated_only_if_its_name_is(expression: str, value: Any) -> None:
+def test_a_bind_value_is_evaluated_only_if_its_name_is_used(expression: str, value: Any) -> None:
     assert evaluate(expression, object={"a": 1}) == value
 
 
-def test_generated_code_refuses_a_failed_bind_value_on_use() -> None:
+def test_generated_code_gives_up_on_use_of_a_failed_bind_value() -> None:
     generated = program("cel.bind(p, object.priority, object.a == 1 || p > 0)", environment(object={})).generated
     assert generated is not None
     assert generated.run({"object": {"a": 1}}, Budget()) is True
@@ -432,7 +432,7 @@ def test_reading_lists_of_other_expressions_is_charged() -> None:
         assert _exceeds(expression, Budget(LIMIT), x=made) == USED_UP
 
 
-def test_ints_beyond_64_bits_are_no_result_of_an_expression() -> None:
+def test_an_int_beyond_64_bits_as_a_result_is_an_error() -> None:
     big = {"object": {"big": 2**63, "list": [2**63], "deep": [[2**63]]}}
     for expression in (
         "object.big",

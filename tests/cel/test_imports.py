@@ -34,14 +34,14 @@ def test_threads_compile_at_the_same_time() -> None:
         except CelProblems as error:
             return str(error)
 
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
 
     def work(number: int) -> None:
-        found[number] = [compiled(expression) for expression in expressions]
+        results[number] = [compiled(expression) for expression in expressions]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert list(found.values()) == [[compiled(expression) for expression in expressions]] * 4
+    assert list(results.values()) == [[compiled(expression) for expression in expressions]] * 4

@@ -235,7 +235,7 @@ def test_a_selection_has_the_span_of_its_field() -> None:
     assert (tree.span.start, tree.span.end) == (0, 13)
 
 
-def test_locations_are_those_of_the_yaml_file() -> None:
+def test_locations_are_in_the_yaml_file() -> None:
     # A folded scalar: the second line's text follows the first's after one blank.
     source = SourceText("object.a &&\nobjct.b", "rule.yaml", ((0, 7, 11), (12, 8, 11)))
     with pytest.raises(CelProblems) as caught:
@@ -255,28 +255,28 @@ def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(cel_tables.installed() != cel_tables.LIBRARIES, reason="written with other versions of libraries")
-def test_the_saved_parser_is_that_of_the_grammar() -> None:
+def test_the_saved_parser_matches_the_grammar() -> None:
     """To write it again: python -m tests.support.cel_tables."""
-    found = parser.TABLES.read_bytes()
-    assert found[:32] == parser.digest(parser.grammar_folder(), found[32:])
+    tables = parser.TABLES.read_bytes()
+    assert tables[:32] == parser.digest(parser.grammar_folder(), tables[32:])
 
 
-def test_the_saved_parser_is_the_one_that_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    written = (Path(__file__).parent / "true_expressions.txt").read_text().splitlines()
+def test_the_saved_and_the_built_parser_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    expressions = (Path(__file__).parent / "true_expressions.txt").read_text().splitlines()
     # Each with half of itself: most halves are syntax errors.
-    texts = [part for line in written for part in (line, line[: len(line) // 2])]
+    texts = [part for line in expressions for part in (line, line[: len(line) // 2])]
 
     def results(tables: bytes) -> list[str]:
         (tmp_path / "tables.bin").write_bytes(tables)
         monkeypatch.setattr(parser, "TABLES", tmp_path / "tables.bin")
         monkeypatch.setattr(parser, "_parser", cache(parser._parser.__wrapped__))
-        found = []
+        trees = []
         for text in texts:
             try:
-                found.append(repr(parse(SourceText.inline(text))))
+                trees.append(repr(parse(SourceText.inline(text))))
             except CelProblems as problems:
-                found.append(str(problems))
-        return found
+                trees.append(str(problems))
+        return trees
 
     shipped, saved = parser.TABLES.read_bytes(), cel_tables.saved()
     built = results(b"of another version of lark")

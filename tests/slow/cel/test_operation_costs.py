@@ -18,7 +18,7 @@ def test_the_charge_covers_the_steps_of_every_operation() -> None:
     source = random.Random(14)
     every = list(cel_costs.operations())
     assert len(every) > 300
-    found = [
+    undercharged = [
         f"{steps / units:.1f} steps per unit: {attack}, size {size}"
         for operation in every
         for attack in (cel_costs.drawn(operation, source),)
@@ -26,12 +26,12 @@ def test_the_charge_covers_the_steps_of_every_operation() -> None:
         for steps, units in cel_costs.counted(attack, size)
         if steps > STEPS_PER_UNIT * units
     ]
-    assert found == []
+    assert undercharged == []
 
 
 def test_the_fuzzer_finds_operations_beyond_their_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cel_costs.run(0, 1) == []
     monkeypatch.setattr(cel_costs, "LIMIT", 0)
-    found = cel_costs.run(2, 1)
-    assert found
-    assert "times its charge" in found[0]
+    undercharged = cel_costs.run(2, 1)
+    assert undercharged
+    assert "times its charge" in undercharged[0]

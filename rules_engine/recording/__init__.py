@@ -1,1 +1,1 @@
-"""Recorded requests: what rules can read of a request and of the cluster, written by a server and decided again."""
+"""Recorded requests: the fields of a request and of the cluster that rules read, to decide the request again."""

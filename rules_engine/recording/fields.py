@@ -1,4 +1,4 @@
-"""Fields of a request that are recorded: those that decisions read, but no values of environment variables."""
+"""Fields of a request that are recorded: all that decisions read, except values of environment variables."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Rule
 
 MAX_LEVELS = 64
-"""Levels of the members in a record; those of a Pod are fewer."""
+"""Levels of nested members in a record; a Pod has fewer."""
 
 _REQUEST: Kept = dict.fromkeys(("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun"))
 _ALWAYS = merged(_REQUEST, {"object": {"metadata": {"name": None, "generateName": None}}})
-"""Members of every request that are recorded in addition to those that decisions read."""
+"""Members of every request that are recorded even if no decision reads them."""
 
 _encode = Encoder(order="sorted").encode
 
@@ -37,10 +37,9 @@ class Unrecorded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFields:
-    """The members of requests that are recorded; those of pods are below `object` and `oldObject`.
+    """The members of requests that are recorded; members of pods are below `object` and `oldObject`.
 
-    Values of environment variables and the last applied configuration never are: requests with some in these members
-    are not recorded.
+    A request with a value of an environment variable or a last applied configuration in these members is not recorded.
     """
 
     kept: Kept
@@ -52,27 +51,27 @@ class RecordedFields:
 
     @classmethod
     def of(cls, rules: Iterable[CompiledRule[Rule]]) -> "RecordedFields":
-        """Return the fields that these rules read, but for those that only their messages read."""
+        """Return the fields that these rules read, except fields that only their messages read."""
         return cls(merged(_ALWAYS, fields_read(rules, messages=False)))
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
-        """Read the JSON of `to_json`; what is of another type was not recorded."""
+        """Parse the JSON of `to_json`; members of other types count as not recorded."""
         return cls(_kept(members.get("members", {}), MAX_LEVELS))
 
     def to_json(self) -> dict[str, Json]:
         return {"members": _json(self.kept)}
 
     def missing(self, read: "RecordedFields") -> Iterator[str]:
-        """Yield the fields that other rules read and that requests with these fields may not have."""
+        """Yield the fields that other rules read (`read`) and that requests with these fields may lack."""
         for path in missing(self.kept, read.kept):
-            first, *rest = path if path[:1] in (("object",), ("oldObject",)) else ("request", *path)
-            yield first + "".join(f".{name}" if name.isidentifier() else f"[{name!r}]" for name in rest)
+            root, *names = path if path[:1] in (("object",), ("oldObject",)) else ("request", *path)
+            yield root + "".join(f".{name}" if name.isidentifier() else f"[{name!r}]" for name in names)
 
     def reduced(self, request: AdmissionRequest) -> "Json | Unrecorded":
-        """Return the fields of a request that was decided, as JSON; no value in it is copied."""
-        found = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST)
-        return Unrecorded.REDACTED if _has_secret(found) else found
+        """Return the recorded fields of a decided request, as JSON that shares the values of the request."""
+        fields = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST)
+        return Unrecorded.REDACTED if _has_secret(fields) else fields
 
 
 def _kept(value: Json, levels: int) -> Kept:
@@ -80,7 +79,7 @@ def _kept(value: Json, levels: int) -> Kept:
         return None
     if not isinstance(value, dict) or not levels:
         return NOTHING
-    return {name: _kept(below, levels - 1) for name, below in value.items()}
+    return {name: _kept(member, levels - 1) for name, member in value.items()}
 
 
 def _json(kept: Kept) -> Json:
@@ -88,7 +87,7 @@ def _json(kept: Kept) -> Json:
 
 
 def _has_secret(value: Json) -> bool:
-    """Return True if a value of an environment variable, or the last applied configuration, is in a value."""
+    """Return True if a value contains a value of an environment variable, or the last applied configuration."""
     if isinstance(value, list):
         return any(map(_has_secret, value))
     if not isinstance(value, dict):
@@ -100,33 +99,34 @@ def _has_secret(value: Json) -> bool:
 
 
 MAX_LINE_BYTES = 128 * 1024
-"""Longest line that is read: the server's have 30 KiB, and programs that forward logs add to them."""
+"""Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
 
 RECORDS = ("fields", "view")
 """Values of `record` in lines of recorded requests; a line of a decision has no such member."""
 
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
-"""Errors of a line that is cut or no JSON."""
+"""Errors of decoding a line that is cut or not JSON."""
 
 
 def log_lines(file: Readable) -> Iterator[bytes | None]:
-    """Yield the lines without their ends; None for one of more than MAX_LINE_BYTES. Raises OSError."""
-    rest = b""
+    """Yield the lines without their ends; None for a line of more than MAX_LINE_BYTES. Raises OSError."""
+    # The beginning of a line whose end is in a later chunk; b"" if it is already too long.
+    begin = b""
     too_long = False
     while chunk := file.read(CHUNK_BYTES):
         *ended, last = chunk.split(b"\n")
         if ended:
-            ended[0] = rest + ended[0]
+            ended[0] = begin + ended[0]
             if too_long:
                 yield None
                 del ended[0]
-            rest, too_long = b"", False
+            begin, too_long = b"", False
             for line in ended:
                 yield line if len(line) <= MAX_LINE_BYTES else None
-        rest = b"" if too_long else rest + last
-        if len(rest) > MAX_LINE_BYTES:
-            rest, too_long = b"", True
+        begin = b"" if too_long else begin + last
+        if len(begin) > MAX_LINE_BYTES:
+            begin, too_long = b"", True
     if too_long:
         yield None
-    elif rest:
-        yield rest
+    elif begin:
+        yield begin

@@ -19,14 +19,13 @@ MAX_VIEW_BYTES = 4 * 1024 * 1024
 """Bytes of a view: 5,000 nodes in a hundred classes take 300 kB, most of it their names."""
 
 MAX_VALUES = 64
-"""Values of a label that is recorded however few nodes have each: zones, racks, and nodes of a small cluster."""
+"""Largest number of values with which a label is always recorded: zones, racks, and nodes of a small cluster."""
 
 MAX_NODES = 100_000
-"""Nodes of a view that is read: twenty times those of the largest cluster that Kubernetes supports. A few bytes of a
-line are one."""
+"""Nodes of a view that is read, twenty times as many as Kubernetes supports: a few bytes of a line make one node."""
 
 MAX_LABELS = 2_000_000
-"""Labels of all nodes of a view that is read, some 50 bytes each: a class has them once, and each node a copy."""
+"""Labels of all nodes of a view that is read, some 50 bytes each: a class has them once, and each node gets a copy."""
 
 Members: TypeAlias = dict[str, Json]
 Amounts: TypeAlias = tuple[tuple[str, str], ...]
@@ -34,10 +33,10 @@ Amounts: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFields:
-    """The parts of a cluster that rules read. `resources`: the native resources among them; None: all.
+    """The parts of a cluster that rules read. `resources`: the native resources that they read; None: all.
 
-    `labels`: keys by which rules select nodes themselves; pods may select nodes by any other key. `omitted`: keys of
-    labels of nodes that a view does not have.
+    `labels`: keys of labels by which the rules themselves select nodes; pods may select nodes by any key. `omitted`:
+    keys of labels of nodes that a view omits.
     """
 
     reads: ClusterRequirements
@@ -48,11 +47,11 @@ class ViewFields:
     @classmethod
     def of(cls, rule_set: RuleSet) -> "ViewFields":
         rules = rule_set.rules
-        # An expression may take a name from the pod.
+        # An expression that reads the cluster may read a resource whose name is in the pod.
         any_name = any("cluster" in program.reads for rule in rules for program in (*rule.programs, *rule.messages))
-        named = frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
+        resources = frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
         labels = frozenset(name for rule in rules for name in rule.rule.interests.node_labels)
-        return cls(reads=cluster_requirements(rule_set), resources=None if any_name else named, labels=labels)
+        return cls(reads=cluster_requirements(rule_set), resources=None if any_name else resources, labels=labels)
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "ViewFields":
@@ -72,7 +71,7 @@ class ViewFields:
         }
 
     def missing(self, read: "ViewFields") -> Iterator[str]:
-        """Yield the parts of a cluster that other rules read and that views with these fields may not have."""
+        """Yield the parts of a cluster that other rules read (`read`) and that views with these fields may lack."""
         yield from (meaning for name, meaning in _READ.items() if getattr(read.reads, name) > getattr(self.reads, name))
         if self.resources is not None and read.reads.nodes and read.resources != self.resources:
             if read.resources is None:
@@ -82,18 +81,23 @@ class ViewFields:
                 yield from (f"amounts of {name} of nodes" for name in native)
         yield from (f"the label {name} of nodes" for name in sorted(read.labels & self.omitted))
 
-    def amounts(self, written: Mapping[str, Quantity]) -> Amounts:
-        """Return the amounts that are recorded. Native resources, such as memory, differ between nodes of a kind."""
-        kept = self.resources
+    def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
+        """Return the amounts that are recorded.
+
+        Native resources, such as memory, are recorded only if rules read them: they differ between similar nodes.
+        """
+        native = self.resources
         return tuple(
             sorted(
-                (name, str(amount)) for name, amount in written.items() if kept is None or "/" in name or name in kept
+                (name, str(amount))
+                for name, amount in quantities.items()
+                if native is None or "/" in name or name in native
             )
         )
 
 
 _READ = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
-"""The collections of a cluster that rules read, by their names in a view, and what is recorded of them."""
+"""The collections of a cluster that rules read, by their names in a view, with words for their recorded parts."""
 
 
 def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> list[Members] | None:
@@ -130,7 +134,7 @@ class ViewSizeError(Exception):
 
 
 def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
-    """Return the view of these parts. Raises QuantityError for a malformed amount, and ViewSizeError."""
+    """Read the view in these parts. Raises QuantityError for a malformed amount, and ViewSizeError."""
     nodes: list[Node] = []
     namespaces: dict[str, Mapping[str, str]] = {}
     copies = 0
@@ -139,8 +143,8 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
         if "freshness" in part:
             freshness = _FRESHNESS.get(text(part, "freshness"), Freshness.NEVER)
             complete = part.get("namespacesComplete") is True
-        for written in objects(part.get("nodes")):
-            for node in _read_class(written):
+        for node_class in objects(part.get("nodes")):
+            for node in _read_class(node_class):
                 nodes.append(node)
                 copies += len(node.labels)
                 if len(nodes) > MAX_NODES or copies > MAX_LABELS:
@@ -154,20 +158,20 @@ _FRESHNESS = {freshness.value: freshness for freshness in Freshness}
 
 
 def _items(cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: int) -> Iterator[tuple[Members, int]]:
-    """Yield classes of nodes and namespaces, each with the bytes of its JSON."""
+    """Yield classes of nodes, and namespaces, each with the size of its JSON in bytes."""
     if fields.reads.nodes:
-        for written, names in _classes(cluster.nodes, fields, omitted):
-            rest = len(encode(written)) + len('"names":[],')
+        for node_class, names in _classes(cluster.nodes, fields, omitted):
+            class_size = len(encode(node_class)) + len('"names":[],')
             chunk: list[Json] = []
-            size = rest
+            size = class_size
             for name in names:
                 length = len(encode(name)) + 1
                 if chunk and size + length > max_bytes:
-                    yield {"names": chunk, **written}, size
-                    chunk, size = [], rest
+                    yield {"names": chunk, **node_class}, size
+                    chunk, size = [], class_size
                 chunk.append(name)
                 size += length
-            yield {"names": chunk, **written}, size
+            yield {"names": chunk, **node_class}, size
     if fields.reads.namespaces:
         for name, labels in cluster.namespaces.items():
             item: Members = {"namespace": name, "labels": dict(labels)}
@@ -175,27 +179,29 @@ def _items(cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: i
 
 
 def _nearly_unique(nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the keys of labels with different values on most nodes, such as times and names of machines."""
+    """Return the keys of labels whose values differ on most nodes, such as times and names of machines."""
     values: dict[str, set[str]] = {}
     for node in nodes:
-        named = node.labels.get(HOSTNAME) == node.name
+        has_hostname = node.labels.get(HOSTNAME) == node.name
         for key, value in node.labels.items():
-            if not (named and key == HOSTNAME):
+            if not (has_hostname and key == HOSTNAME):
                 values.setdefault(key, set()).add(value)
     least = max(MAX_VALUES, len(nodes) // 2)
-    return frozenset(key for key, found in values.items() if len(found) > least)
+    return frozenset(key for key, distinct in values.items() if len(distinct) > least)
 
 
 def _classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> Iterator[tuple[Members, list[str]]]:
-    """Yield each class of nodes that are equal but for their names."""
-    found: dict[tuple[Hashable, ...], list[str]] = {}
-    first: dict[tuple[Hashable, ...], Members] = {}
+    """Yield each class of nodes that differ only in their names, and the names."""
+    names_by_key: dict[tuple[Hashable, ...], list[str]] = {}
+    class_by_key: dict[tuple[Hashable, ...], Members] = {}
     for node in nodes:
         labels = node.labels
-        named = labels.get(HOSTNAME) == node.name
-        if named or omitted:
+        has_hostname = labels.get(HOSTNAME) == node.name
+        if has_hostname or omitted:
             labels = {
-                key: value for key, value in labels.items() if not (named and key == HOSTNAME) and key not in omitted
+                key: value
+                for key, value in labels.items()
+                if not (has_hostname and key == HOSTNAME) and key not in omitted
             }
         used = fields.amounts(node.used) if fields.reads.pods else ()
         amounts = fields.amounts(node.allocatable)
@@ -206,33 +212,36 @@ def _classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> It
             node.unschedulable,
             amounts,
             used,
-            named,
+            has_hostname,
         )
-        names = found.get(key)
+        names = names_by_key.get(key)
         if names is None:
-            names = found[key] = []
-            first[key] = _class(node, labels, amounts, used, named=named)
+            names = names_by_key[key] = []
+            class_by_key[key] = _class(node, labels, amounts, used, has_hostname=has_hostname)
         names.append(node.name)
-    for key, names in found.items():
-        yield first[key], names
+    for key, names in names_by_key.items():
+        yield class_by_key[key], names
 
 
-def _class(node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amounts, *, named: bool) -> Members:
-    """Return the JSON of the class of a node, without names and empty members."""
-    written: Members = {
+def _class(node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amounts, *, has_hostname: bool) -> Members:
+    """Return the JSON of the class of a node, without names and empty members.
+
+    `has_hostname`: its label HOSTNAME is its name, so that readers of the class can restore the label.
+    """
+    members: Members = {
         "labels": dict(labels),
         "taints": [_written(taint) for taint in node.taints],
         "allocatable": dict(amounts),
         "used": dict(used),
     }
-    written = {name: value for name, value in written.items() if value}
+    members = {name: value for name, value in members.items() if value}
     if not node.ready:
-        written["ready"] = False
+        members["ready"] = False
     if node.unschedulable:
-        written["unschedulable"] = True
-    if named:
-        written["hostnames"] = True
-    return written
+        members["unschedulable"] = True
+    if has_hostname:
+        members["hostnames"] = True
+    return members
 
 
 def _written(taint: Taint) -> Members:
@@ -240,25 +249,25 @@ def _written(taint: Taint) -> Members:
     return {"key": taint.key, "effect": taint.effect, **value}
 
 
-def _read_class(written: Mapping[str, Json]) -> Iterator[Node]:
-    labels = strings(written.get("labels"))
+def _read_class(members: Mapping[str, Json]) -> Iterator[Node]:
+    labels = strings(members.get("labels"))
     node = Node(
         name="",
         labels=labels,
         taints=tuple(
             Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
-            for taint in objects(written.get("taints"))
+            for taint in objects(members.get("taints"))
         ),
-        ready=written.get("ready") is not False,
-        unschedulable=written.get("unschedulable") is True,
-        allocatable=_quantities(written.get("allocatable")),
-        used=_quantities(written.get("used")),
+        ready=members.get("ready") is not False,
+        unschedulable=members.get("unschedulable") is True,
+        allocatable=_quantities(members.get("allocatable")),
+        used=_quantities(members.get("used")),
     )
-    for name in items(written.get("names")):
+    for name in items(members.get("names")):
         if isinstance(name, str):
-            own = {**labels, HOSTNAME: name} if written.get("hostnames") is True else labels
+            own = {**labels, HOSTNAME: name} if members.get("hostnames") is True else labels
             yield replace(node, name=name, labels=own)
 
 
-def _quantities(written: Json) -> dict[str, Quantity]:
-    return {name: Quantity.parse(amount) for name, amount in strings(written).items()}
+def _quantities(amounts: Json) -> dict[str, Quantity]:
+    return {name: Quantity.parse(amount) for name, amount in strings(amounts).items()}

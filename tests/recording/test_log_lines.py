@@ -11,11 +11,11 @@ from rules_engine.recording.fields import log_lines
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.booleans(), st.integers(1, 12))
-def test_lines_are_those_of_the_whole_file(lengths: list[int], ended: bool, chunk_bytes: int) -> None:
+def test_chunks_give_the_lines_of_the_whole_file(lengths: list[int], ended: bool, chunk_bytes: int) -> None:
     content = b"\n".join(b"x" * length for length in lengths) + b"\n" * ended
     whole = content.removesuffix(b"\n").split(b"\n") if content else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK_BYTES", chunk_bytes)
         patch.setattr(module, "MAX_LINE_BYTES", 4)
-        found = list(log_lines(BytesIO(content)))
-    assert found == [line if len(line) <= 4 else None for line in whole]
+        lines = list(log_lines(BytesIO(content)))
+    assert lines == [line if len(line) <= 4 else None for line in whole]

@@ -69,22 +69,22 @@ def test_a_recorded_request_is_decided_alike(
         raw = data.draw(changed(raw))
 
 
-def reduced(fields: RecordedFields, made: Any, **rest: Any) -> Any:
-    return fields.reduced(request(made, **rest))
+def reduced(fields: RecordedFields, made: Any, **other: Any) -> Any:
+    return fields.reduced(request(made, **other))
 
 
 def test_a_request_without_expressions_has_what_every_decision_reads() -> None:
     made: Any = pod(container("main", limits={GPU: "1"}), labels={"app": "a"}, annotations={"a/b": "c"})
     made["spec"] |= {"nodeName": "n", "volumes": []}
     made["spec"]["containers"][0] |= {"image": "a", "env": [{"name": "A", "value": "secret"}]}
-    found = reduced(of(), made)
-    assert found["object"]["spec"] == {
+    record = reduced(of(), made)
+    assert record["object"]["spec"] == {
         "nodeName": "n",
         "containers": [{"name": "main", "resources": made["spec"]["containers"][0]["resources"]}],
     }
-    assert found["object"]["metadata"]["labels"] == {}
-    assert "userInfo" not in found
-    assert found["operation"] == "CREATE"
+    assert record["object"]["metadata"]["labels"] == {}
+    assert "userInfo" not in record
+    assert record["operation"] == "CREATE"
 
 
 def test_a_field_below_one_that_is_always_recorded_changes_nothing() -> None:
@@ -92,21 +92,21 @@ def test_a_field_below_one_that_is_always_recorded_changes_nothing() -> None:
     affinity: Any = {"nodeAffinity": {preferred: []}, "podAffinity": {preferred: []}}
     made: Any = pod(container("main"))
     made["spec"]["affinity"] = copy.deepcopy(affinity)
-    found = reduced(
+    record = reduced(
         of("has(object.spec.affinity.podAffinity)", f"has(object.spec.affinity.nodeAffinity.{preferred})"), made
     )
-    assert found["object"]["spec"]["affinity"] == made["spec"]["affinity"] == affinity
+    assert record["object"]["spec"]["affinity"] == made["spec"]["affinity"] == affinity
 
 
 def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> None:
     made: Any = pod(container("main"))
     made["spec"]["containers"][0] |= {"image": "a", "command": ["x"], "env": [{"name": "A", "value": "secret"}]}
-    [found] = reduced(of("object.spec.containers.all(c, c.image != 'b')"), made)["object"]["spec"]["containers"]
-    assert (found["image"], "command" in found, "env" in found) == ("a", False, False)
-    [found] = reduced(of("object.spec.containers.all(c, c.env.all(e, e.name != 'b'))"), made)["object"]["spec"][
+    [kept] = reduced(of("object.spec.containers.all(c, c.image != 'b')"), made)["object"]["spec"]["containers"]
+    assert (kept["image"], "command" in kept, "env" in kept) == ("a", False, False)
+    [kept] = reduced(of("object.spec.containers.all(c, c.env.all(e, e.name != 'b'))"), made)["object"]["spec"][
         "containers"
     ]
-    assert found["env"] == [{"name": "A"}]
+    assert kept["env"] == [{"name": "A"}]
 
 
 def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
@@ -152,17 +152,17 @@ def test_the_last_applied_configuration_is_never_recorded(expression: str) -> No
 
 def test_the_last_applied_configuration_that_no_rule_reads_is_left_out() -> None:
     made: Any = pod(annotations={LAST_APPLIED: "{}", "a": "b"})
-    found = reduced(of("object.metadata.annotations['a'] == 'b'"), made)
-    assert found["object"]["metadata"]["annotations"] == {"a": "b"}
+    record = reduced(of("object.metadata.annotations['a'] == 'b'"), made)
+    assert record["object"]["metadata"]["annotations"] == {"a": "b"}
 
 
 def test_the_whole_request_includes_both_pods() -> None:
     fields = of("request == request")
     assert fields.kept is None
     made: Any = pod(container("main"), labels={"app": "a"})
-    found: Any = fields.reduced(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
-    assert found["userInfo"]["username"]
-    assert found["oldObject"]["metadata"]["labels"] == found["object"]["metadata"]["labels"] == {"app": "a"}
+    record: Any = fields.reduced(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
+    assert record["userInfo"]["username"]
+    assert record["oldObject"]["metadata"]["labels"] == record["object"]["metadata"]["labels"] == {"app": "a"}
 
 
 def test_another_kind_of_object_is_not_recorded() -> None:
@@ -171,7 +171,7 @@ def test_another_kind_of_object_is_not_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "found"),
+    ("made", "expected"),
     [
         (None, None),
         ({"metadata": None, "spec": None}, {"metadata": None, "spec": None}),
@@ -185,9 +185,9 @@ def test_another_kind_of_object_is_not_recorded() -> None:
         ),
     ],
 )
-def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made: Any, found: Any) -> None:
+def test_members_that_are_null_or_of_another_type_are_recorded_as_they_are(made: Any, expected: Any) -> None:
     fields = of("object.spec.securityContext.runAsUser == 1 && object.spec.tolerations.size() > object.spec.priority")
-    assert reduced(fields, made).get("object") == found
+    assert reduced(fields, made).get("object") == expected
 
 
 def test_a_field_below_one_that_every_request_has_adds_nothing() -> None:
@@ -201,9 +201,9 @@ def test_fields_are_read_again() -> None:
         of("object.metadata.labels.app == 'a'"),
         of("object.spec.containers.all(c, c[object.metadata.name].size() > 1)"),
     ):
-        found = RecordedFields.parse(through_json(fields.to_json()))
-        assert found.to_json() == fields.to_json()
-        assert found.name == fields.name
+        parsed = RecordedFields.parse(through_json(fields.to_json()))
+        assert parsed.to_json() == fields.to_json()
+        assert parsed.name == fields.name
     assert RecordedFields.parse({"members": []}) == RecordedFields({})
 
 
@@ -302,7 +302,7 @@ def test_labels_that_are_nearly_unique_are_omitted() -> None:
 
     def omitted(on: Cluster, *rules: Rule) -> tuple[Any, set[str]]:
         parts = view_parts(on, ViewFields.of(compiled(*rules)), MAX_VIEW_BYTES) or []
-        return parts[0].get("omittedLabels"), {key for one in read_view(parts).nodes for key in one.labels}
+        return parts[0].get("omittedLabels"), {key for each in read_view(parts).nodes for key in each.labels}
 
     everything = {"zone", "serial", "rack", HOSTNAME}
     assert omitted(made, ladder(GPU, "amd.com/gpu")) == (["serial"], everything - {"serial"})

@@ -1,4 +1,4 @@
-"""The diagnosis of a cluster: its overview, its pending pods, and what Diagnostics and built-in reasons find."""
+"""The diagnosis of a cluster: its overview, its pending pods, and the findings of Diagnostics and built-in reasons."""
 
 from collections.abc import Sequence
 
@@ -32,22 +32,22 @@ def diagnose(
     scope: Scope,
     rules: str = "",
 ) -> Diagnosis:
-    """Return the report on the objects of a cluster that are in a scope.
+    """Return the diagnosis of the objects of a cluster that are in a scope.
 
-    `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
+    `rule_set`: the ladders in force, None if they are not known; `rules`: their source, as the user wrote it.
     """
-    concerns, listed = scope.concerns(cluster), scope.nodes(cluster)
+    concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate(
         diagnostics,
         cluster,
-        lambda found: concerns(found) or (isinstance(found, NodeObject) and listed(found.object_name)),
+        lambda item: concerns(item) or (isinstance(item, NodeObject) and is_listed(item.object_name)),
     )
     pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns, evaluation.findings)
     blocking = {finding for each in pending for finding in each.blocking}
-    in_scope, since = scope.names(cluster), scope.begin(cluster.now)
-    found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
+    in_scope, since = scope.name_filter(cluster), scope.recent_since(cluster.now)
+    about_objects = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
     findings: list[tuple[Finding, Sequence[ObjectName]]] = [
-        (each, (each.object,)) for each in found if in_scope(each.object) or each in blocking
+        (each, (each.object,)) for each in about_objects if in_scope(each.object) or each in blocking
     ]
     findings += [(each.finding, each.pods) for each in pending]
     groups = grouped(findings, frozenset(node.name for node in cluster.nodes))
@@ -66,11 +66,11 @@ def diagnose(
 
 
 def _overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
-    in_scope = scope.names(cluster)
+    in_scope = scope.name_filter(cluster)
     pods, plugins = device_pods(cluster), plugin_pods(cluster)
-    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.begin(cluster.now))
+    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.recent_since(cluster.now))
     return Overview(
-        nodes=gpu_nodes(cluster, pods, scope.nodes(cluster)),
+        nodes=gpu_nodes(cluster, pods, scope.node_filter(cluster)),
         device_plugins=device_plugins(cluster, plugins),
         pods=gpu_pods(pods, in_scope),
         pending=pending,

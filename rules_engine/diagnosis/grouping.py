@@ -1,4 +1,4 @@
-"""Findings that say the same of several objects, with their effects on these, as one."""
+"""Groups of equal findings about several objects, with the effects of the findings."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ _CERTAINTIES = {certainty: rank for rank, certainty in enumerate(Certainty)}
 def grouped(
     findings: Iterable[tuple[Finding, Sequence[ObjectName]]], nodes: Container[str] = ()
 ) -> tuple[FindingGroup, ...]:
-    """Return findings, each with all objects that it is about, as groups, causes with their effects.
+    """Group findings, each given with all its objects; a group has a cause with its effects.
 
-    The worst are first, then those of objects without a namespace, such as nodes, which pods depend on, then the
-    largest.
+    The worst groups are first, then groups of objects without a namespace, such as nodes, since pods depend on them,
+    then the largest groups.
 
-    Two findings say the same if they differ in the names of their objects and of nodes only. Those of a Diagnostic may
-    have other evidence and commands, too: these name objects around each object, such as the plugin's pod on a node.
-    `nodes`: the names of all nodes.
+    Findings are equal if they differ only in the names of their objects and of nodes. Equal findings of a Diagnostic
+    may also differ in evidence and commands, which name related objects, such as the plugin's pod on a node. `nodes`:
+    the names of all nodes.
     """
     groups: dict[tuple[object, ...], list[FindingGroup]] = {}
     for group in _with_effects(findings):
@@ -31,29 +31,29 @@ def grouped(
 
 
 def _with_effects(findings: Iterable[tuple[Finding, Sequence[ObjectName]]]) -> Iterator[FindingGroup]:
-    """Yield each finding that none about the same object causes, with its effects: findings that are not worse."""
+    """Yield each finding that no other finding about its object causes, with its effects, which are not worse."""
     by_object: dict[ObjectName, list[tuple[Finding, Sequence[ObjectName]]]] = {}
     for finding, objects in findings:
         by_object.setdefault(finding.object, []).append((finding, objects))
-    for found in by_object.values():
-        about = [finding for finding, _ in found]
+    for object_findings in by_object.values():
+        about = [finding for finding, _ in object_findings]
         roots = [finding for finding in about if not any(_causes(other, finding) for other in about)]
         causes = {finding: next((root for root in roots if _causes(root, finding)), None) for finding in about}
-        for finding, objects in found:
+        for finding, objects in object_findings:
             if causes[finding] is None:
                 effects = tuple(effect for effect, cause in causes.items() if cause == finding)
                 yield FindingGroup(finding=finding, objects=tuple(objects), effects=effects)
 
 
 def _causes(finding: Finding, effect: Finding) -> bool:
-    # An error is no effect of a warning, which would hide it.
+    # An error is never an effect of a warning: the group would have the severity of the warning and hide the error.
     return finding.reason in effect.caused_by and _rank(finding) <= _rank(effect)
 
 
 def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
     about = finding.object
 
-    def said(text: str) -> str:
+    def normalize(text: str) -> str:
         return without_names(text, about, nodes)
 
     built_in = not finding.source
@@ -63,11 +63,12 @@ def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
         finding.reason,
         finding.source,
         about.kind,
-        said(finding.message),
-        said(finding.cause),
-        tuple(map(said, finding.evidence)) if built_in else (),
+        normalize(finding.message),
+        normalize(finding.cause),
+        tuple(map(normalize, finding.evidence)) if built_in else (),
         tuple(
-            (said(remedy.text), said(remedy.command) if built_in else "", remedy.risk) for remedy in finding.remedies
+            (normalize(remedy.text), normalize(remedy.command) if built_in else "", remedy.risk)
+            for remedy in finding.remedies
         ),
         finding.on_host,
     )
@@ -83,5 +84,5 @@ def _rank(finding: Finding) -> tuple[int, int]:
 
 
 def _worst_first(group: FindingGroup) -> tuple[int, int, bool, int, str, ObjectName]:
-    found = group.finding
-    return *_rank(found), found.object.namespace != "", -len(group.objects), found.reason, found.object
+    finding = group.finding
+    return *_rank(finding), finding.object.namespace != "", -len(group.objects), finding.reason, finding.object

@@ -1,4 +1,4 @@
-"""Built-in reasons of findings, in the order in which they are tried: the first that is true is the finding."""
+"""Built-in reasons of findings, in the order of their evaluation: the first reason that is true is the finding."""
 
 from enum import StrEnum
 

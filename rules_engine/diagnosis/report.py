@@ -1,4 +1,4 @@
-"""The report of `doctor`: findings first, then what the cluster looks like, and last what is not known."""
+"""The report of `doctor`: first findings, then the overview of the cluster, and last the kinds that were not read."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -10,7 +10,7 @@ from rules_engine.model.wording import counted, names, time
 from rules_engine.report.values import Bar, Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone
 
 MAX_NODES = 40
-"""Nodes that are listed one by one: of more, those that are alike are one line."""
+"""Largest number of nodes with a line each: in a larger cluster, nodes that are alike share a line."""
 
 HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
 """The sentence of a finding whose cause only the node shows."""
@@ -39,7 +39,7 @@ def report(diagnosis: Diagnosis) -> Report:
     overview, unread = diagnosis.overview, {absent.objects for absent in diagnosis.absent}
 
     def section(title: str, needs: str, number: str, *blocks: Table | Items | Lines) -> Section:
-        """Return a section: its number is unknown if the objects that it needs were not read."""
+        """Return a section, whose number is unknown if the objects that it needs were not read."""
         summary = number or (f"unknown: {needs} were not read" if needs in unread else "none")
         return Section(title=title, summary=summary, blocks=blocks)
 
@@ -122,10 +122,10 @@ def _about(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _totals(diagnosis: Diagnosis) -> str:
-    """Return the number of findings by severity, and of those that are possible."""
-    found = [group.finding for group in diagnosis.findings]
-    numbers = {level: sum(finding.severity is level for finding in found) for level in FindingSeverity}
-    possible = sum(finding.certainty is Certainty.POSSIBLE for finding in found)
+    """Return the number of findings by severity, and the number of possible findings."""
+    findings = [group.finding for group in diagnosis.findings]
+    numbers = {level: sum(finding.severity is level for finding in findings) for level in FindingSeverity}
+    possible = sum(finding.certainty is Certainty.POSSIBLE for finding in findings)
     parts = [counted(number, _NOUNS[level]) for level, number in numbers.items() if number]
     return ", ".join(parts) + (f" ({possible:,} possible)" if possible else "")
 
@@ -196,21 +196,21 @@ def _nodes(nodes: Sequence[GpuNode]) -> Iterator[Table | Lines]:
 
 
 def _rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequence[Cell]]:
-    """Yield a row for each resource of nodes that are alike, with the sums; the names are in the first one."""
+    """Yield a row for each resource of nodes that are alike, with the sums; only the first row has `titles`."""
     first = nodes[0]
-    own: Sequence[Cell] = (*titles, first.product, _state(first))
+    node_cells: Sequence[Cell] = (*titles, first.product, _state(first))
     if not first.resources:
-        yield (*own, "none", "", "", "", "", "")
+        yield (*node_cells, "none", "", "", "", "", "")
     for index, resource in enumerate(first.resources):
         each = _sum([node.resources[resource] for node in nodes])
         numbers = (each.capacity, each.allocatable, each.allocated, each.free)
-        shown = ["?" if number is None else f"{number:,}" for number in numbers]
-        known = each.allocated is not None and each.allocatable
+        cells = ["?" if number is None else f"{number:,}" for number in numbers]
+        has_share = each.allocated is not None and each.allocatable
         yield (
-            *(("",) * len(own) if index else own),
+            *(("",) * len(node_cells) if index else node_cells),
             resource,
-            *shown,
-            Bar(Fraction(each.allocated or 0, each.allocatable) if known else None),
+            *cells,
+            Bar(Fraction(each.allocated or 0, each.allocatable) if has_share else None),
         )
 
 
@@ -254,9 +254,9 @@ def _not_evaluated(each: NotEvaluated) -> str:
 
 
 def _name(name: ObjectName) -> str:
-    """Return a name in a column whose head is its kind."""
+    """Return a name without its kind, which the heading of the column has."""
     return f"{name.namespace}/{name.name}"
 
 
-def _amounts(of: Mapping[str, int]) -> str:
-    return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items()) or "resource claims"
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} × {resource}" for resource, amount in amounts.items()) or "resource claims"

@@ -17,9 +17,10 @@ RECENT = timedelta(hours=1)
 class Scope:
     """The objects that a diagnosis reports on: by default, all of them.
 
-    The others are read as well, since they hold what a pod waits for. `pod`: a Pod, with its node, its controller and
-    its volume claims. `node`: a Node, with its pods. `namespace`: the objects in a namespace. An object is in the scope
-    if it is in all that are given. `since`: the age up to which an error is recent.
+    Objects outside of the scope are read as well, since a pod may wait for the devices that they hold. `pod`: a Pod,
+    with its node, its controller and its volume claims. `node`: a Node, with its pods. `namespace`: the objects in a
+    namespace. An object is in the scope if each of these that is set includes it. `since`: the age up to which an error
+    is recent.
     """
 
     pod: ObjectName | None = None
@@ -27,7 +28,7 @@ class Scope:
     namespace: str = ""
     since: timedelta = RECENT
 
-    def begin(self, now: datetime) -> datetime:
+    def recent_since(self, now: datetime) -> datetime:
         """Return the time from which an error is recent."""
         return now - min(self.since, now - datetime.min.replace(tzinfo=UTC))
 
@@ -39,22 +40,22 @@ class Scope:
     def not_found(self, cluster: ClusterObjects) -> str:
         """Return a message if the pod, the node or the namespace was not found; "" otherwise.
 
-        If namespaces were not read, one of any object is known.
+        If namespaces were not read, a namespace exists if an object is in it.
         """
         if self.pod is not None and cluster.find("Pod", self.pod.name, self.pod.namespace) is None:
-            known = [f"{pod.namespace}/{pod.name}" for pod in cluster.pods]
-            return _not_found("Pod", f"{self.pod.namespace}/{self.pod.name}", known, cluster)
+            candidates = [f"{pod.namespace}/{pod.name}" for pod in cluster.pods]
+            return _not_found("Pod", f"{self.pod.namespace}/{self.pod.name}", candidates, cluster)
         if self.node and cluster.find("Node", self.node) is None:
             return _not_found("Node", self.node, [node.name for node in cluster.nodes], cluster)
         if self.namespace and "Namespace" in cluster.absent:
-            used = {found.namespace for kind in RESOURCES for found in cluster.of(kind)} - {""}
+            used = {item.namespace for kind in RESOURCES for item in cluster.of(kind)} - {""}
             return "" if self.namespace in used else _not_found("Namespace", self.namespace, sorted(used), cluster)
         if self.namespace and cluster.find("Namespace", self.namespace) is None:
-            known = [namespace.name for namespace in cluster.of("Namespace")]
-            return _not_found("Namespace", self.namespace, known, cluster)
+            candidates = [namespace.name for namespace in cluster.of("Namespace")]
+            return _not_found("Namespace", self.namespace, candidates, cluster)
         return ""
 
-    def names(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
+    def name_filter(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
         """Return a function that is True for the name of an object in the scope."""
         if self.is_whole:
             return lambda _name: True
@@ -72,42 +73,42 @@ class Scope:
             )
         )
 
-    def nodes(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
+    def node_filter(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
         """Return a function that is True for the name of a node that is listed.
 
-        These are all nodes unless the scope is a node, or a pod that is on one: what waits can depend on every node.
+        All nodes are listed, since a pending pod can depend on each, unless the scope is a node or a scheduled pod.
         """
-        placed = self.pod and cluster.find("Pod", self.pod.name, self.pod.namespace)
-        if not self.node and not (placed and text(placed.spec, "nodeName")):
+        pod = self.pod and cluster.find("Pod", self.pod.name, self.pod.namespace)
+        if not self.node and not (pod and text(pod.spec, "nodeName")):
             return lambda _name: True
-        return replace(self, namespace="").names(cluster)
+        return replace(self, namespace="").name_filter(cluster)
 
-    def concerns(self, cluster: ClusterObjects) -> Callable[[ApiObject], bool]:
+    def object_filter(self, cluster: ClusterObjects) -> Callable[[ApiObject], bool]:
         """Return a function that is True for an object in the scope."""
         if self.is_whole:
             return lambda _object: True
-        names = self.names(cluster)
-        return lambda found: names(found.object_name)
+        in_scope = self.name_filter(cluster)
+        return lambda item: in_scope(item.object_name)
 
 
-def _not_found(kind: str, name: str, known: Sequence[str], cluster: ClusterObjects) -> str:
+def _not_found(kind: str, name: str, candidates: Sequence[str], cluster: ClusterObjects) -> str:
     why = f", since {RESOURCES[kind]} were not read" if kind in cluster.absent else ""
-    return f"{kind} {name} not found{why}{did_you_mean(name, known)}"
+    return f"{kind} {name} not found{why}{did_you_mean(name, candidates)}"
 
 
 def _names_around(pod: ObjectName, cluster: ClusterObjects) -> set[ObjectName]:
     """Return the names of a Pod, its node, its controller and its volume claims."""
     names = {pod}
-    found = cluster.find("Pod", pod.name, pod.namespace)
-    if found is None:
+    pod_object = cluster.find("Pod", pod.name, pod.namespace)
+    if pod_object is None:
         return names
-    node = text(found.spec, "nodeName")
+    node = text(pod_object.spec, "nodeName")
     if node:
         names.add(ObjectName("Node", node))
-    owner = controller(found)
+    owner = controller(pod_object)
     if owner is not None:
         names.add(ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace))
-    for volume in objects(found.spec.get("volumes")):
+    for volume in objects(pod_object.spec.get("volumes")):
         claim = text(mapping(volume.get("persistentVolumeClaim")), "claimName")
         if claim:
             names.add(ObjectName("PersistentVolumeClaim", claim, pod.namespace))

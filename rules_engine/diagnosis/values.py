@@ -1,4 +1,4 @@
-"""Diagnosis: what the cluster looks like, its pending pods, and the findings."""
+"""A diagnosis: an overview of the cluster, its pending pods, and the findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Amounts:
 
     @property
     def free(self) -> int | None:
-        """The allocatable amount that no pod holds; negative if pods hold more than is left."""
+        """The allocatable amount that no pod holds; negative if pods hold more than is allocatable."""
         return None if self.allocated is None else self.allocatable - self.allocated
 
 
@@ -28,7 +28,7 @@ class Amounts:
 class GpuNode:
     """A node that has GPUs, by its resources or by its labels, with its amounts of GPUs and RDMA devices.
 
-    `product`: the card, from its labels, or "".
+    `product`: the name of its card, from its labels, or "".
     """
 
     name: str
@@ -79,11 +79,11 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPod:
-    """A GPU pod that is not scheduled, with the two answers: the scheduler's message, and the finding.
+    """GPU pods that are not scheduled, with two answers: the scheduler's message, and the finding.
 
-    `pods`: all pods for which both are the same, the first of them first. `note`: why the messages differ or cannot be
-    compared, such as filters that are not modelled. `evaluated`: False if no reason about nodes was tried.
-    `blocking`: the findings about nodes that could serve the pods but for these.
+    `pods`: all pods with these answers, the oldest first; `since` is the time of the oldest. `note`: why the messages
+    differ or cannot be compared, such as filters that are not modelled. `evaluated`: False if no reason about nodes was
+    evaluated. `blocking`: findings about nodes that could serve the pods without these findings.
     """
 
     pods: tuple[ObjectName, ...]
@@ -100,9 +100,9 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentError:
-    """An error that Events or the states of containers report; `count`: how often, until `at`.
+    """An error in Events or in the states of containers; `count`: the number of its occurrences, the last one at `at`.
 
-    `objects`: all for which the error is the same, the first of them first; the message is that of the first.
+    `objects`: all objects with this error, in order; the message is about the first one.
     """
 
     objects: tuple[ObjectName, ...]
@@ -114,7 +114,7 @@ class RecentError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The five sections of a one-shot diagnosis; `more_errors`: the number of older errors that are left out."""
+    """The five sections of a one-shot diagnosis; `more_errors`: the number of older errors that are omitted."""
 
     nodes: tuple[GpuNode, ...]
     device_plugins: tuple[DevicePlugin, ...]
@@ -126,10 +126,10 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingGroup:
-    """Findings that say the same of several objects: that of one object, and the names of all, in order.
+    """Equal findings about several objects, as the finding about one of them, and the names of all, in order.
 
-    Evidence and commands are those of that object. `effects`: the further findings about each object that this one
-    causes, those of that object; none is worse.
+    `finding` and `effects` have the evidence and the commands for one of the objects. `effects`: other findings that
+    the finding causes on each object; none is worse than the finding.
     """
 
     finding: Finding
@@ -139,7 +139,7 @@ class FindingGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """Objects that were not read, by their name in kubectl, and what cannot be said without them."""
+    """A kind whose objects were not read, by its name in kubectl, and the facts that are unknown without them."""
 
     objects: str
     unknown: str
@@ -149,8 +149,8 @@ class Absent:
 class Diagnosis:
     """A whole diagnosis; findings are grouped, causes with their effects.
 
-    `objects`: how many objects of each kind were read, by the kind's name in kubectl. `scope`: the objects that it
-    reports on. `rules`: the ladders in force, as they were given, or "" without rules.
+    `objects`: the number of objects of each kind that were read, by the kind's name in kubectl. `scope`: the objects
+    that the diagnosis reports on. `rules`: the source of the ladders in force, as the user wrote it, or "".
     """
 
     now: datetime
@@ -163,6 +163,6 @@ class Diagnosis:
     rules: str = ""
 
     def has(self, least: FindingSeverity) -> bool:
-        """Return True if a finding is of a severity or worse."""
+        """Return True if a finding is at least as severe as `least`."""
         ranks = [*FindingSeverity]
         return any(ranks.index(group.finding.severity) <= ranks.index(least) for group in self.findings)

@@ -10,21 +10,21 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.wording import time
 
 MAX_NAMES = 5
-"""Names in one sentence: enough to begin with, few enough to read."""
+"""Names in one sentence: enough to start an investigation, few enough to read."""
 
 MAX_QUOTED = 1_000
-"""Characters of a message of the API that is quoted: longer than the messages of Kubernetes' own components."""
+"""Characters quoted from a message of the API, more than the messages of Kubernetes' own components have."""
 
 _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?:[^\"\\]|\\.)*\"|[^:]*)")
 
 
 def listed(names: Sequence[str], *, of: int | None = None) -> str:
-    """Return names in a sentence; beyond MAX_NAMES, or the names given, the others of `of` are counted."""
-    shown = names[:MAX_NAMES]
-    more = (len(names) if of is None else of) - len(shown)
+    """Join names for a sentence, at most MAX_NAMES of them, and count the others; `of`: the number of all names."""
+    first = names[:MAX_NAMES]
+    more = (len(names) if of is None else of) - len(first)
     if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+        return f"{', '.join(first)} and {more} more"
+    return " and ".join([", ".join(first[:-1]), first[-1]] if len(first) > 1 else first)
 
 
 def since(at: datetime | None) -> str:
@@ -33,12 +33,13 @@ def since(at: datetime | None) -> str:
 
 
 def command(*words: str) -> str:
-    """Return a line for a shell; names from the API are quoted where a shell would read them otherwise."""
+    """Return a shell command; words with characters that are special to a shell are quoted."""
     return " ".join(map(quote, words))
 
 
 def quoted(message: str) -> str:
-    """Return a message of the API on one line, cut, and without the values of fields that it refuses."""
+    """Return a message of the API on one line, cut to MAX_QUOTED, without the values of fields that the API refused."""
+    # Only the beginning is searched: the rest of a long message would be cut anyway.
     return truncate(" ".join(_VALUE.sub(r"\1", message[: 4 * MAX_QUOTED]).split()), MAX_QUOTED)
 
 
@@ -49,11 +50,11 @@ _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def without_names(text: str, about: ObjectName, others: Container[str] = (), placeholder: str = "\0") -> str:
-    """Replace the name and the namespace of an object, other names and UIDs, so that texts about several are equal."""
+    """Replace an object's name and namespace, other names and UIDs, so that texts about several objects are equal."""
 
-    def replaced(word: re.Match[str]) -> str:
+    def replace_name(word: re.Match[str]) -> str:
         name = word[0]
-        named = name in (about.name, about.namespace) or name in others or _UID.fullmatch(name)
-        return placeholder if named else name
+        is_name = name in (about.name, about.namespace) or name in others or _UID.fullmatch(name)
+        return placeholder if is_name else name
 
-    return _WORD.sub(replaced, text)
+    return _WORD.sub(replace_name, text)

@@ -175,7 +175,7 @@ def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: 
     assert found(report) == (expected if scope.pod else expected[::-1])
 
 
-def test_kinds_that_were_not_read_are_named_with_what_is_unknown(
+def test_unread_kinds_are_listed_with_the_unknown_facts(
     diagnostics: tuple[CompiledDiagnostic, ...],
 ) -> None:
     objects = cluster_of(frozenset({"DaemonSet", "Event"}), nodes=[gpu_node("whole")], pods=[gpu_pod("train", "whole")])
@@ -200,7 +200,7 @@ def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
     assert found(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
-def test_what_is_unknown_without_a_kind_is_known_for_every_kind() -> None:
+def test_every_kind_has_its_unknown_facts() -> None:
     report = diagnose(cluster_of(frozenset(RESOURCES)), (), None, Scope())
 
     assert [absent.objects for absent in report.absent] == list(RESOURCES.values())

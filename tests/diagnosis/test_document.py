@@ -42,14 +42,14 @@ def test_every_member_is_described_and_required() -> None:
 
 
 def test_a_possible_finding_is_possible_in_json() -> None:
-    found = document(whole_report())
+    members = document(whole_report())
 
-    assert [(each["severity"], each["certainty"], each["reason"]) for each in found["findings"]] == [
+    assert [(each["severity"], each["certainty"], each["reason"]) for each in members["findings"]] == [
         ("Error", "Certain", "MIGLayoutNotApplied"),
         ("Error", "Possible", "GPUsAllocated"),
         ("Info", "Certain", "TimeSlicing"),
     ]
-    assert [each["finding"]["certainty"] for each in found["pendingPods"]] == ["Possible", "Possible"]
+    assert [each["finding"]["certainty"] for each in members["pendingPods"]] == ["Possible", "Possible"]
 
 
 def test_a_finding_has_its_objects_and_its_source() -> None:
@@ -74,8 +74,8 @@ def test_effects_are_findings() -> None:
     effect = group(reported_finding(reason="NoAllocatableDevices"))
     report = empty_report(findings=(replace(group(reported_finding()), effects=(effect.finding,)),))
 
-    (found,) = document(report)["findings"]
-    assert found["effects"] == document(empty_report(findings=(effect,)))["findings"]
+    (cause,) = document(report)["findings"]
+    assert cause["effects"] == document(empty_report(findings=(effect,)))["findings"]
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(report))] == []
 
 

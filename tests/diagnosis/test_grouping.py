@@ -11,7 +11,7 @@ from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 
 
 def finding(name: str = "worker-1", **fields: object) -> Finding:
-    found = Finding(
+    default = Finding(
         reason="MIGLayoutNotApplied",
         severity=FindingSeverity.ERROR,
         object=ObjectName("Node", name),
@@ -19,11 +19,11 @@ def finding(name: str = "worker-1", **fields: object) -> Finding:
         evidence=(f"{name}: nvidia.com/mig.config.state=failed",),
         remedies=(Remedy(text=f"Drain {name}.", command=f"kubectl drain {name}", risk=Risk.HIGH),),
     )
-    return replace(found, **fields)  # type: ignore[arg-type]
+    return replace(default, **fields)  # type: ignore[arg-type]
 
 
 def groups(*findings: Finding) -> tuple[FindingGroup, ...]:
-    return grouped((found, (found.object,)) for found in findings)
+    return grouped((each, (each.object,)) for each in findings)
 
 
 def test_findings_that_differ_in_names_only_are_one_group() -> None:
@@ -49,7 +49,7 @@ def test_findings_that_differ_in_names_only_are_one_group() -> None:
         finding("worker-2", on_host=True),
     ],
 )
-def test_findings_that_say_something_else_stay_apart(other: Finding) -> None:
+def test_different_findings_are_not_grouped(other: Finding) -> None:
     assert len(groups(finding("worker-1"), other)) == 2
 
 
@@ -77,7 +77,7 @@ def test_findings_of_a_diagnostic_are_one_group_if_their_messages_are_equal() ->
         crash_looping(2, on_host=True),
     ],
 )
-def test_findings_of_a_diagnostic_that_say_something_else_stay_apart(other: Finding) -> None:
+def test_different_findings_of_a_diagnostic_are_not_grouped(other: Finding) -> None:
     assert len(groups(crash_looping(1), other)) == 2
 
 
@@ -92,11 +92,11 @@ def test_findings_that_differ_in_the_names_of_nodes_are_one_group() -> None:
     assert len(grouped(findings, {"node-1", "node-2"})) == 1
 
 
-def test_a_name_within_another_word_is_no_name() -> None:
-    one = finding("gpu", message="gpu offers nvidia.com/gpu-a", evidence=(), remedies=())
-    two = finding("cpu", message="cpu offers nvidia.com/cpu-a", evidence=(), remedies=())
+def test_a_name_inside_a_longer_word_is_not_replaced() -> None:
+    first = finding("gpu", message="gpu offers nvidia.com/gpu-a", evidence=(), remedies=())
+    second = finding("cpu", message="cpu offers nvidia.com/cpu-a", evidence=(), remedies=())
 
-    assert len(groups(one, two)) == 2
+    assert len(groups(first, second)) == 2
 
 
 def test_a_finding_about_several_objects_keeps_them_all() -> None:

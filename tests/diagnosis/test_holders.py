@@ -26,12 +26,12 @@ def test_evidence_names_the_largest_pods_on_the_nodes_and_counts_the_others(rand
         (-amount, namespace, name, node) for amount, namespace, name, node in bound if amount and node in nodes
     )
     lines = Holders(cluster).evidence(GPU, nodes)
-    named, others = held[:MAX_HOLDERS], held[MAX_HOLDERS:]
-    for line, (amount, namespace, name, node) in zip(lines, named, strict=False):
+    largest, others = held[:MAX_HOLDERS], held[MAX_HOLDERS:]
+    for line, (amount, namespace, name, node) in zip(lines, largest, strict=False):
         assert line.startswith(f"{namespace}/{name} holds {-amount} {GPU} on {node}")
     noun = "other pod" if len(others) == 1 else "other pods"
     total = sum(-amount for amount, *_ in others)
-    assert list(lines[len(named) :]) == ([f"{len(others)} {noun} hold {total} {GPU}"] if others else [])
+    assert list(lines[len(largest) :]) == ([f"{len(others)} {noun} hold {total} {GPU}"] if others else [])
 
 
 def test_evidence_of_the_same_nodes_is_computed_once() -> None:

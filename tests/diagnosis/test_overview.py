@@ -29,8 +29,8 @@ def pods(cluster: ClusterObjects) -> tuple[GpuPod, ...]:
 
 def errors(cluster: ClusterObjects, hours: int = 1) -> tuple[RecentError, ...]:
     since = NOW - timedelta(hours=hours)
-    found, _ = recent_errors.recent_errors(cluster, device_pods(cluster), plugin_pods(cluster), everything, since)
-    return found
+    shown, _ = recent_errors.recent_errors(cluster, device_pods(cluster), plugin_pods(cluster), everything, since)
+    return shown
 
 
 def plugin_pod(name: str, node: str = "a", *, ready: bool = False, **fields: Any) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def test_gpu_pods_are_in_order_of_their_nodes() -> None:
         ),
     ],
 )
-def test_the_status_of_a_pod_is_that_of_kubectl(fields: dict[str, Any], status: str) -> None:
+def test_the_status_of_a_pod_equals_the_column_of_kubectl(fields: dict[str, Any], status: str) -> None:
     assert [pod.status for pod in pods(cluster_of(nodes=[], pods=[gpu_pod("p", "a", **fields)]))] == [status]
 
 
@@ -224,8 +224,8 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
 
 
 def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
-    named = warning_event("Node", "a", "NodeHasDiskPressure", "disk", namespace="default")
-    cluster = cluster_of(nodes=[gpu_node("a")], events=[named])
+    disk_pressure = warning_event("Node", "a", "NodeHasDiskPressure", "disk", namespace="default")
+    cluster = cluster_of(nodes=[gpu_node("a")], events=[disk_pressure])
     assert [str(error.objects[0]) for error in errors(cluster)] == ["Node/a"]
     assert len(cluster.events_about(cluster.nodes[0])) == 1
 
@@ -242,7 +242,7 @@ def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
         ({"lastTimestamp": "9999-12-31T23:59:59-23:59"}, None),
     ],
 )
-def test_the_time_of_an_event_is_that_of_its_last_occurrence(times: dict[str, Any], minute: int | None) -> None:
+def test_the_time_of_an_event_is_its_last_occurrence(times: dict[str, Any], minute: int | None) -> None:
     cluster = cluster_of(nodes=[gpu_node("a")], pods=[], events=[warning_event("Node", "a", "R", "m", **times)])
 
     (error,) = errors(cluster)
@@ -259,7 +259,7 @@ def test_older_errors_are_left_out() -> None:
     assert len(errors(cluster, hours=3)) == 1
 
 
-def test_the_same_error_of_several_objects_is_one() -> None:
+def test_equal_errors_of_several_objects_are_one() -> None:
     uids = ["0b6cf7a4-0000-4000-8000-00000000000a", "0b6cf7a4-0000-4000-8000-00000000000b"]
     cluster = cluster_of(
         nodes=[],
@@ -334,10 +334,10 @@ def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         nodes=[gpu_node("a")], pods=[], events=[warning_event("Node", "a", f"R{n}", "m") for n in range(5)]
     )
 
-    found, left_out = recent_errors.recent_errors(cluster, [], {}, everything, NOW - timedelta(hours=1))
+    shown, omitted = recent_errors.recent_errors(cluster, [], {}, everything, NOW - timedelta(hours=1))
 
-    assert [error.reason for error in found] == ["R0", "R1"]
-    assert left_out == 3
+    assert [error.reason for error in shown] == ["R0", "R1"]
+    assert omitted == 3
 
 
 @pytest.mark.parametrize("count", [True, -3, 10**4000, "7", None])

@@ -63,13 +63,13 @@ NOT_READY = "node.kubernetes.io/not-ready:NoExecute"
 
 
 def answers(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str] = ()) -> tuple[PendingPod, ...]:
-    found = cluster(*objects, absent=absent)
-    return pending_pods(found, scheduler_of(found), rules)
+    recorded = cluster(*objects, absent=absent)
+    return pending_pods(recorded, scheduler_of(recorded), rules)
 
 
 def answer(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str] = ()) -> PendingPod:
-    (found,) = answers(*objects, rules=rules, absent=absent)
-    return found
+    (pending,) = answers(*objects, rules=rules, absent=absent)
+    return pending
 
 
 def reason(*objects: Object, **options: Any) -> str:
@@ -496,11 +496,11 @@ def test_claims_are_not_judged_if_they_were_not_read() -> None:
 
 
 def test_pods_are_not_judged_if_nodes_were_not_read() -> None:
-    found = answer(pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient cpu."), absent=["Node"])
-    assert (found.agreement, found.note) == (Agreement.NOT_COMPARABLE, "nodes were not read")
-    assert found.finding.reason == PendingReason.SCHEDULER_MESSAGE
-    assert found.finding.message == f"default-scheduler: {NO_NODE} 1 Insufficient cpu."
-    assert not found.evaluated
+    pending = answer(pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient cpu."), absent=["Node"])
+    assert (pending.agreement, pending.note) == (Agreement.NOT_COMPARABLE, "nodes were not read")
+    assert pending.finding.reason == PendingReason.SCHEDULER_MESSAGE
+    assert pending.finding.message == f"default-scheduler: {NO_NODE} 1 Insufficient cpu."
+    assert not pending.evaluated
 
 
 @pytest.mark.parametrize(
@@ -520,13 +520,13 @@ def test_other_pods_are_no_pending_gpu_pods(other: Object) -> None:
 
 
 def test_a_pod_that_should_be_scheduled_soon_has_possibly_no_scheduler() -> None:
-    found = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 1}))
-    assert found.finding.message == "default-scheduler: no message is recorded"
-    assert (found.finding.severity, found.finding.certainty) == (FindingSeverity.WARNING, Certainty.POSSIBLE)
-    assert found.recomputed == ""
-    assert found.agreement is Agreement.NOT_RECORDED
-    assert found.note == "nodes that pass all filters: a and b"
-    assert found.evaluated
+    pending = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 1}))
+    assert pending.finding.message == "default-scheduler: no message is recorded"
+    assert (pending.finding.severity, pending.finding.certainty) == (FindingSeverity.WARNING, Certainty.POSSIBLE)
+    assert pending.recomputed == ""
+    assert pending.agreement is Agreement.NOT_RECORDED
+    assert pending.note == "nodes that pass all filters: a and b"
+    assert pending.evaluated
 
 
 def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None:
@@ -557,11 +557,11 @@ def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[
 
 def test_a_malformed_pod_is_not_evaluated() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
-    found = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
-    assert found.finding.reason == PendingReason.NO_SCHEDULER_MESSAGE
-    assert found.amounts == {GPU: 1}
-    assert found.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
-    assert not found.evaluated
+    pending = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
+    assert pending.finding.reason == PendingReason.NO_SCHEDULER_MESSAGE
+    assert pending.amounts == {GPU: 1}
+    assert pending.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
+    assert not pending.evaluated
 
 
 def test_a_pod_whose_affinity_costs_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -592,44 +592,44 @@ class TestMessages:
 
     @pytest.mark.parametrize("recorded", [NEW, OLD, NEW + PREEMPTION, OLD + PREEMPTION])
     def test_a_recorded_message_agrees_in_its_own_words(self, recorded: str) -> None:
-        found = answer(*self.FULL, pod("p", {GPU: 1}, message=recorded))
-        assert found.agreement is Agreement.AGREES
-        assert found.recorded == recorded
-        assert found.recomputed == (self.OLD if "{" in recorded else self.NEW)
-        assert found.note == ""
+        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=recorded))
+        assert pending.agreement is Agreement.AGREES
+        assert pending.recorded == recorded
+        assert pending.recomputed == (self.OLD if "{" in recorded else self.NEW)
+        assert pending.note == ""
 
     def test_a_recorded_message_of_another_state_differs(self) -> None:
-        found = answer(
+        pending = answer(
             *self.FULL, pod("p", {GPU: 1}, message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
         )
-        assert found.agreement is Agreement.DIFFERS
-        assert found.note == "the cluster may have changed since the scheduler tried"
+        assert pending.agreement is Agreement.DIFFERS
+        assert pending.note == "the cluster may have changed since the scheduler tried"
 
     def test_a_message_of_another_scheduler_cannot_be_compared(self) -> None:
-        found = answer(*self.FULL, pod("p", {GPU: 1}, message=self.NEW, schedulerName="volcano"))
-        assert found.agreement is Agreement.NOT_COMPARABLE
-        assert found.note == "not modelled: scheduler volcano"
+        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=self.NEW, schedulerName="volcano"))
+        assert pending.agreement is Agreement.NOT_COMPARABLE
+        assert pending.note == "not modelled: scheduler volcano"
 
     def test_a_message_that_is_not_of_filters_cannot_be_compared(self) -> None:
         gated = "Scheduling is blocked due to non-empty scheduling gates"
-        found = answer(*self.FULL, pod("p", {GPU: 1}, message=gated, schedulingGates=GATES))
-        assert found.agreement is Agreement.NOT_COMPARABLE
-        assert found.finding.reason == PendingReason.ALL_ALLOCATED
-        assert "the pod also has scheduling gates: kueue.x-k8s.io/admission" in found.finding.evidence
+        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=gated, schedulingGates=GATES))
+        assert pending.agreement is Agreement.NOT_COMPARABLE
+        assert pending.finding.reason == PendingReason.ALL_ALLOCATED
+        assert "the pod also has scheduling gates: kueue.x-k8s.io/admission" in pending.finding.evidence
 
-    def test_what_is_not_modelled_is_named(self) -> None:
+    def test_filters_that_are_not_modelled_are_noted(self) -> None:
         message = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
-        found = answer(*self.FULL, claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
-        assert found.agreement is Agreement.NOT_COMPARABLE
-        assert found.note.startswith("not modelled: ")
+        pending = answer(*self.FULL, claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
+        assert pending.agreement is Agreement.NOT_COMPARABLE
+        assert pending.note.startswith("not modelled: ")
 
     def test_the_message_is_read_from_the_last_event_without_a_condition(self) -> None:
         waiting = pod("p", {GPU: 1}, status={"conditions": []})
         old = event(waiting, "FailedScheduling", "0/1 nodes are available: 1 Too many pods.", last=ago(hours=1))
         new = event(waiting, "FailedScheduling", self.NEW, last=ago(minutes=1))
         other = event(waiting, "Preempted", "by another pod", last=ago(seconds=1))
-        found = answer(*self.FULL, waiting, new, old, other)
-        assert (found.recorded, found.agreement) == (self.NEW, Agreement.AGREES)
+        pending = answer(*self.FULL, waiting, new, old, other)
+        assert (pending.recorded, pending.agreement) == (self.NEW, Agreement.AGREES)
 
     def test_events_of_an_earlier_pod_of_the_same_name_are_not_read(self) -> None:
         earlier = pod("p", {GPU: 1}, metadata={"uid": "1"}, status={"conditions": []})
@@ -648,8 +648,8 @@ class TestEntries:
             pod("other", {GPU: 2}, metadata={"creationTimestamp": ago(hours=10)}),
         ]
         first, second = answers(node("a", {GPU: 4}, taints=TAINTED), *pods)
-        assert [found.name for found in first.pods] == ["other"]
-        assert [found.name for found in second.pods] == ["old", "young"]
+        assert [each.name for each in first.pods] == ["other"]
+        assert [each.name for each in second.pods] == ["old", "young"]
         assert second.finding is not None
         assert second.finding.object.name == "old"
         assert second.since is not None
@@ -660,8 +660,8 @@ class TestEntries:
         assert len(answers(node("a"), pod("p", {GPU: 1}, message=message), pod("q", {GPU: 1}))) == 2
 
     def test_only_pods_of_the_scope_are_returned(self) -> None:
-        found = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
-        entries = pending_pods(found, scheduler_of(found), None, lambda one: one.namespace == "other")
+        recorded = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
+        entries = pending_pods(recorded, scheduler_of(recorded), None, lambda item: item.namespace == "other")
         assert [str(name) for entry in entries for name in entry.pods] == ["Pod/other/q"]
 
     def test_answers_are_the_same_without_cached_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -674,7 +674,7 @@ class TestEntries:
     def test_the_order_of_pods_does_not_matter(self, pods: list[Object]) -> None:
         nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
         entries = answers(*nodes, *pods)
-        assert [[name.name for name in entry.pods] for entry in sorted(entries, key=lambda one: one.pods)] == [
+        assert [[name.name for name in entry.pods] for entry in sorted(entries, key=lambda entry: entry.pods)] == [
             ["p", "q"],
             ["r"],
             ["s"],
@@ -736,8 +736,8 @@ class TestFindings:
         )
 
     def test_affinity_that_matches_is_not_blamed(self) -> None:
-        found = node("a", {GPU: 4}, labels={"zone": "a"})
-        finding = answer(found, pod("p", {GPU: 1}, nodeSelector={"disk": "ssd"}, affinity=ON_ZONE)).finding
+        in_zone = node("a", {GPU: 4}, labels={"zone": "a"})
+        finding = answer(in_zone, pod("p", {GPU: 1}, nodeSelector={"disk": "ssd"}, affinity=ON_ZONE)).finding
         assert finding.evidence[1:] == ("node selector disk=ssd: matches 0 of 1; they have no such label",)
 
     def test_cordons_are_lifted_by_a_command(self) -> None:
@@ -946,20 +946,20 @@ class TestBrokenNodes:
     """Nodes that could serve a pod but for findings about them."""
 
     def answer(self, nodes: list[Object], waiting: Object, **fields: Any) -> PendingPod:
-        found = cluster(*nodes, waiting)
+        recorded = cluster(*nodes, waiting)
         about = Finding(**{"reason": "Broken", "severity": FindingSeverity.ERROR, "message": "", **fields}, object=A)
-        (pending,) = pending_pods(found, scheduler_of(found), None, findings=[about])
+        (pending,) = pending_pods(recorded, scheduler_of(recorded), None, findings=[about])
         return pending
 
     @pytest.mark.parametrize("name", BROKEN)
-    def test_they_are_what_helps_first(self, name: str) -> None:
-        found = self.answer(*BROKEN[name])
-        assert [each.object for each in found.blocking] == [A]
-        assert "nodes that could serve the pod but for findings about them: a (Broken)" in found.finding.evidence
-        assert found.finding.remedies[0].text == "Look at the findings about a first."
+    def test_their_remedy_is_first(self, name: str) -> None:
+        pending = self.answer(*BROKEN[name])
+        assert [each.object for each in pending.blocking] == [A]
+        assert "nodes that could serve the pod but for findings about them: a (Broken)" in pending.finding.evidence
+        assert pending.finding.remedies[0].text == "Look at the findings about a first."
 
     @pytest.mark.parametrize("name", NOT_BROKEN)
-    def test_nodes_that_could_not_serve_the_pod_are_not(self, name: str) -> None:
+    def test_nodes_that_could_not_serve_the_pod_do_not_count(self, name: str) -> None:
         assert self.answer(*NOT_BROKEN[name]).blocking == ()
 
     def test_neither_another_request_nor_another_layout_is_advised(self) -> None:
@@ -968,8 +968,8 @@ class TestBrokenNodes:
             assert not re.search("that a node offers|MIG layout|Request|Correct", text)
 
     def test_infos_do_not_count(self) -> None:
-        found = self.answer(*BROKEN["a node without a device plugin"], severity=FindingSeverity.INFO)
-        assert found.blocking == ()
+        pending = self.answer(*BROKEN["a node without a device plugin"], severity=FindingSeverity.INFO)
+        assert pending.blocking == ()
 
 
 class TestLadders:
@@ -1051,11 +1051,11 @@ class TestLadders:
         )
         assert self.evidence(rules)[0].startswith("FallbackLadder/down would skip the pod: ")
 
-    def test_without_a_ladder_for_the_resource_that_is_said(self) -> None:
+    def test_a_missing_ladder_for_the_resource_is_evidence(self) -> None:
         rules = compiled(ladder("nvidia.com/mig-2g.10gb", GPU))
         assert self.evidence(rules) == (f"no ladder in force has a rung for {MIG3}",)
 
-    def test_only_the_resource_that_the_pod_waits_for_is_said(self) -> None:
+    def test_evidence_has_only_the_resource_that_the_pod_waits_for(self) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down"))
         objects = [node("a", {GPU: 4}), pod("p", {MIG3: 1, GPU: 1})]
         assert self.evidence(rules, *objects) == (f"FallbackLadder/down would give the pod {GPU} in place of {MIG3}",)

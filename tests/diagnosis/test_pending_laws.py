@@ -62,11 +62,11 @@ def clusters(draw: st.DrawFn) -> list[Object]:
 
 @given(clusters())
 def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objects: list[Object]) -> None:
-    found = cluster(*objects)
-    scheduler = scheduler_of(found)
-    for entry in pending_pods(found, scheduler, None):
+    recorded = cluster(*objects)
+    scheduler = scheduler_of(recorded)
+    for entry in pending_pods(recorded, scheduler, None):
         for name in entry.pods:
-            waiting = found.find("Pod", name.name, name.namespace)
+            waiting = recorded.find("Pod", name.name, name.namespace)
             assert waiting is not None
             feasible = scheduler.explain(waiting).feasible
             finding = entry.finding
@@ -79,11 +79,11 @@ def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objec
 
 @given(clusters())
 def test_every_pending_gpu_pod_is_in_one_entry(objects: list[Object]) -> None:
-    found = cluster(*objects)
-    entries = pending_pods(found, scheduler_of(found), None)
+    recorded = cluster(*objects)
+    entries = pending_pods(recorded, scheduler_of(recorded), None)
     names = [name for entry in entries for name in entry.pods]
     expected = {
-        one.object_name for one in found.pods if not one.node_name and {GPU, MIG1} & _positive(requests_of(one))
+        each.object_name for each in recorded.pods if not each.node_name and {GPU, MIG1} & _positive(requests_of(each))
     }
     assert len(names) == len(set(names))
     assert set(names) == expected

@@ -102,8 +102,8 @@ def tolerates(waiting: Object, taint: Object) -> bool:
     )
 
 
-def in_zone(waiting: Object, found: Object) -> bool:
-    zone, spec = found["metadata"]["labels"]["zone"], waiting["spec"]
+def in_zone(waiting: Object, worker: Object) -> bool:
+    zone, spec = worker["metadata"]["labels"]["zone"], waiting["spec"]
     if spec.get("nodeSelector", {}).get("zone", zone) != zone:
         return False
     if "affinity" not in spec:
@@ -114,8 +114,8 @@ def in_zone(waiting: Object, found: Object) -> bool:
     return (zone in expression["values"]) is (expression["operator"] == "In")
 
 
-def is_ready(found: Object) -> bool:
-    (condition,) = found["status"]["conditions"]
+def is_ready(worker: Object) -> bool:
+    (condition,) = worker["status"]["conditions"]
     return bool(condition["status"] == "True")
 
 
@@ -126,26 +126,26 @@ class Model:
         self.nodes = nodes
         self.bound = bound
 
-    def on(self, found: Object) -> Iterator[Object]:
-        return (held for held in self.bound if held["spec"]["nodeName"] == found["metadata"]["name"])
+    def on(self, worker: Object) -> Iterator[Object]:
+        return (held for held in self.bound if held["spec"]["nodeName"] == worker["metadata"]["name"])
 
-    def allocatable(self, found: Object, resource: str) -> int:
-        return int(found["status"]["allocatable"].get(resource, 0))
+    def allocatable(self, worker: Object, resource: str) -> int:
+        return int(worker["status"]["allocatable"].get(resource, 0))
 
-    def free(self, found: Object, resource: str) -> int:
-        used = sum(amounts(held).get(resource, 0) for held in self.on(found))
-        return max(self.allocatable(found, resource) - used, 0)
+    def free(self, worker: Object, resource: str) -> int:
+        used = sum(amounts(held).get(resource, 0) for held in self.on(worker))
+        return max(self.allocatable(worker, resource) - used, 0)
 
     def answer(self, waiting: Object) -> Answer:
         requested = amounts(waiting)
         gpus = {name: count for name, count in requested.items() if name in GPUS}
-        left = [found for found in self.nodes if all(self.allocatable(found, name) >= gpus[name] for name in gpus)]
+        left = [worker for worker in self.nodes if all(self.allocatable(worker, name) >= gpus[name] for name in gpus)]
         if not left:
             return self.unoffered(gpus), Certainty.CERTAIN
         presumed = False
         for reason, passes in self.stages(waiting):
-            excluded = [found for found in left if not passes(found)]
-            left = [found for found in left if passes(found)]
+            excluded = [worker for worker in left if not passes(worker)]
+            left = [worker for worker in left if passes(worker)]
             untainted = reason is PendingReason.NOT_READY and any(map(self.lacks_taint, excluded))
             if not left:
                 return reason, Certainty.POSSIBLE if untainted else Certainty.CERTAIN
@@ -163,18 +163,18 @@ class Model:
         return PendingReason.NO_SCHEDULER_MESSAGE, Certainty.POSSIBLE
 
     def unoffered(self, gpus: dict[str, int]) -> PendingReason:
-        missing = [name for name in gpus if not any(self.allocatable(found, name) for found in self.nodes)]
+        missing = [name for name in gpus if not any(self.allocatable(worker, name) for worker in self.nodes)]
         if not missing:
             return PendingReason.ON_NO_SINGLE_NODE
-        others = all(any(self.has_other_name(found, name) for found in self.nodes) for name in missing)
+        others = all(any(self.has_other_name(worker, name) for worker in self.nodes) for name in missing)
         return PendingReason.WRONG_MIG_STRATEGY if others else PendingReason.RESOURCE_ON_NO_NODE
 
-    def has_other_name(self, found: Object, resource: str) -> bool:
-        labels = found["metadata"]["labels"]
+    def has_other_name(self, worker: Object, resource: str) -> bool:
+        labels = worker["metadata"]["labels"]
         strategy = labels.get(STRATEGY)
         if resource == GPU:
-            return strategy == "mixed" and any(self.allocatable(found, name) for name in (MIG1, MIG3))
-        if resource == MIG3 or not self.allocatable(found, GPU):
+            return strategy == "mixed" and any(self.allocatable(worker, name) for name in (MIG1, MIG3))
+        if resource == MIG3 or not self.allocatable(worker, GPU):
             return False
         if strategy == "single":
             return str(labels[PRODUCT]).endswith("-MIG-1g.5gb")
@@ -182,45 +182,45 @@ class Model:
         return strategy == "none" and applied == ("all-1g.5gb", "success")
 
     def stages(self, waiting: Object) -> Iterator[tuple[PendingReason, Callable[[Object], bool]]]:
-        def tolerated(found: Object) -> bool:
-            taints = [taint for taint in found["spec"]["taints"] if not taint["key"].startswith(LIFECYCLE)]
+        def tolerated(worker: Object) -> bool:
+            taints = [taint for taint in worker["spec"]["taints"] if not taint["key"].startswith(LIFECYCLE)]
             return all(tolerates(waiting, taint) for taint in taints)
 
-        def uncordoned(found: Object) -> bool:
+        def uncordoned(worker: Object) -> bool:
             taint = {"key": f"{LIFECYCLE}unschedulable", "effect": "NoSchedule"}
-            return not found["spec"].get("unschedulable") or tolerates(waiting, taint)
+            return not worker["spec"].get("unschedulable") or tolerates(waiting, taint)
 
-        def ready(found: Object) -> bool:
-            taints = [taint for taint in found["spec"]["taints"] if taint["key"].startswith(LIFECYCLE)]
-            if self.lacks_taint(found):
+        def ready(worker: Object) -> bool:
+            taints = [taint for taint in worker["spec"]["taints"] if taint["key"].startswith(LIFECYCLE)]
+            if self.lacks_taint(worker):
                 taints.append({"key": f"{LIFECYCLE}not-ready", "effect": "NoSchedule"})
             return all(tolerates(waiting, taint) for taint in taints)
 
         yield PendingReason.TAINT, tolerated
-        yield PendingReason.SELECTOR_OR_AFFINITY, lambda found: in_zone(waiting, found)
+        yield PendingReason.SELECTOR_OR_AFFINITY, lambda worker: in_zone(waiting, worker)
         yield PendingReason.CORDON, uncordoned
         yield PendingReason.NOT_READY, ready
 
-    def lacks_taint(self, found: Object) -> bool:
-        keys = {taint["key"] for taint in found["spec"]["taints"]}
-        return not is_ready(found) and not keys & {f"{LIFECYCLE}not-ready", f"{LIFECYCLE}unreachable"}
+    def lacks_taint(self, worker: Object) -> bool:
+        keys = {taint["key"] for taint in worker["spec"]["taints"]}
+        return not is_ready(worker) and not keys & {f"{LIFECYCLE}not-ready", f"{LIFECYCLE}unreachable"}
 
     def room(self, waiting: Object, left: Sequence[Object], gpus: dict[str, int]) -> PendingReason | None:
-        free = [found for found in left if all(self.free(found, name) >= gpus[name] for name in gpus)]
+        free = [worker for worker in left if all(self.free(worker, name) >= gpus[name] for name in gpus)]
         if not free:
-            sums = {name: sum(self.free(found, name) for found in left) for name in gpus}
+            sums = {name: sum(self.free(worker, name) for worker in left) for name in gpus}
             short = any(sums[name] < gpus[name] for name in gpus)
             return PendingReason.ALL_ALLOCATED if short else PendingReason.ON_NO_SINGLE_NODE
         cpu = amounts(waiting).get("cpu", 0)
         room = [
-            found
-            for found in free
-            if self.free(found, "cpu") >= cpu and len([*self.on(found)]) < self.allocatable(found, "pods")
+            worker
+            for worker in free
+            if self.free(worker, "cpu") >= cpu and len([*self.on(worker)]) < self.allocatable(worker, "pods")
         ]
         if not room:
             return PendingReason.OTHER_RESOURCES
         wanted = ports(waiting)
-        if all(wanted & {port for held in self.on(found) for port in ports(held)} for found in room):
+        if all(wanted & {port for held in self.on(worker) for port in ports(held)} for worker in room):
             return PendingReason.OTHER_FILTERS
         return None
 
@@ -234,10 +234,10 @@ def ports(of: Object) -> set[int]:
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:
     offering, bound, waiting = made
-    found = cluster(*offering, *bound, *waiting, *CLAIMS)
+    recorded = cluster(*offering, *bound, *waiting, *CLAIMS)
     model = Model(offering, bound)
     answers: dict[str, Any] = {}
-    for entry in pending_pods(found, scheduler_of(found), None):
+    for entry in pending_pods(recorded, scheduler_of(recorded), None):
         finding = entry.finding
         for name in entry.pods:
             answers[name.name] = finding.reason, finding.certainty

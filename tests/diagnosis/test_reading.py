@@ -44,13 +44,13 @@ def listed(*items: Any, kind: str = "List", version: str = "v1", indent: Any = 4
 
 def read(path: Path, *texts: str | bytes, name: str = "dump.json", kept: dict[str, Kept] = KEPT) -> Reading:
     """Read files of these texts, the first of which has this name."""
-    written = []
+    paths = []
     for number, text in enumerate(texts):
         file = path / (name if not number else f"{number}-{name}")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        written.append(file)
-    return read_objects(written, kept)
+        paths.append(file)
+    return read_objects(paths, kept)
 
 
 def found(result: Reading) -> dict[str, list[Item]]:
@@ -107,8 +107,8 @@ def test_the_end_of_items_is_sought_in_vain_once() -> None:
 @pytest.mark.parametrize("indentation", ["", "  "])
 def test_a_list_in_yaml_is_read(tmp_path: Path, style: bool | None, indentation: str) -> None:
     text = yaml.safe_dump(json.loads(listed(NODE, POD)), default_flow_style=style, allow_unicode=True)
-    head, separator, rest = text.partition("items:\n")
-    block, kind, end = rest.partition("kind: List")
+    head, separator, tail = text.partition("items:\n")
+    block, kind, end = tail.partition("kind: List")
     assert separator
     assert kind
     block = "".join(f"{indentation}{line}\n" for line in block.splitlines())
@@ -136,7 +136,7 @@ def bare(value: Item) -> Item:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", ["d.json", "d.yaml"])
-def test_items_without_a_kind_have_that_of_their_list(tmp_path: Path, first: bool, name: str) -> None:
+def test_items_without_a_kind_get_the_kind_of_their_list(tmp_path: Path, first: bool, name: str) -> None:
     head = {"apiVersion": "v1", "kind": "PodList"}
     items = {"items": [bare(POD)]}
     document = {**head, **items} if first else {**items, **head}
@@ -187,7 +187,7 @@ def test_an_empty_list_of_any_kinds_is_an_error_only_if_nothing_else_is_read(tmp
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_of_an_object_in_several_files_the_latest_version_is_read(tmp_path: Path, order: list[int]) -> None:
+def test_the_latest_version_of_an_object_in_several_files_is_read(tmp_path: Path, order: list[int]) -> None:
     versions = [item("Pod", spec={"nodeName": str(version)}) for version in range(2)]
     for version, each in zip(("99", "100"), versions, strict=True):
         each["metadata"] = {**each["metadata"], "resourceVersion": version}
@@ -197,7 +197,7 @@ def test_of_an_object_in_several_files_the_latest_version_is_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("version", ["x", "9" * 30, None])
-def test_a_version_that_is_no_number_is_the_oldest(tmp_path: Path, version: Json) -> None:
+def test_a_version_that_is_not_a_number_is_the_oldest(tmp_path: Path, version: Json) -> None:
     old = item("Pod", spec={"nodeName": "old"}, metadata={"name": "a", "resourceVersion": version})
     new = item("Pod", spec={"nodeName": "new"}, metadata={"name": "a", "resourceVersion": "1"})
     assert [pod["spec"] for pod in found(read(tmp_path, listed(new, old)))["Pod"]] == [{"nodeName": "new"}]
@@ -308,9 +308,9 @@ DEEP = item("Pod", spec={"nodeName": json.loads("[" * 99 + "]" * 99)})
     ids=range(21),
 )
 def test_a_file_that_cannot_be_read_is_an_error_with_its_place(tmp_path: Path, text: str | bytes, message: str) -> None:
-    found = error(read(tmp_path, text), tmp_path)
-    assert found.startswith("dump.json:")
-    assert message in found
+    problem = error(read(tmp_path, text), tmp_path)
+    assert problem.startswith("dump.json:")
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert message in error(read(tmp_path, YAML, name="d.yaml"), tmp_path)
 
 
-def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_dropped_members(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_text(listed(*[item("Pod", f"p{number}", spec={"args": ["x"] * 500}) for number in range(3000)]))
     tracemalloc.start()
@@ -424,7 +424,7 @@ def test_the_garbage_collector_is_as_it_was(tmp_path: Path, enabled: bool) -> No
         gc.enable()
 
 
-def test_the_documented_bounds_are_those_of_the_reader() -> None:
+def test_the_documentation_has_the_bounds_of_the_reader() -> None:
     text = " ".join((REPOSITORY / "docs" / "doctor.md").read_text().split())
     assert (
         f"at most {files.MAX_DUMP_BYTES // 2**30} GiB of JSON and {files.MAX_YAML_BYTES // 2**20} MiB of YAML "

@@ -112,8 +112,8 @@ def _refused(kube: Kube, workloads: Sequence[Json]) -> tuple[Finding, ...]:
     _create(kube, workloads)
 
     def all_found() -> tuple[Finding, ...]:
-        found = _found(_read(kube))
-        return found if len(found) == len(workloads) else ()
+        findings = _found(_read(kube))
+        return findings if len(findings) == len(workloads) else ()
 
     findings: tuple[Finding, ...] = eventually(all_found)
     assert {finding.object.kind for finding in findings} == set(KINDS)
@@ -127,10 +127,10 @@ def _found(objects: ClusterObjects) -> tuple[Finding, ...]:
 def _read(kube: Kube) -> ClusterObjects:
     """Return the objects of the namespace, as kubectl writes them."""
     resources = ",".join([*KINDS.values(), "events", "resourcequotas"])
-    written = kubectl("get", resources, "-n", kube.name, "-o", "json")
-    assert written.returncode == 0, written.stderr
+    listing = kubectl("get", resources, "-n", kube.name, "-o", "json")
+    assert listing.returncode == 0, listing.stderr
     by_kind: dict[str, list[Any]] = {kind: [] for kind in (*KINDS, "Event", "ResourceQuota")}
-    for item in json.loads(written.stdout)["items"]:
+    for item in json.loads(listing.stdout)["items"]:
         by_kind[item["kind"]].append(item)
     return ClusterObjects(by_kind, now=datetime.now(UTC))
 

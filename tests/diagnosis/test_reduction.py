@@ -78,21 +78,21 @@ CONTAINER = {
     ],
 )
 def test_values_of_the_environment_are_never_kept(kept: Kept) -> None:
-    found = read(kept, pod(spec={"containers": [CONTAINER]}))
-    assert SECRET not in json.dumps(found)
-    assert found["spec"] == {"containers": [{"name": "c", "env": [{"name": "TOKEN"}, {"name": "B"}], "envFrom": []}]}
+    value = read(kept, pod(spec={"containers": [CONTAINER]}))
+    assert SECRET not in json.dumps(value)
+    assert value["spec"] == {"containers": [{"name": "c", "env": [{"name": "TOKEN"}, {"name": "B"}], "envFrom": []}]}
 
 
 @pytest.mark.parametrize(
     "kept", [None, {"metadata": {"annotations": None}}, {"metadata": {"annotations": {"a": None}}}]
 )
 def test_the_object_that_kubectl_applied_is_never_kept(kept: Kept) -> None:
-    found = read(kept, pod(metadata={"name": "a", "annotations": {"a": "b", LAST_APPLIED: SECRET}}))
-    assert found["metadata"] == {"name": "a", "annotations": {"a": "b"}}
-    named = read(
+    value = read(kept, pod(metadata={"name": "a", "annotations": {"a": "b", LAST_APPLIED: SECRET}}))
+    assert value["metadata"] == {"name": "a", "annotations": {"a": "b"}}
+    other = read(
         {"metadata": {"annotations": {LAST_APPLIED: None}}}, pod(metadata={"annotations": {LAST_APPLIED: "x"}})
     )
-    assert named["metadata"] == {"annotations": {}}
+    assert other["metadata"] == {"annotations": {}}
 
 
 def test_a_label_may_have_the_name_of_the_environment() -> None:
@@ -135,20 +135,20 @@ def test_the_skipped_part_of_an_object_is_not_nested_too_deeply_for_the_parser()
 
 
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
-    written = r"""{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
+    encoded = r"""{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
         "spec": {"containers": [{"env": [{"name": "D\ud800", "value": "e"}]}]}}"""
     reducer = Reducer("Pod", {"metadata": {"labels": None}, "spec": {"containers": {"env": None}}})
-    for found in (reducer.decode(written), reducer.decode(Raw(written.encode())), reducer.reduce(lenient(written))):
-        assert found["metadata"] == {"name": "a\ufffd😀", "labels": {"b\ufffd": ["c\ufffd"]}}
-        assert found["spec"] == {"containers": [{"env": [{"name": "D\ufffd"}]}]}
+    for value in (reducer.decode(encoded), reducer.decode(Raw(encoded.encode())), reducer.reduce(lenient(encoded))):
+        assert value["metadata"] == {"name": "a\ufffd😀", "labels": {"b\ufffd": ["c\ufffd"]}}
+        assert value["spec"] == {"containers": [{"env": [{"name": "D\ufffd"}]}]}
 
 
-@pytest.mark.parametrize("written", ["", "{", '{"a": 1', "{} {}", "nonsense"])
-def test_a_text_that_is_no_json_is_an_error(written: str) -> None:
+@pytest.mark.parametrize("encoded", ["", "{", '{"a": 1', "{} {}", "nonsense"])
+def test_a_text_that_is_no_json_is_an_error(encoded: str) -> None:
     with pytest.raises(json.JSONDecodeError):
-        Reducer("Pod", {}).decode(written)
+        Reducer("Pod", {}).decode(encoded)
     with pytest.raises(json.JSONDecodeError):
-        head_of(written)
+        head_of(encoded)
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "x"])
@@ -223,13 +223,13 @@ KEPT: st.SearchStrategy[Kept] = st.recursive(
 
 
 @given(KEPT, st.dictionaries(NAMES, VALUES, max_size=4))
-def test_both_ways_agree(kept: Kept, value: dict[str, Json]) -> None:
-    found = read(kept, value)
-    assert LAST_APPLIED not in json.dumps(found)
+def test_decoding_and_reducing_agree(kept: Kept, value: dict[str, Json]) -> None:
+    members = read(kept, value)
+    assert LAST_APPLIED not in json.dumps(members)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
-def test_what_is_kept_of_a_kept_object_is_the_same(value: dict[str, Json]) -> None:
+def test_reducing_twice_changes_nothing(value: dict[str, Json]) -> None:
     kept: Kept = {"spec": {"a": None, "env": {"name": None}}, "b": None}
-    found = read(kept, value)
-    assert read(kept, found) == found
+    members = read(kept, value)
+    assert read(kept, members) == members

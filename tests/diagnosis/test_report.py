@@ -166,11 +166,11 @@ def test_many_nodes_are_grouped() -> None:
 def test_control_characters_from_the_cluster_are_escaped() -> None:
     finding = reported_finding(message="\x1b[31mred\nnext", evidence=("a\u202eb",), object=ObjectName("Node", "\x07"))
 
-    written = text(empty_report(findings=(group(finding),)))
+    report_text = text(empty_report(findings=(group(finding),)))
 
-    assert "\\x1b[31mred\\nnext" in written
-    assert "evidence: a\\u202eb" in written
-    assert not {"\x1b", "\x07", "\u202e"} & set(written)
+    assert "\\x1b[31mred\\nnext" in report_text
+    assert "evidence: a\\u202eb" in report_text
+    assert not {"\x1b", "\x07", "\u202e"} & set(report_text)
 
 
 def test_effects_are_one_line_of_their_cause() -> None:
@@ -197,18 +197,18 @@ def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:
     ]
 
 
-def test_the_evidence_of_a_group_is_that_of_one_object() -> None:
+def test_a_group_has_the_evidence_of_one_object() -> None:
     nodes = [ObjectName("Node", f"worker-{n}") for n in (2, 3)]
 
-    written = text(empty_report(findings=(group(reported_finding(), nodes),)))
+    report_text = text(empty_report(findings=(group(reported_finding(), nodes),)))
 
-    assert "    evidence of Node worker-2: nvidia.com/mig.config.state=failed\n" in written
+    assert "    evidence of Node worker-2: nvidia.com/mig.config.state=failed\n" in report_text
 
 
-def test_a_page_has_what_the_text_has() -> None:
-    found = page_of(report(whole_report()))
-    assert not missing_words(text(whole_report()), found)
-    bars = [each["aria-label"] for each in found.having("bar")]
+def test_the_page_has_all_words_of_the_text() -> None:
+    page = page_of(report(whole_report()))
+    assert not missing_words(text(whole_report()), page)
+    bars = [each["aria-label"] for each in page.having("bar")]
     assert bars == ["75% used", "114% used", "0% used"]
 
 

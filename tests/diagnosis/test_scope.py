@@ -33,12 +33,12 @@ def cluster() -> ClusterObjects:
 
 def in_scope(**fields: Any) -> set[str]:
     objects = cluster()
-    concerns = Scope(**fields).concerns(objects)
+    is_in_scope = Scope(**fields).object_filter(objects)
     return {
-        str(found.object_name)
+        str(item.object_name)
         for kind in ("Node", "Pod", "Job", "PersistentVolumeClaim", "Namespace")
-        for found in objects.of(kind)
-        if concerns(found)
+        for item in objects.of(kind)
+        if is_in_scope(item)
     }
 
 
@@ -58,17 +58,17 @@ def in_scope(**fields: Any) -> set[str]:
         ({"pod": ObjectName("Pod", "train", "ml"), "node": "b"}, set()),
     ],
 )
-def test_a_scope_has_the_objects_around_what_it_names(fields: dict[str, Any], names: set[str]) -> None:
+def test_a_scope_has_the_related_objects(fields: dict[str, Any], names: set[str]) -> None:
     assert in_scope(**fields) == names
 
 
 def test_everything_is_in_the_scope_by_default() -> None:
     assert len(in_scope()) == 10
-    assert Scope().names(cluster())(ObjectName("Cluster", ""))
+    assert Scope().name_filter(cluster())(ObjectName("Cluster", ""))
 
 
 def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
-    assert not Scope(namespace="ml").names(cluster())(ObjectName("Cluster", ""))
+    assert not Scope(namespace="ml").name_filter(cluster())(ObjectName("Cluster", ""))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
         ({"namespace": "shops"}, "Namespace shops not found (did you mean 'shop'?)"),
     ],
 )
-def test_what_a_scope_names_must_exist(fields: dict[str, Any], message: str) -> None:
+def test_objects_of_a_scope_must_exist(fields: dict[str, Any], message: str) -> None:
     assert Scope(**fields).not_found(cluster()) == message
 
 
@@ -103,5 +103,5 @@ def test_a_pod_is_not_found_if_pods_were_not_read() -> None:
 
 def test_errors_are_recent_from_the_first_year_on_at_most() -> None:
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    assert Scope(since=timedelta(hours=6)).begin(now) == datetime(2026, 11, 23, 6, tzinfo=UTC)
-    assert Scope(since=timedelta(days=999_999)).begin(now) == datetime(1, 1, 1, tzinfo=UTC)
+    assert Scope(since=timedelta(hours=6)).recent_since(now) == datetime(2026, 11, 23, 6, tzinfo=UTC)
+    assert Scope(since=timedelta(days=999_999)).recent_since(now) == datetime(1, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ def test_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
     assert listed([*names]) == text
 
 
-def test_names_that_are_not_given_are_counted() -> None:
+def test_omitted_names_are_counted() -> None:
     assert listed(["a", "b"], of=9) == "a, b and 7 more"
 
 
@@ -45,7 +45,7 @@ def test_amounts_are_written_as_kubernetes_does(resource: str, nanos: int, text:
     assert amount(resource, nanos) == text
 
 
-def test_an_unknown_time_is_not_said() -> None:
+def test_an_unknown_time_is_omitted() -> None:
     assert since(None) == ""
     assert since(datetime(2026, 1, 2, 3, tzinfo=UTC)) == " since 2026-01-02T03:00:00Z"
 

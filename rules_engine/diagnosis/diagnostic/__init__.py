@@ -1,4 +1,4 @@
-"""The kind Diagnostic: what is wrong with an object of the cluster. It is not evaluated at admission."""
+"""The kind Diagnostic: finds problems of objects of the cluster. It is not evaluated at admission."""
 
 from pathlib import Path
 

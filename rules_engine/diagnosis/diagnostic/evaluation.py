@@ -1,4 +1,4 @@
-"""Diagnostics: compiled, and evaluated for each object of their kind."""
+"""Compilation of Diagnostics, and their evaluation for each object of their kind."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ MAX_TEXT = 1_024
 """Characters of a message or of a line of evidence: the API server's bound for the message of an Event."""
 
 MAX_COMMAND = 4_096
-"""Characters of a command: a longer one cannot be read before it is run."""
+"""Characters of a command: nobody reads a longer one before running it."""
 
 EFFECTS = "it finds nothing", "it is found for every object"
-"""Effects of a `when` that is always false, and always true."""
+"""Effects of a `when` that is always false, and of one that is always true."""
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
@@ -49,8 +49,8 @@ class Evidence:
 class CompiledDiagnostic:
     """A Diagnostic with its compiled expressions. It never changes.
 
-    `commands`: those of the remedies, None for a remedy without one. `kept`: the members that its expressions read, by
-    kind. `needs`: the kinds of objects that `when` and the message depend on.
+    `commands`: the command of each remedy, or None. `kept`: the members that its expressions read, by kind. `needs`:
+    the kinds of objects that `when` and the message depend on.
     """
 
     diagnostic: Diagnostic
@@ -65,7 +65,7 @@ class CompiledDiagnostic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The result of Diagnostics: findings by Diagnostic and object, in order, and what could not be evaluated."""
+    """The result of Diagnostics: findings by Diagnostic and object, in order, and failed evaluations."""
 
     findings: tuple[Finding, ...]
     not_evaluated: tuple[NotEvaluated, ...]
@@ -80,27 +80,27 @@ def environment(for_each: ForEach) -> Environment:
 
 
 def adviser(diagnostic: Diagnostic) -> ExpressionCompiler:
-    """Return a compiler that also warns of expressions and names that are valid and useless."""
+    """Return a compiler that also warns of valid but useless expressions and names."""
     return ExpressionCompiler(diagnostic, environment(diagnostic.for_each), advice=True)
 
 
 def compiler(diagnostic: Diagnostic) -> ExpressionCompiler:
-    """Return the usual compiler."""
+    """Return a compiler without advice."""
     return ExpressionCompiler(diagnostic, environment(diagnostic.for_each))
 
 
 def compile_diagnostics(
     diagnostics: Iterable[Diagnostic], compiler_of: Callable[[Diagnostic], ExpressionCompiler] = compiler
 ) -> tuple[tuple[CompiledDiagnostic, ...], tuple[Problem, ...]]:
-    """Compile Diagnostics, and return those without errors, by name, with the problems of all."""
+    """Compile Diagnostics; return the valid ones, ordered by name, and the problems of all."""
     compiled: list[CompiledDiagnostic] = []
     problems: list[Problem] = []
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
-        made = compiler_of(diagnostic)
-        found = _compiled(diagnostic, made)
-        problems += (*made.problems, *made.unguarded(), *made.unused())
-        if found is not None and not made.failed:
-            compiled.append(found)
+        expressions = compiler_of(diagnostic)
+        result = _compiled(diagnostic, expressions)
+        problems += (*expressions.problems, *expressions.unguarded(), *expressions.unused())
+        if result is not None and not expressions.failed:
+            compiled.append(result)
     return tuple(compiled), tuple(problems)
 
 
@@ -131,12 +131,12 @@ def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledD
 
 
 def kept_by(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
-    """Return the members of objects that Diagnostics read, by the kind of the objects; no others are needed."""
-    found: dict[str, Kept] = {}
-    for one in compiled:
-        for kind, kept in one.kept.items():
-            found[kind] = merged(found[kind], kept) if kind in found else kept
-    return found
+    """Return the members of objects that Diagnostics read, by the kind of the objects; other members are not needed."""
+    fields: dict[str, Kept] = {}
+    for diagnostic in compiled:
+        for kind, kept in diagnostic.kept.items():
+            fields[kind] = merged(fields[kind], kept) if kind in fields else kept
+    return fields
 
 
 def _texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple[Program, ...]:
@@ -146,29 +146,29 @@ def _texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple
 def evaluate(
     compiled: Iterable[CompiledDiagnostic], objects: ClusterObjects, concerns: Callable[[ApiObject], bool]
 ) -> Evaluation:
-    """Evaluate Diagnostics for the objects that `concerns` is true for; those of the cluster always.
+    """Evaluate Diagnostics for the objects for which `concerns` returns True; Diagnostics of the cluster always.
 
-    A Diagnostic whose condition depends on kinds of objects that were not read is not evaluated, since an absent kind
-    is not a cluster without such objects; nor is a line of evidence, which names the kinds. A Diagnostic that fails for
-    an object is evaluated for the others all the same.
+    A Diagnostic whose condition depends on kinds that were not read is not evaluated, since the cluster may have such
+    objects. A line of evidence that depends on them says which kinds were not read. A Diagnostic that fails for an
+    object is still evaluated for the others.
     """
     cluster = ClusterView(objects)
     base = {"cluster": cluster, "now": Timestamp((objects.now - _EPOCH) // _MICROSECOND * 1_000)}
     findings: list[Finding] = []
     not_evaluated: list[NotEvaluated] = []
-    for one in compiled:
-        for_each = one.diagnostic.for_each
-        found: Sequence[ApiObject | ClusterView] = (
+    for diagnostic in compiled:
+        for_each = diagnostic.diagnostic.for_each
+        targets: Sequence[ApiObject | ClusterView] = (
             (cluster,)
             if for_each is ForEach.CLUSTER
             else [item for item in objects.of(for_each.value) if concerns(item)]
         )
-        run = _Run(one, base, objects)
-        missing = run.unread(one.needs)
-        if not missing:
-            run.evaluate(found)
-        elif found or for_each.value in objects.absent:
-            run.failed(missing, len(found), None)
+        run = _Run(diagnostic, base, objects)
+        unread = run.unread_message(diagnostic.needs)
+        if not unread:
+            run.evaluate(targets)
+        elif targets or for_each.value in objects.absent:
+            run.record_failure(unread, len(targets), None)
         findings += run.findings
         not_evaluated += run.not_evaluated
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
@@ -184,7 +184,7 @@ class _Run:
         self._base = {**base, "params": compiled.diagnostic.params}
         self._budget = Budget(DIAGNOSTIC_COST, "one Diagnostic")
         self._failures: dict[str, tuple[int, ObjectName | None]] = {}
-        """The number of objects, and the first, of each error."""
+        """For each error, the number of objects and the first of them."""
 
     @property
     def not_evaluated(self) -> tuple[NotEvaluated, ...]:
@@ -194,31 +194,32 @@ class _Run:
             for why, (count, first) in self._failures.items()
         )
 
-    def unread(self, needs: frozenset[str]) -> str:
-        """Return a message if objects were not read that an expression needs, or ""."""
+    def unread_message(self, needs: frozenset[str]) -> str:
+        """Return a message if kinds that an expression needs were not read, or ""."""
         objects, for_each = self._objects, self._compiled.diagnostic.for_each.value
-        # Each object that was read is evaluated, whether or not all of its kind were read.
+        # `objects.unread` also includes kinds of which only some objects were read. This is no reason not to evaluate
+        # the Diagnostic for the objects of its own kind that were read.
         kinds = sorted(kind for kind in needs if kind in objects.absent or kind != for_each)
         names = [name for kind in kinds if (name := objects.unread(kind))]
         return f"{' and '.join(names)} were not read" if names else ""
 
-    def failed(self, why: str, count: int, first: ObjectName | None) -> None:
+    def record_failure(self, why: str, count: int, first: ObjectName | None) -> None:
         """Count objects for which the Diagnostic could not be evaluated."""
-        before, known = self._failures.get(why, (0, first))
-        self._failures[why] = before + count, known
+        counted, first = self._failures.get(why, (0, first))
+        self._failures[why] = counted + count, first
 
-    def evaluate(self, found: Sequence[ApiObject | ClusterView]) -> None:
+    def evaluate(self, targets: Sequence[ApiObject | ClusterView]) -> None:
         """Evaluate the Diagnostic for each object, until the budget is used up."""
-        for index, item in enumerate(found):
+        for index, item in enumerate(targets):
             try:
                 self._evaluate(item)
             except CostExceeded as error:
                 if self._budget.mark == self._budget.kept:  # nothing is left
-                    self.failed(str(error), len(found) - index, _name(item))
+                    self.record_failure(str(error), len(targets) - index, _name(item))
                     return
-                self.failed(str(error), 1, _name(item))
+                self.record_failure(str(error), 1, _name(item))
             except EvaluationError as error:
-                self.failed(str(error), 1, _name(item))
+                self.record_failure(str(error), 1, _name(item))
 
     def _evaluate(self, item: ApiObject | ClusterView) -> None:
         compiled = self._compiled
@@ -235,7 +236,9 @@ class _Run:
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
                 caused_by=diagnostic.caused_by,
-                evidence=tuple(self.unread(line.needs) or _text(scope, line.program) for line in compiled.evidence),
+                evidence=tuple(
+                    self.unread_message(line.needs) or _text(scope, line.program) for line in compiled.evidence
+                ),
                 remedies=tuple(
                     Remedy(
                         text=remedy.text, command="" if command is None else _command(scope, command), risk=remedy.risk
@@ -254,16 +257,16 @@ def _name(item: ApiObject | ClusterView) -> ObjectName:
 
 
 def _text(scope: LazyScope, program: Program) -> str:
-    """Return a text, cut to its bound. Raises EvaluationError."""
+    """Evaluate an expression of a text, and cut it to MAX_TEXT. Raises EvaluationError."""
     return truncate(_string(scope, program), MAX_TEXT)
 
 
 def _command(scope: LazyScope, program: Program) -> str:
-    """Return a command, which is never cut. Raises EvaluationError."""
-    found = _string(scope, program)
-    if len(found) > MAX_COMMAND:
+    """Evaluate an expression of a command, which is never cut. Raises EvaluationError."""
+    command = _string(scope, program)
+    if len(command) > MAX_COMMAND:
         raise EvaluationError(f"the command has more than {MAX_COMMAND} characters", program.source.location)
-    return found
+    return command
 
 
 def _string(scope: LazyScope, program: Program) -> str:

@@ -1,4 +1,4 @@
-"""Members of objects that the expressions of a Diagnostic read; no others are kept when objects are read."""
+"""Members of objects that the expressions of a Diagnostic read; only these are kept when objects are read."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from rules_engine.diagnosis.diagnostic.types import CLUSTER, LISTS, OBJECTS
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, keeps, merged
-from rules_engine.scheduling import FIELDS_READ as SCHEDULED
+from rules_engine.scheduling import FIELDS_READ as SCHEDULER_FIELDS
 
 NAMES: Kept = {"metadata": {"name": None, "namespace": None}}
-"""Members of every object that is read: its name is that of a finding, and how it is found from others."""
+"""Members of every object that is read: findings and references from other objects have its name."""
 
 _CONTAINER: Kept = {"restartPolicy": None, "resources": {"requests": None, "limits": None}}
 _BOUND: Kept = {"spec": {"nodeName": None}, "status": {"phase": None}}
@@ -36,12 +36,12 @@ _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "events": _EVENTS,
     "node": {"Node": {}, "Pod": {"spec": {"nodeName": None}}},
     "pods": {"Pod": merged(_BOUND, {"metadata": {"ownerReferences": None}})},
-    "waitingFor": SCHEDULED,
+    "waitingFor": SCHEDULER_FIELDS,
 }
 """Members that the functions of objects read, by the names of the functions."""
 
 _DISPENSABLE = ("waitingFor", "Namespace")
-"""A function that is evaluated without objects of a kind all the same: few pods select namespaces by their labels."""
+"""A function and a kind without which it is still evaluated: few pods select namespaces by their labels."""
 
 _SHAPES = {item.name: item for item in LISTS.values()}
 _FOUND: Mapping[str, Place | None] = {
@@ -50,7 +50,7 @@ _FOUND: Mapping[str, Place | None] = {
     "node": Place("Node", _SHAPES["Node"]),
     "pods": Place("Pod", list_of(_SHAPES["Pod"])),
 }
-"""Values of these functions, as far as they are objects."""
+"""The objects that these functions return; None for functions that return other values."""
 
 _CLUSTER = Place("", CLUSTER)
 
@@ -64,18 +64,18 @@ class FieldsRead:
 
 
 def fields_read(for_each: ForEach, variables: Mapping[str, NamedProgram], programs: Iterable[Program]) -> FieldsRead:
-    """Return what expressions read, with the variables that they name."""
+    """Return the fields that expressions read, including the expressions of the variables that they use."""
     each = _CLUSTER if for_each is ForEach.CLUSTER else Place(for_each.value, OBJECTS[for_each])
     checked = {name: variable.program.checked for name, variable in variables.items()}
     reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _FOUND)
     for program in programs:
         reads.add(program.checked)
     lists = reads.kept.pop(_CLUSTER.root, NOTHING)
-    found = [(item.name, lists and lists[name]) for name, item in LISTS.items() if keeps(lists, name)]
-    found += [*reads.kept.items(), *([] if each is _CLUSTER else [(each.root, NOTHING)])]
+    direct = [(item.name, lists and lists[name]) for name, item in LISTS.items() if keeps(lists, name)]
+    direct += [*reads.kept.items(), *([] if each is _CLUSTER else [(each.root, NOTHING)])]
     called = [(method, kind, kept) for method in reads.called for kind, kept in _METHODS[method].items()]
     kinds: dict[str, Kept] = {}
-    for kind, kept in (*found, *((kind, kept) for _, kind, kept in called)):
+    for kind, kept in (*direct, *((kind, kept) for _, kind, kept in called)):
         kinds[kind] = merged(kinds.get(kind, NAMES), kept)
-    needs = {kind for kind, _ in found} | {kind for method, kind, _ in called if (method, kind) != _DISPENSABLE}
+    needs = {kind for kind, _ in direct} | {kind for method, kind, _ in called if (method, kind) != _DISPENSABLE}
     return FieldsRead(kinds, frozenset(needs))

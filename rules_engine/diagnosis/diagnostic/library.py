@@ -1,6 +1,6 @@
 """Functions of the objects that Diagnostics read.
 
-They are here and not with the other libraries, since the scheduler's answers are not known to the layer of CEL.
+They are not with the other libraries, since the layer of CEL cannot import the scheduler.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,10 +44,10 @@ class ClusterView(Mapping[str, object]):
         self._functions: ClusterFunctions | None = None
 
     def __getitem__(self, name: str) -> object:
-        found = self._lists.get(name)
-        if found is None:
-            found = self._lists[name] = [*self._objects.of(LISTS[name].name)]
-        return found
+        items = self._lists.get(name)
+        if items is None:
+            items = self._lists[name] = [*self._objects.of(LISTS[name].name)]
+        return items
 
     def __iter__(self) -> Iterator[str]:
         return iter(LISTS)
@@ -96,14 +96,14 @@ def allocated(node: object, resource: str) -> int:
 @LIBRARY.method("available", CLUSTER, STRING, gives=INT, constant=True)
 @LIBRARY.method("available", NODE, STRING, gives=INT, constant=True)
 def available(owner: object, resource: str) -> int:
-    """Return the largest amount that one node has free; of a node, a negative one if its pods request more."""
+    """Return the largest amount that one node has free; for a node, a negative amount if its pods request more."""
     if isinstance(owner, ClusterView):
         return amounts.available(owner, resource)
     return check_int(_view("available()", owner, resource).available(resource).nanos // NANOS)
 
 
 def _view(name: str, node: object, resource: str) -> Node:
-    """Return a node as rules see it; objects that were made from a cluster have one."""
+    """Return a node as the value that rules read; every NodeObject of a cluster has one."""
     view = node.cluster.node_view(node.name) if isinstance(node, NodeObject) else None
     if view is None:
         raise no_overload(name, node, resource)
@@ -115,13 +115,13 @@ def _view(name: str, node: object, resource: str) -> Node:
 def pods(budget: Budget, owner: object) -> list[PodObject]:
     """Return the unfinished pods on a node, or all pods that a DaemonSet controls."""
     if isinstance(owner, NodeObject):
-        found = owner.cluster.pods_on(owner.name)
+        items = owner.cluster.pods_on(owner.name)
     elif isinstance(owner, DaemonSetObject):
-        found = owner.cluster.controlled_by(owner.object_name)
+        items = owner.cluster.controlled_by(owner.object_name)
     else:
         raise no_overload("pods()", owner)
-    budget.spend(len(found))
-    return [*found]
+    budget.spend(len(items))
+    return [*items]
 
 
 @LIBRARY.method("events", NODE, gives=list_of(EVENT), budgeted=True)
@@ -131,23 +131,23 @@ def events(budget: Budget, about: object) -> list[ApiObject]:
     """Return the Events that are recorded about an object."""
     if not isinstance(about, ApiObject):
         raise no_overload("events()", about)
-    found = about.cluster.events_about(about)
-    budget.spend(len(found))
-    return [*found]
+    items = about.cluster.events_about(about)
+    budget.spend(len(items))
+    return [*items]
 
 
 @LIBRARY.method("node", POD, gives=optional_of(NODE), constant=True)
 def node(pod: object) -> Optional:
-    """Return the node that a pod is bound to; none if it is bound to none, or to one that does not exist."""
+    """Return the node to which a pod is bound; none if the pod is not bound, or the node does not exist."""
     if not isinstance(pod, PodObject):
         raise no_overload("node()", pod)
-    found = pod.cluster.find("Node", pod.node_name) if pod.node_name else None
-    return NONE if found is None else Optional(True, found)
+    node_object = pod.cluster.find("Node", pod.node_name) if pod.node_name else None
+    return NONE if node_object is None else Optional(True, node_object)
 
 
 @LIBRARY.method("waitingFor", POD, gives=list_of(STRING), constant=True, cost=WAITING_COST)
 def waiting_for(pod: object) -> list[str]:
-    """Return the resources that keep a pod from all nodes that its other requirements allow."""
+    """Return the resources for whose lack no node that meets the other requirements of a pod can serve it."""
     if not isinstance(pod, PodObject):
         raise no_overload("waitingFor()", pod)
     if pod.node_name:

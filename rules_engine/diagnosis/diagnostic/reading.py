@@ -13,12 +13,12 @@ from rules_engine.model.rules.finding import FindingSeverity
 def read(root: MapNode, problems: Problems) -> Diagnostic | None:
     """Read a Diagnostic; it is valid only if neither the schema nor `problems` has an error.
 
-    None: without `forEach`, expressions have no object to be checked for. Other required fields that are absent or
-    invalid get a value, since an invalid Diagnostic is only checked further.
+    None: without `forEach`, the type of `object` in expressions is unknown. Other required fields that are absent or
+    invalid get a value, so that the rest of the Diagnostic can be checked.
     """
     spec = section(root, "spec")
     declared = declared_fields(root, problems)
-    when, shown = source(spec, "when"), source(spec, "messageExpression")
+    when, message_expression = source(spec, "when"), source(spec, "messageExpression")
     for_each, severity = text(spec, "forEach"), text(spec, "severity")
     if not for_each:
         return None
@@ -33,7 +33,7 @@ def read(root: MapNode, problems: Problems) -> Diagnostic | None:
         when=when or SourceText.inline("true"),
         severity=FindingSeverity(severity) if severity else FindingSeverity.ERROR,
         reason=text(spec, "reason"),
-        message_expression=shown or SourceText.inline("''"),
+        message_expression=message_expression or SourceText.inline("''"),
         caused_by=texts(spec, "causedBy"),
         evidence=tuple(line.source for line in items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_remedy, remedies)),

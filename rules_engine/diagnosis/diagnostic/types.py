@@ -14,7 +14,7 @@ HIDDEN = frozenset(
         ("EphemeralContainer", "envFrom"),
     }
 )
-"""Fields that are left out when objects are read: a finding must not quote the environment of a container."""
+"""Fields that are never read: a finding must not quote the environment of a container."""
 
 NODE, POD, DAEMON_SET = shape("Node", HIDDEN), shape("Pod", HIDDEN), shape("DaemonSet", HIDDEN)
 EVENT, NAMESPACE, RUNTIME_CLASS = shape("Event", HIDDEN), shape("Namespace", HIDDEN), shape("RuntimeClass", HIDDEN)
@@ -27,7 +27,7 @@ LISTS: Mapping[str, ObjectType] = {
     "runtimeClasses": RUNTIME_CLASS,
     "namespaces": NAMESPACE,
 }
-"""The fields of `cluster`, with the type of the items of each. A type's name is the kind of its objects."""
+"""The fields of `cluster`, each with the type of its items. A type's name is the kind of its objects."""
 
 CLUSTER = object_of(types.CLUSTER.name, {name: list_of(item) for name, item in LISTS.items()})
 

@@ -9,7 +9,7 @@ from rules_engine.model.rules.rule import Declared
 
 
 class ForEach(StrEnum):
-    """The objects that a Diagnostic is evaluated for, each alone: those of a kind, or the cluster as a whole."""
+    """The objects for which a Diagnostic is evaluated one by one: the objects of a kind, or the cluster as a whole."""
 
     NODE = "Node"
     POD = "Pod"
@@ -28,10 +28,10 @@ class WrittenRemedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic(Declared):
-    """A finding about objects of the cluster, made for those for which `when` is true.
+    """A rule for findings: each object for which `when` is true gets one.
 
     `caused_by`: reasons of other findings that cause this one if they are about the same object. `evidence`:
-    expressions of what the object shows, a line each. `on_host`: the API cannot show the cause; the commands of the
+    expressions of lines of evidence. `on_host`: True if the API cannot show the cause, so that the commands of the
     remedies look on the node itself.
     """
 

@@ -1,1 +1,1 @@
-"""Facts of objects that several parts of a diagnosis need: devices, holders of GPUs, times."""
+"""Properties of objects that several parts of a diagnosis read: devices, holders of GPUs, times."""

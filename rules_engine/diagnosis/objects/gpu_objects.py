@@ -36,7 +36,7 @@ PLUGIN_WORDS = (
     "mig-manager",
     "rdma-shared-dp",
 )
-"""Parts of the names of DaemonSets that GPU nodes need: device plugins, and those that the GPU Operator creates."""
+"""Parts of the names of DaemonSets that GPU nodes need: device plugins, and the DaemonSets of the GPU Operator."""
 
 
 def is_device(resource: str) -> bool:
@@ -64,16 +64,16 @@ def has_gpu_label(node: NodeObject) -> bool:
     return bool(product(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
 
 
-def device_amounts(written: Object) -> Mapping[str, int]:
+def device_amounts(quantities: Object) -> Mapping[str, int]:
     """Return the GPUs and RDMA devices in a node's capacity or allocatable, in whole units."""
-    found = {}
-    for resource, amount in written.items():
+    amounts = {}
+    for resource, quantity in quantities.items():
         if is_device(resource):
             try:
-                found[resource] = parse_quantity(str(amount)).whole
+                amounts[resource] = parse_quantity(str(quantity)).whole
             except QuantityError:
-                continue  # the API server writes none that is malformed
-    return found
+                continue  # the API server writes no malformed quantity
+    return amounts
 
 
 def is_device_plugin(daemon_set: str) -> bool:
@@ -83,7 +83,7 @@ def is_device_plugin(daemon_set: str) -> bool:
 
 def devices_of(pod: PodObject) -> Mapping[str, int]:
     """Return the GPUs and RDMA devices that a pod requests."""
-    # Most pods name no device: only the others are parsed.
+    # Only pods that name a device are parsed: most do not.
     if not any(map(is_device, resource_names(pod.spec))):
         return {}
     return {name: nanos // NANOS for name, nanos in requests_of(pod).items() if nanos and is_device(name)}
@@ -111,7 +111,7 @@ def is_ready(pod: PodObject) -> bool:
 def status_of(pod: PodObject) -> str:
     """Return the status of a pod nearly as `kubectl get pods` prints it.
 
-    It is Terminating, else the reason for which a container does not run, else that of the pod, else the phase.
+    The status is Terminating, else the reason why a container does not run, else the pod's reason, else its phase.
     """
     if pod.metadata.get("deletionTimestamp"):
         return "Terminating"

@@ -19,12 +19,12 @@ CACHED_EVIDENCE = 64
 """Sets of nodes whose evidence is cached: 40 KiB each with 5,000 nodes. Pods differ in cpu and memory more often."""
 
 MAX_HOLDERS = 5
-"""Pods that evidence names, those with the most devices: the others are counted."""
+"""Pods with the most devices that evidence names; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A pod that holds GPUs on a node. `since`: when it was bound to the node."""
+    """A pod that holds GPUs on a node. `since`: the time at which it was bound to the node."""
 
     pod: PodObject
     amounts: Mapping[str, int]
@@ -42,37 +42,37 @@ _RANK = itemgetter(0)
 class Holders:
     """The pods of a cluster that hold GPUs.
 
-    They are ranked once, since thousands of pods may wait for what a hundred thousand hold.
+    They are ranked once, since thousands of pending pods may wait for the GPUs that a hundred thousand pods hold.
     """
 
     def __init__(self, cluster: ClusterObjects) -> None:
         self._cluster = cluster
         self.evidence = lru_cache(CACHED_EVIDENCE)(self._evidence)
-        """Return a line for each of the pods that hold most of a resource on nodes, and one that counts the others."""
+        """Return a line for each of the largest holders of a resource on nodes, and a line that counts the others."""
 
     @cached_property
     def _by_resource(self) -> Mapping[str, Mapping[str, Sequence[_Ranked]]]:
-        """The pods by resource and node, those that hold most of it first."""
-        found: dict[str, dict[str, list[_Ranked]]] = {}
+        """The pods by resource and node, the largest holders first."""
+        ranked: dict[str, dict[str, list[_Ranked]]] = {}
         for node in self._cluster.nodes:
             for pod in self._cluster.pods_on(node.name):
                 amounts = gpus_of(pod)
-                held = Holder(pod=pod, amounts=amounts, since=bound_since(pod) if amounts else None)
+                holder = Holder(pod=pod, amounts=amounts, since=bound_since(pod) if amounts else None)
                 for resource, amount in amounts.items():
                     if amount > 0:
-                        ranked = (-amount, pod.namespace, pod.name), held
-                        found.setdefault(resource, {}).setdefault(node.name, []).append(ranked)
-        for by_node in found.values():
+                        key = -amount, pod.namespace, pod.name
+                        ranked.setdefault(resource, {}).setdefault(node.name, []).append((key, holder))
+        for by_node in ranked.values():
             for holders in by_node.values():
                 holders.sort(key=_RANK)
-        return found
+        return ranked
 
     @cached_property
     def _sums(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         """The number of pods and the amount that they hold, by resource and node."""
         return {
             resource: {
-                node: (len(holders), sum(held.amounts[resource] for _, held in holders))
+                node: (len(holders), sum(holder.amounts[resource] for _, holder in holders))
                 for node, holders in by_node.items()
             }
             for resource, by_node in self._by_resource.items()
@@ -80,17 +80,17 @@ class Holders:
 
     def _evidence(self, resource: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
         by_node = self._by_resource.get(resource, {})
-        holding = [by_node[node] for node in nodes if node in by_node]
-        first = [held for _, held in islice(merge(*holding, key=_RANK), MAX_HOLDERS)]
+        ranked = [by_node[node] for node in nodes if node in by_node]
+        first = [holder for _, holder in islice(merge(*ranked, key=_RANK), MAX_HOLDERS)]
         lines = [
-            f"{held.pod.namespace}/{held.pod.name} holds {held.amounts[resource]} {resource} on "
-            f"{held.pod.node_name}{since(held.since)}{', and is being deleted' if held.terminating else ''}"
-            for held in first
+            f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} on "
+            f"{holder.pod.node_name}{since(holder.since)}{', and is being deleted' if holder.terminating else ''}"
+            for holder in first
         ]
         sums = [self._sums[resource][node] for node in nodes if node in by_node]
         others = sum(pods for pods, _ in sums) - len(first)
         if others:
-            amount = sum(held for _, held in sums) - sum(held.amounts[resource] for held in first)
+            amount = sum(total for _, total in sums) - sum(holder.amounts[resource] for holder in first)
             lines.append(f"{counted(others, 'other pod')} hold {amount} {resource}")
         return tuple(lines)
 

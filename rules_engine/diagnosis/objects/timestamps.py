@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from rules_engine.model.json.lenient import Object, mapping, text
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-"""A time before all others, for comparisons with what has none."""
+"""A time before all others, for comparisons with objects without a time."""
 
 
 def timestamp(value: Object, name: str) -> datetime | None:
-    """Return a member that is a timestamp (RFC 3339), in UTC, or None."""
+    """Parse a member that is a timestamp (RFC 3339), and return it in UTC; None if it is not valid."""
     try:
-        found = datetime.fromisoformat(text(value, name))
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # the first and the last day have times that UTC has not
+        time = datetime.fromisoformat(text(value, name))
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # astimezone overflows in the first hours of year 1 and the last of 9999
         return None
 
 

@@ -1,4 +1,4 @@
-"""Nodes that could serve a pod but for what findings say about them, such as a device plugin that does not run."""
+"""Nodes that could serve a pod without a problem that findings report, such as a device plugin that does not run."""
 
 from collections.abc import Mapping
 
@@ -19,10 +19,10 @@ from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE
 def broken_nodes(
     request: Request, sets: NodeSets, cluster: ClusterObjects, findings: Mapping[str, list[Finding]]
 ) -> Mapping[str, list[Finding]]:
-    """Return the nodes that cannot serve a request now and could without the findings about them, with these."""
+    """Return the nodes that would serve a request without the problems in their findings, with these findings."""
     placement = request.placement
     usable = sets.covering(request.gpus, Offered.AVAILABLE) & sets.tolerated(placement)
-    allowed = sets.matching(placement) & sets.tolerated(placement, NOT_READY, UNREACHABLE) & ~usable
+    allowed = sets.matching_nodes(placement) & sets.tolerated(placement, NOT_READY, UNREACHABLE) & ~usable
     allowed &= sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
     return {
         node.name: findings[node.name]
@@ -33,14 +33,14 @@ def broken_nodes(
 
 
 def _could_offer(node: NodeObject, capacity: Mapping[str, int], resource: str, count: int) -> bool:
-    """Return True if a node has, or by its labels may get, so many devices that no pod holds."""
+    """Return True if a node has at least `count` free devices, or may get them by its labels."""
     if capacity.get(resource):
         view = node.cluster.node_view(node.name)
-        held = view.used.get(resource) if view else None
-        return capacity[resource] - (held.nanos // NANOS if held else 0) >= count
+        used = view.used.get(resource) if view else None
+        return capacity[resource] - (used.nanos // NANOS if used else 0) >= count
     if is_mig(resource):
         layout = strings(node.metadata.get("labels")).get(CONFIG, "")
-        # The name of a layout has its profile, unless it is balanced or one of the cluster's own.
+        # The name of a layout contains its profile, except for balanced and custom layouts, which may have any.
         return resource.removeprefix(MIG_RESOURCE) in layout if "g." in layout else layout not in ("", "all-disabled")
-    # Only a node of NVIDIA's cards has findings if it offers no device at all.
+    # Only for NVIDIA cards do Diagnostics report a node that offers no device at all.
     return resource.startswith("nvidia.com/") and not any(capacity.values()) and has_gpu_label(node)

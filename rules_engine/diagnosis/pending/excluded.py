@@ -18,15 +18,15 @@ LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 
 
 _Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
-"""The nodes that pass a stage, the reason if none does, and words for nodes that do not."""
+"""The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""
 
 
 class Exclusion:
-    """The nodes that are left for a request after each reason, and the first reason after which none is left.
+    """The nodes that remain for a request after each stage, and the explanation of the stage that leaves no node.
 
-    `offering`: the nodes that offer the GPUs. `left`: those that exclude the pod for none of the reasons. `steps`: a
-    line for each reason that excluded some of the nodes, if others were left. `presumed`: True if some were excluded
-    that are not Ready and have no taint for it yet, so that the scheduler may still choose them.
+    `offering`: the nodes that offer the GPUs. `left`: the nodes that pass all stages so far. `steps`: a line for each
+    stage that some nodes passed and others did not. `presumed`: True if excluded nodes are not Ready but lack the taint
+    for it, so that the scheduler may still choose them.
     """
 
     def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
@@ -39,12 +39,12 @@ class Exclusion:
         placement = request.placement
         stages: tuple[_Stage, ...] = (
             (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "taints that the pod does not tolerate"),
-            (lambda: sets.matching(placement), _unmatched, "its node selector or affinity"),
+            (lambda: sets.matching_nodes(placement), _unmatched, "its node selector or affinity"),
             (lambda: sets.tolerated(placement, NOT_READY, UNREACHABLE), _cordoned, "cordons"),
             (lambda: sets.tolerated(placement), _not_ready, "the condition Ready"),
         )
-        for passing, explain, what in stages:
-            passed = self.left & passing()
+        for nodes_passing, explain, requirement in stages:
+            passed = self.left & nodes_passing()
             if passed == self.left:
                 continue
             excluded = self.left & ~passed
@@ -53,14 +53,14 @@ class Exclusion:
                 return
             self.left = passed
             self.presumed = explain is _not_ready and excluded & sets.presumed != 0
-            self.steps = (*self.steps, f"excluded by {what}: {self.names(excluded)}")
+            self.steps = (*self.steps, f"excluded by {requirement}: {self.names(excluded)}")
 
     def names(self, nodes: NodeSet) -> str:
-        """Return the first of the names of nodes, and the count of the others."""
+        """Return the first names of nodes, and the number of the others."""
         return _names(self.sets, nodes)
 
     def first(self, nodes: NodeSet) -> str:
-        """Return the name of the first of nodes."""
+        """Return the name of the first node."""
         return next(self.sets.names(nodes))
 
 
@@ -68,24 +68,24 @@ def _names(sets: NodeSets, nodes: NodeSet) -> str:
     return listed([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
 
 
-def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
-    taints = found.sets.untolerated(found.request.placement, excluded, *LIFECYCLE)
-    keys = [taint_text(taint) for taint in taints]
+def _tainted(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded, *LIFECYCLE)
+    texts = [taint_text(taint) for taint in taints]
     return Explanation(
         reason=PendingReason.TAINT,
         severity=FindingSeverity.ERROR,
-        message=f"each node that offers {found.request.text} has a taint that the pod does not tolerate: "
-        f"{listed(keys)}",
+        message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
+        f"{listed(texts)}",
         cause="A node repels the pods that do not tolerate all of its taints.",
         evidence=(
-            *found.steps,
-            *(f"{text} on {found.names(nodes)}" for text, nodes in zip(keys, taints.values(), strict=True)),
+            *exclusion.steps,
+            *(f"{text} on {exclusion.names(nodes)}" for text, nodes in zip(texts, taints.values(), strict=True)),
         ),
         remedies=(
-            _tolerate(keys),
+            _tolerate(texts),
             Remedy(
                 text="Look at the taints of a node.",
-                command=command("kubectl", "get", "node", found.first(excluded), "-o", "jsonpath={.spec.taints}"),
+                command=command("kubectl", "get", "node", exclusion.first(excluded), "-o", "jsonpath={.spec.taints}"),
             ),
         ),
     )
@@ -100,21 +100,22 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
-    sets, placement = found.sets, found.request.placement
-    repelling = sets.untolerated(placement, found.offering & sets.matching(placement), *LIFECYCLE)
-    taints = [taint_text(taint) for taint in repelling]
+def _unmatched(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    sets, placement = exclusion.sets, exclusion.request.placement
+    repelling_taints = sets.repelling_taints(placement, exclusion.offering & sets.matching_nodes(placement), *LIFECYCLE)
+    taints = [taint_text(taint) for taint in repelling_taints]
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         severity=FindingSeverity.ERROR,
-        message=f"no node that offers {found.request.text}{_left(found)} matches the pod's node selector or affinity",
+        message=f"no node that offers {exclusion.request.text}{_left(exclusion)} matches the pod's node selector or "
+        "affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
         evidence=(
-            *found.steps,
-            *_mismatches(found, excluded),
+            *exclusion.steps,
+            *_mismatches(exclusion, excluded),
             *(
-                f"nodes that match have the taint {taint}: {found.names(nodes)}"
-                for taint, nodes in zip(taints, repelling.values(), strict=True)
+                f"nodes that match have the taint {taint}: {exclusion.names(nodes)}"
+                for taint, nodes in zip(taints, repelling_taints.values(), strict=True)
             ),
         ),
         remedies=(
@@ -122,19 +123,19 @@ def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
             Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM),
             Remedy(
                 text="Look at the labels of a node that offers the GPUs.",
-                command=command("kubectl", "get", "node", found.first(excluded), "--show-labels"),
+                command=command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),
             ),
         ),
     )
 
 
-def _left(found: Exclusion) -> str:
-    """Return a clause if earlier reasons have excluded other nodes."""
-    return " and has no taint against the pod" if len(found.steps) > 1 else ""
+def _left(exclusion: Exclusion) -> str:
+    """Return a clause if the stage of taints has excluded nodes."""
+    return " and has no taint against the pod" if len(exclusion.steps) > 1 else ""
 
 
-def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
-    sets, placement = found.sets, found.request.placement
+def _mismatches(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
+    sets, placement = exclusion.sets, exclusion.request.placement
     for key, value in placement.node_selector[:MAX_NAMES]:
         matched = sets.labelled(key, value) & excluded
         if matched == excluded:
@@ -142,7 +143,7 @@ def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
         values = [f"{key}={other}" for other in sets.values_of(key, excluded)]
         yield f"node selector {key}={value}: {_count(matched, excluded)}; they have {listed(values) or 'no such label'}"
     if placement.terms is not None:
-        matched = sets.affine(placement) & excluded
+        matched = sets.affine_nodes(placement) & excluded
         if matched != excluded:
             terms = [_text(term) for term in placement.terms]
             yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_count(matched, excluded)}"
@@ -150,48 +151,51 @@ def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
 
 def _text(term: NodeTerm) -> str:
     """Return the expressions of a node selector term."""
-    found = (*term.expressions, *term.fields)
-    return ", ".join(f"{each.key} {each.operator} {listed(each.values)}".rstrip() for each in found)
+    requirements = (*term.expressions, *term.fields)
+    return ", ".join(f"{each.key} {each.operator} {listed(each.values)}".rstrip() for each in requirements)
 
 
 def _count(matched: NodeSet, excluded: NodeSet) -> str:
     return f"matches {matched.bit_count()} of {excluded.bit_count()}"
 
 
-def _cordoned(found: Exclusion, excluded: NodeSet) -> Explanation:
+def _cordoned(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.CORDON,
         severity=FindingSeverity.WARNING,
-        message=f"each node that offers {found.request.text} to the pod is cordoned: {found.names(excluded)}",
+        message=f"each node that offers {exclusion.request.text} to the pod is cordoned: {exclusion.names(excluded)}",
         cause="A cordoned node takes no new pods, as before maintenance.",
-        evidence=found.steps,
+        evidence=exclusion.steps,
         remedies=(
             Remedy(
                 text="Uncordon the node when its maintenance has ended.",
-                command=command("kubectl", "uncordon", found.first(excluded)),
+                command=command("kubectl", "uncordon", exclusion.first(excluded)),
                 risk=Risk.MEDIUM,
             ),
         ),
     )
 
 
-def _not_ready(found: Exclusion, excluded: NodeSet) -> Explanation:
-    presumed = excluded & found.sets.presumed
-    taints = found.sets.untolerated(found.request.placement, excluded & ~presumed)
-    evidence: Sequence[str] = [f"{taint_text(taint)} on {found.names(nodes)}" for taint, nodes in taints.items()]
+def _not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    presumed = excluded & exclusion.sets.presumed
+    taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded & ~presumed)
+    evidence: Sequence[str] = [f"{taint_text(taint)} on {exclusion.names(nodes)}" for taint, nodes in taints.items()]
     if presumed:
-        evidence = [*evidence, f"no taint for NotReady on {found.names(presumed)}, whose condition Ready is not True"]
+        evidence = [
+            *evidence,
+            f"no taint for NotReady on {exclusion.names(presumed)}, whose condition Ready is not True",
+        ]
     return Explanation(
         reason=PendingReason.NOT_READY,
         severity=FindingSeverity.ERROR,
-        message=f"no node that offers {found.request.text} to the pod is Ready: {found.names(excluded)}",
+        message=f"no node that offers {exclusion.request.text} to the pod is Ready: {exclusion.names(excluded)}",
         cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
         certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,
-        evidence=(*found.steps, *evidence),
+        evidence=(*exclusion.steps, *evidence),
         remedies=(
             Remedy(
                 text="Look at the conditions and events of the node.",
-                command=command("kubectl", "describe", "node", found.first(excluded)),
+                command=command("kubectl", "describe", "node", exclusion.first(excluded)),
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""Pods whose nodes have no room: GPUs that other pods hold, and cpu, memory and all else beside free GPUs."""
+"""Pods that do not fit on any node: other pods hold the GPUs, or cpu, memory and the like beside free GPUs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,24 +13,26 @@ from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import amount, counted
 
 
-def exhausted(found: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
-    """Return the reason why the nodes that are left have no room for a pod, and the nodes that have."""
-    request, sets = found.request, found.sets
-    free = found.left & sets.covering(request.gpus, Offered.AVAILABLE)
+def exhausted(exclusion: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
+    """Explain why a pod fits on none of the remaining nodes, or return None and the nodes on which it fits."""
+    request, sets = exclusion.request, exclusion.sets
+    free = exclusion.left & sets.covering(request.gpus, Offered.AVAILABLE)
     if not free:
         short = [
-            resource for resource, nanos in request.gpus if sets.total(resource, Offered.AVAILABLE, found.left) < nanos
+            resource
+            for resource, nanos in request.gpus
+            if sets.total(resource, Offered.AVAILABLE, exclusion.left) < nanos
         ]
-        return (_allocated(short, found, holders) if short else _scattered(found, holders)), 0
-    room = free & sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
-    return (None if room else _others(free, found)), room
+        return (_allocated(short, exclusion, holders) if short else _scattered(exclusion, holders)), 0
+    fitting = free & sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
+    return (None if fitting else _others(free, exclusion)), fitting
 
 
-def _gpu_lines(resources: Sequence[str], found: Exclusion) -> Iterator[str]:
-    sets, nodes = found.sets, found.left
-    requested = found.request.demand
+def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
+    sets, nodes = exclusion.sets, exclusion.left
+    requested = exclusion.request.demand
     for resource in resources:
-        most, best = sets.most(resource, Offered.AVAILABLE, nodes)
+        most, best = sets.largest_amount(resource, Offered.AVAILABLE, nodes)
         yield (
             f"{resource}: {amount(resource, requested[resource])} requested; of "
             f"{amount(resource, sets.total(resource, Offered.ALLOCATABLE, nodes))} on "
@@ -39,50 +41,50 @@ def _gpu_lines(resources: Sequence[str], found: Exclusion) -> Iterator[str]:
         )
 
 
-def _held(resources: Sequence[str], found: Exclusion, holders: Holders) -> tuple[str, ...]:
-    names = found.sets.all_names(found.left)
+def _held(resources: Sequence[str], exclusion: Exclusion, holders: Holders) -> tuple[str, ...]:
+    names = exclusion.sets.all_names(exclusion.left)
     return tuple(line for resource in resources for line in holders.evidence(resource, names))
 
 
-def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Explanation:
-    sets = found.sets
+def _allocated(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> Explanation:
+    sets = exclusion.sets
     spare = [
         f"{amount(name, total)} {name}"
-        for name, total in sets.resources(found.left, Offered.AVAILABLE).items()
+        for name, total in sets.resources(exclusion.left, Offered.AVAILABLE).items()
         if is_gpu(name) and name not in short
     ]
-    none = all(sets.total(resource, Offered.AVAILABLE, found.left) == 0 for resource in short)
+    none_free = all(sets.total(resource, Offered.AVAILABLE, exclusion.left) == 0 for resource in short)
     return Explanation(
         reason=PendingReason.ALL_ALLOCATED,
         severity=FindingSeverity.WARNING,
         message=(
             f"all {listed(short)} that the pod may use are allocated"
-            if none
+            if none_free
             else f"too few {listed(short)} that the pod may use are free"
         )
-        + f", on {counted(found.left.bit_count(), 'node')}",
+        + f", on {counted(exclusion.left.bit_count(), 'node')}",
         cause="Devices are exclusive: the pod waits until other pods end.",
         evidence=(
-            *found.steps,
-            *_gpu_lines(short, found),
-            *_held(short, found, holders),
+            *exclusion.steps,
+            *_gpu_lines(short, exclusion),
+            *_held(short, exclusion, holders),
             *([f"free on these nodes: {', '.join(spare)}"] if spare else ()),
-            *_elsewhere(found),
+            *_elsewhere(exclusion),
         ),
         remedies=(
-            _pods_on(found.first(found.left)),
+            _pods_on(exclusion.first(exclusion.left)),
             Remedy(text="Wait, end a pod that no longer needs its devices, or add nodes.", risk=Risk.MEDIUM),
         ),
         missing=tuple(short),
     )
 
 
-def _elsewhere(found: Exclusion) -> Iterator[str]:
-    """Yield a line if nodes that exclude the pod have room for it, such as a cordoned one."""
-    sets, request = found.sets, found.request
-    room = sets.covering((*request.gpus, *request.others), Offered.AVAILABLE) & ~sets.full & ~found.left
-    if room:
-        yield f"enough is free on nodes that exclude the pod: {found.names(room)}"
+def _elsewhere(exclusion: Exclusion) -> Iterator[str]:
+    """Yield a line if the pod would fit on nodes that exclude it, such as a cordoned one."""
+    sets, request = exclusion.sets, exclusion.request
+    fitting = sets.covering((*request.gpus, *request.others), Offered.AVAILABLE) & ~sets.full & ~exclusion.left
+    if fitting:
+        yield f"enough is free on nodes that exclude the pod: {exclusion.names(fitting)}"
 
 
 def _pods_on(node: str) -> Remedy:
@@ -92,21 +94,21 @@ def _pods_on(node: str) -> Remedy:
     )
 
 
-def _scattered(found: Exclusion, holders: Holders) -> Explanation:
-    request = found.request
+def _scattered(exclusion: Exclusion, holders: Holders) -> Explanation:
+    request = exclusion.request
     resources = [resource for resource, _ in request.gpus]
-    best = _best_node(found)
+    best = _best_node(exclusion)
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
-        message=f"enough of {listed(resources)} is free on {counted(found.left.bit_count(), 'node')} in all, but on no "
-        f"single node; the best one is {best}",
+        message=f"enough of {listed(resources)} is free on {counted(exclusion.left.bit_count(), 'node')} in all, "
+        f"but on no single node; the best one is {best}",
         cause="The devices of a pod are always on one node, and other pods hold some of each.",
         evidence=(
-            *found.steps,
-            *_gpu_lines(resources, found),
+            *exclusion.steps,
+            *_gpu_lines(resources, exclusion),
             *(line for resource in resources for line in holders.evidence(resource, (best,))),
-            *_elsewhere(found),
+            *_elsewhere(exclusion),
         ),
         remedies=(
             _pods_on(best),
@@ -117,52 +119,52 @@ def _scattered(found: Exclusion, holders: Holders) -> Explanation:
     )
 
 
-def _best_node(found: Exclusion) -> str:
-    """Return the node that lacks the fewest devices."""
-    lacking: dict[str, int] = dict.fromkeys(found.sets.names(found.left), 0)
-    for resource, nanos in found.request.gpus:
-        for free, nodes in found.sets.by_amount(resource, Offered.AVAILABLE, found.left):
+def _best_node(exclusion: Exclusion) -> str:
+    """Return the remaining node that lacks the fewest devices."""
+    lacking_nanos: dict[str, int] = dict.fromkeys(exclusion.sets.names(exclusion.left), 0)
+    for resource, nanos in exclusion.request.gpus:
+        for free, nodes in exclusion.sets.by_amount(resource, Offered.AVAILABLE, exclusion.left):
             if free < nanos:
-                for name in found.sets.names(nodes):
-                    lacking[name] += nanos - free
-    return min(lacking, key=lambda name: lacking[name])
+                for name in exclusion.sets.names(nodes):
+                    lacking_nanos[name] += nanos - free
+    return min(lacking_nanos, key=lambda name: lacking_nanos[name])
 
 
-def _others(free: NodeSet, found: Exclusion) -> Explanation:
-    sets, request = found.sets, found.request
+def _others(free: NodeSet, exclusion: Exclusion) -> Explanation:
+    sets, request = exclusion.sets, exclusion.request
     nodes = counted(free.bit_count(), "node")
     lacking, evidence = [], []
-    never = False
+    exceeds_nodes = False
     for resource, nanos in request.others:
         enough = free & sets.covering(((resource, nanos),), Offered.AVAILABLE)
         if enough == free:
             continue
-        most, best = sets.most(resource, Offered.AVAILABLE, free)
+        most, best = sets.largest_amount(resource, Offered.AVAILABLE, free)
         lacking.append(resource)
         evidence.append(
             f"{resource}: {amount(resource, nanos)} requested, free on {enough.bit_count()} of {nodes}; at most "
             f"{amount(resource, most)} on one ({best})"
         )
         if not free & sets.covering(((resource, nanos),), Offered.ALLOCATABLE):
-            never = True
+            exceeds_nodes = True
             evidence.append(f"{resource}: less is allocatable on each of them")
-    requested = lacking
+    resources = lacking
     if sets.full & free:
         lacking = [*lacking, "room for pods"]
-        evidence.append(f"nodes with as many pods as they may have: {found.names(sets.full & free)}")
-    first = found.first(free)
+        evidence.append(f"nodes with as many pods as they may have: {exclusion.names(sets.full & free)}")
+    first = exclusion.first(free)
     return Explanation(
         reason=PendingReason.OTHER_RESOURCES,
-        severity=FindingSeverity.ERROR if never else FindingSeverity.WARNING,
+        severity=FindingSeverity.ERROR if exceeds_nodes else FindingSeverity.WARNING,
         message=f"not enough {listed(lacking)} is free beside {request.text}, on {nodes}",
         cause="Other pods hold what the pod needs beside the GPUs, or it requests more than the nodes have.",
-        evidence=(*found.steps, *evidence, *_elsewhere(found)),
+        evidence=(*exclusion.steps, *evidence, *_elsewhere(exclusion)),
         remedies=(
             Remedy(
                 text="Look at what the pods of the node request.", command=command("kubectl", "describe", "node", first)
             ),
             Remedy(
-                text=f"{f'Request less {listed(requested)}, or move' if requested else 'Move'} pods without GPUs off "
+                text=f"{f'Request less {listed(resources)}, or move' if resources else 'Move'} pods without GPUs off "
                 "these nodes.",
                 risk=Risk.MEDIUM,
             ),

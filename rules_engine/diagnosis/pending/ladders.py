@@ -1,4 +1,4 @@
-"""The resources that the ladders in force would give a pod in place of those that it waits for."""
+"""The resources to which the ladders in force would move a pending pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,35 +18,35 @@ from rules_engine.model.rules.rule import Rule, RuleId
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """The decisions of ladders on a pod if it were created now; `given`: the resources that it would get instead."""
+    """The decisions of ladders on a pod if it were created now; `resources`: the resources that it would get."""
 
     evidence: tuple[str, ...]
-    given: tuple[str, ...]
+    resources: tuple[str, ...]
 
 
 def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> Alternative:
-    """Return what the ladders in force would do to a pod that waits for the `missing` resources."""
+    """Apply the ladders in force to a pod that waits for the `missing` resources."""
     ladders = _ladders(rule_set, missing)
     if not ladders:
         return Alternative((f"no ladder in force has a rung for {listed(missing)}",), ())
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
-    decision = mutate(rule_set, pod_request(made, namespace=pod.namespace), cluster)
-    known = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
-    lines = [f"{rule} was not evaluated: it reads {hidden}" for rule, hidden in ladders.items() if hidden]
-    lines += [line for step in known for line in _lines(step, missing)]
-    given = [
-        found.to
-        for step in known
+    new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
+    decision = mutate(rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
+    steps = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
+    lines = [f"{rule} was not evaluated: it reads {inputs}" for rule, inputs in ladders.items() if inputs]
+    lines += [line for step in steps for line in _lines(step, missing)]
+    resources = [
+        move.to
+        for step in steps
         if decision.allowed and not step.audit
-        for found in step.resources
-        if found.resource in missing and found.to is not None
+        for move in step.resources
+        if move.resource in missing and move.to is not None
     ]
-    return Alternative(tuple(lines), tuple(given))
+    return Alternative(tuple(lines), tuple(resources))
 
 
-def recreated(pod: PodObject, given: Sequence[str]) -> Remedy:
-    """Return the remedy for a pod that would get other resources if it were created again."""
-    text = f"Create the pod again: the ladders in force then give it {listed(given)}"
+def recreated(pod: PodObject, resources: Sequence[str]) -> Remedy:
+    """Return the remedy to create a pod again, which then gets other resources."""
+    text = f"Create the pod again: the ladders in force then give it {listed(resources)}"
     if controller(pod) is None:
         return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
     line = command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
@@ -54,7 +54,7 @@ def recreated(pod: PodObject, given: Sequence[str]) -> Remedy:
 
 
 def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:
-    """Return the ladders with a rung for one of the resources, and what they read that is not known; mostly ""."""
+    """Return the ladders with a rung for one of the resources, each with the unknown inputs that it reads, or ""."""
     return {
         compiled.rule.id: _hidden(compiled)
         for compiled in rule_set.rules_at(Endpoint.MUTATE)
@@ -64,6 +64,7 @@ def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str
 
 
 def _hidden(ladder: CompiledRule[Rule]) -> str:
+    """Return words for the inputs of a ladder that a diagnosis does not know, or ""."""
     read = {text for program in ladder.programs for text in texts(program.checked.expression)}
     if "envFrom" in read or ("env" in read and not read.isdisjoint(("value", "valueFrom"))):
         return "values of environment variables"
@@ -73,15 +74,15 @@ def _hidden(ladder: CompiledRule[Rule]) -> str:
 def _lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
     verb = "would, if it were enforced," if step.audit else "would"
     if step.reason == EVALUATION_ERROR:
-        # It is of the objects as they were read, which have no values of environment variables.
+        # The diagnosis may be the cause, since its objects have no values of environment variables.
         yield f"{step.rule} was not applied: {step.message}"
     elif step.action is Action.SKIP:
         yield f"{step.rule} {verb} skip the pod: {step.message or step.reason}"
     elif step.action is Action.DENY:
         yield f"{step.rule} {verb} deny the pod: {step.message}"
     else:
-        for found in step.resources:
-            if found.resource in missing:
-                does = f"give the pod {found.to} in place of" if found.to is not None else "keep"
-                why = "" if found.to is not None else f": {found.reason}"
-                yield f"{step.rule} {verb} {does} {found.resource}{why}"
+        for move in step.resources:
+            if move.resource in missing:
+                does = f"give the pod {move.to} in place of" if move.to is not None else "keep"
+                why = "" if move.to is not None else f": {move.reason}"
+                yield f"{step.rule} {verb} {does} {move.resource}{why}"

@@ -1,4 +1,4 @@
-"""Sets of nodes: those that offer a resource, and those that repel or exclude a pod. Equal queries share a set."""
+"""Sets of nodes that offer a resource, or that repel or exclude a pod. Equal queries share a set."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,18 +24,18 @@ from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 MAX_CACHED = 4_096
-"""Sets that are cached: each takes 700 bytes with 5,000 nodes. When there are more, all are dropped."""
+"""Cached sets of nodes, of 700 bytes each with 5,000 nodes. When the cache is full, it is cleared."""
 
 CACHED_NAMES = 64
-"""Sets of nodes whose names are cached: 40 KiB each with 5,000 nodes."""
+"""Sets of nodes whose names are cached, of 40 KiB each with 5,000 nodes."""
 
 
 class NodeSets:
     """The nodes of a cluster, by number.
 
     A node that is cordoned or not Ready has the taint for it here even if the node lifecycle controller has not set it
-    yet. `presumed`: the nodes that are not Ready and lack the taint. `full`: those with as many pods as they may have.
-    `capacities`: the devices in the capacity of each node, in whole units.
+    yet. `presumed`: the nodes that are not Ready and lack the taint. `full`: the nodes that
+    have as many pods as they may. `capacities`: the devices in the capacity of each node, in whole units.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -46,37 +46,37 @@ class NodeSets:
         self.full: NodeSet = scheduler_of(objects).full
         self.capacities = [device_amounts(mapping(node.status.get("capacity"))) for node in objects.nodes]
         self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
-        """The resources that nodes have; pods can name any number of others."""
+        """The resources that nodes have; pods may request other ones, too."""
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}
         self.all_names = lru_cache(CACHED_NAMES)(lambda nodes: (*self.names(nodes),))
-        """Return the names of all of some nodes, which takes milliseconds for thousands."""
+        """Return the names of all nodes of a set; cached, since it takes milliseconds for thousands of nodes."""
 
     @property
     def every(self) -> NodeSet:
         return self._index.every
 
     def covering(self, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
-        """Return the nodes that each offer all of these amounts."""
-        found = self.every
+        """Return the nodes that offer all these amounts, each node alone."""
+        nodes = self.every
         for resource, nanos in amounts:
-            found &= self._covering_one(resource, nanos, offered)
-        return found
+            nodes &= self._covering_one(resource, nanos, offered)
+        return nodes
 
     def _covering_one(self, resource: str, nanos: int, offered: Offered) -> NodeSet:
         key = resource, nanos, offered
-        found = self._covering.get(key)
-        if found is None:
+        covering = self._covering.get(key)
+        if covering is None:
             if len(self._covering) >= MAX_CACHED:
                 self._covering.clear()
-            found = 0
+            covering = 0
             for amount, nodes in self.by_amount(resource, offered):
                 if amount >= nanos:
-                    found |= nodes
-            self._covering[key] = found
-        return found
+                    covering |= nodes
+            self._covering[key] = covering
+        return covering
 
     def by_amount(self, resource: str, offered: Offered, among: NodeSet | None = None) -> Iterator[tuple[int, NodeSet]]:
-        """Yield each amount that nodes offer of a resource, in nanos, with these nodes; none if it is negative."""
+        """Yield each amount that nodes offer of a resource, in nanos, with these nodes; negative amounts count as 0."""
         classes = capacity_of(self._cluster, NodeQuery(offered=offered, resources=(resource,))).classes
         for key in classes:
             nodes = classes[key] if among is None else classes[key] & among
@@ -87,20 +87,20 @@ class NodeSets:
         """Return the sum of the amounts that nodes offer."""
         return sum(amount * nodes.bit_count() for amount, nodes in self.by_amount(resource, offered, among))
 
-    def most(self, resource: str, offered: Offered, among: NodeSet) -> tuple[int, str]:
-        """Return the largest amount that one of the nodes offers, and the first node that does."""
-        best = max(self.by_amount(resource, offered, among), key=lambda found: found[0])
-        return best[0], next(self.names(best[1]))
+    def largest_amount(self, resource: str, offered: Offered, among: NodeSet) -> tuple[int, str]:
+        """Return the largest amount that one of the nodes offers, and the first node that offers it."""
+        most, nodes = max(self.by_amount(resource, offered, among), key=lambda item: item[0])
+        return most, next(self.names(nodes))
 
     def tolerated(self, placement: Placement, *ignored: str) -> NodeSet:
-        """Return the nodes whose taints a pod tolerates, but for taints with an ignored key."""
-        found = self.every
-        for nodes in self.untolerated(placement, self.every, *ignored).values():
-            found &= ~nodes
-        return found
+        """Return the nodes whose taints a pod tolerates, except for taints with an ignored key."""
+        tolerated = self.every
+        for nodes in self.repelling_taints(placement, self.every, *ignored).values():
+            tolerated &= ~nodes
+        return tolerated
 
-    def untolerated(self, placement: Placement, among: NodeSet, *ignored: str) -> Mapping[Taint, NodeSet]:
-        """Return the taints that a pod does not tolerate, each with those of the nodes that have it."""
+    def repelling_taints(self, placement: Placement, among: NodeSet, *ignored: str) -> Mapping[Taint, NodeSet]:
+        """Return the taints that a pod does not tolerate, each with the nodes among `among` that have it."""
         tolerated, taints = Tolerated(placement.tolerations), self._index.places.taints
         return {
             taint: nodes
@@ -108,16 +108,16 @@ class NodeSets:
             if taint.key not in ignored and not tolerated.includes(taint) and (nodes := taints[taint] & among)
         }
 
-    def matching(self, placement: Placement) -> NodeSet:
+    def matching_nodes(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's node selector and required node affinity match, whatever their taints."""
         return selected_nodes(self._index, placement.node_selector, placement.terms)
 
-    def affine(self, placement: Placement) -> NodeSet:
+    def affine_nodes(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's required node affinity matches."""
         return selected_nodes(self._index, (), placement.terms)
 
     def labelled(self, key: str, value: str | None = None) -> NodeSet:
-        """Return the nodes with a label, of any value if none is given."""
+        """Return the nodes with a label; `value` None: with any value."""
         label = self._index.places.labels.get(key, NO_LABEL)
         return label.present if value is None else label.values[value]
 
@@ -134,13 +134,13 @@ class NodeSets:
             nodes ^= lowest
 
     def resources(self, among: NodeSet, offered: Offered) -> Mapping[str, int]:
-        """Return the sum of each resource that the nodes offer some of, in nanos."""
+        """Return the total of each resource that the nodes offer, in nanos."""
         totals = {name: self.total(name, offered, among) for name in self._offered}
         return {name: total for name, total in totals.items() if total}
 
 
 def _tainted(node: Node) -> tuple[Node, bool]:
-    """Return a node with the taints that the node lifecycle controller sets, and True if it lacks that for NotReady."""
+    """Return a node with the taints of the node lifecycle controller, and True if the one for NotReady was not set."""
     keys = {taint.key for taint in node.taints}
     missing = []
     if node.unschedulable and UNSCHEDULABLE not in keys:

@@ -40,27 +40,28 @@ def pending_pods(
 ) -> tuple[PendingPod, ...]:
     """Return the GPU pods that are not scheduled, the longest pending first; pods with equal answers are one entry.
 
-    A pod with resource claims counts as a GPU pod. `rule_set`: the ladders in force, if they are known. `concerns`: the
-    pods to return. `findings`: those about nodes.
+    A pod with resource claims counts as a GPU pod. `rule_set`: the ladders in force, if they are known. `concerns`: a
+    function that is True for a pod to return. `findings`: the findings of Diagnostics.
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)
-    found: dict[object, list[tuple[PodObject, PendingPod]]] = {}
+    entries: dict[object, list[tuple[PodObject, PendingPod]]] = {}
     for pod in cluster.pods:
         if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims")):
             answer = answers.about(pod)
-            found.setdefault(_key(answer), []).append((pod, answer))
-    return tuple(sorted(map(_together, found.values()), key=lambda one: (one.since is None, one.since or LONG_AGO)))
+            entries.setdefault(_key(answer), []).append((pod, answer))
+    merged = map(_together, entries.values())
+    return tuple(sorted(merged, key=lambda entry: (entry.since is None, entry.since or LONG_AGO)))
 
 
 def is_pending(pod: PodObject) -> bool:
-    """Return True if the scheduler still has to find a node for a pod."""
+    """Return True if the scheduler has not found a node for a pod yet."""
     return not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
 
 
 def _key(answer: PendingPod) -> object:
-    """Return what is the same for pods that are one entry: all but their names, ages and commands."""
+    """Return the parts of an answer that are equal for pods of one entry: all but names, ages and commands."""
     finding = answer.finding
-    said = (
+    finding_key = (
         finding.reason,
         finding.severity,
         finding.message,
@@ -70,20 +71,20 @@ def _key(answer: PendingPod) -> object:
         tuple(remedy.text for remedy in finding.remedies),
     )
     amounts = tuple(answer.amounts.items())
-    return amounts, answer.recomputed, answer.recorded, answer.agreement, answer.note, said
+    return amounts, answer.recomputed, answer.recorded, answer.agreement, answer.note, finding_key
 
 
-def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
-    found.sort(key=lambda one: (one[1].since or LONG_AGO, one[0].namespace, one[0].name))
-    return replace(found[0][1], pods=tuple(pod.object_name for pod, _ in found))
+def _together(answers: list[tuple[PodObject, PendingPod]]) -> PendingPod:
+    answers.sort(key=lambda item: (item[1].since or LONG_AGO, item[0].namespace, item[0].name))
+    return replace(answers[0][1], pods=tuple(pod.object_name for pod, _ in answers))
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """The reason that nodes give for a request, or the nodes that have room for it.
+    """The reason why no node can serve a request, or the nodes on which it fits.
 
-    `certain`: False if nodes are left out that the scheduler may still choose. `broken`: the nodes that could serve it
-    but for findings about them, with these.
+    `certain`: False if nodes are excluded that the scheduler may still choose. `broken`: the nodes that would serve it
+    without the problems in their findings, with these findings.
     """
 
     explanation: Explanation | None
@@ -93,7 +94,7 @@ class _Placed:
 
 
 class _Answers:
-    """The answers for the pods of one cluster. Equal requests share the search for nodes."""
+    """Search for the answers for pods of one cluster. Equal requests share the search for nodes."""
 
     def __init__(
         self, cluster: ClusterObjects, scheduler: Scheduler, rule_set: RuleSet | None, findings: Iterable[Finding]
@@ -110,18 +111,18 @@ class _Answers:
         self._placed: dict[Request, _Placed] = {}
 
     def about(self, pod: PodObject) -> PendingPod:
-        """Return the answers for one pod."""
+        """Return the answers for one pod, as an entry of its own."""
         recorded = _recorded(pod, self._cluster)
         try:
             request, scheduling = Request.of(pod), self._scheduler.explain(pod)
             placed = self._place(request)
         except (PodError, TooLargeError, EvaluationError) as error:
-            return self._unknown(pod, recorded, f"the pod was not evaluated: {error}")
+            return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
         if "Node" in self._cluster.absent:
-            return self._unknown(pod, recorded, "nodes were not read")
-        agreement, recomputed, note = self._compared(pod, scheduling, recorded)
+            return self._unevaluated_answer(pod, recorded, "nodes were not read")
+        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
         certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
-        explanation = self._explained(pod, placed, scheduling, recorded) or unexplained(
+        explanation = self._first_explanation(pod, placed, scheduling, recorded) or unexplained(
             pod, self._cluster, recorded, scheduling.not_modelled, certainty
         )
         return PendingPod(
@@ -136,7 +137,7 @@ class _Answers:
             blocking=tuple(finding for findings in placed.broken.values() for finding in findings),
         )
 
-    def _unknown(self, pod: PodObject, recorded: str, note: str) -> PendingPod:
+    def _unevaluated_answer(self, pod: PodObject, recorded: str, note: str) -> PendingPod:
         return PendingPod(
             pods=(pod.object_name,),
             since=_pending_since(pod),
@@ -150,44 +151,46 @@ class _Answers:
         )
 
     def _place(self, request: Request) -> _Placed:
-        found = self._placed.get(request)
-        if found is None:
-            found = self._placed[request] = self._search(request)
-        return found
+        placed = self._placed.get(request)
+        if placed is None:
+            placed = self._placed[request] = self._search(request)
+        return placed
 
     def _search(self, request: Request) -> _Placed:
         sets = self._sets
         offering = sets.covering(request.gpus, Offered.ALLOCATABLE)
         broken = broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
-        found = exclusion.explanation if offering else unoffered(request, sets)
-        if found is not None:
+        explanation = exclusion.explanation if offering else unoffered(request, sets)
+        if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
-            return _Placed(replace(found, remedies=()) if broken else found, 0, broken)
+            return _Placed(replace(explanation, remedies=()) if broken else explanation, 0, broken)
         return _Placed(*exhausted(exclusion, self._holders), broken, certain=not exclusion.presumed)
 
-    def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
+    def _first_explanation(
+        self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str
+    ) -> Explanation | None:
         """Return the first reason that is true."""
-        found = placed.explanation or filtered(pod, scheduling, placed.room)
-        if found is not None and not placed.certain:
-            return replace(found, certainty=Certainty.POSSIBLE)
-        return found or gated(pod) or unbound(pod, self._cluster, recorded)
+        explanation = placed.explanation or filtered(pod, scheduling, placed.room)
+        if explanation is not None and not placed.certain:
+            return replace(explanation, certainty=Certainty.POSSIBLE)
+        return explanation or gated(pod) or unbound(pod, self._cluster, recorded)
 
     def _finding(self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]]) -> Finding:
-        evidence, remedies = [*self._further(pod, explanation)], list[Remedy]()
+        evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
         if broken:
             nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
             evidence.append(f"nodes that could serve the pod but for findings about them: {listed(nodes)}")
             remedies.append(Remedy(text=f"Look at the findings about {listed([*broken])} first."))
         if self._rule_set is not None and explanation.missing:
-            found = alternative(self._rule_set, pod, explanation.missing, self._cluster.view)
-            evidence.extend(found.evidence)
-            if found.given:
-                remedies.append(recreated(pod, found.given))
+            outcome = alternative(self._rule_set, pod, explanation.missing, self._cluster.view)
+            evidence.extend(outcome.evidence)
+            if outcome.resources:
+                remedies.append(recreated(pod, outcome.resources))
         return explanation.about(pod.object_name, tuple(evidence), tuple(remedies))
 
-    def _further(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
-        """Yield what a later reason would say, if the pod waits for that as well."""
+    def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
+        """Yield evidence of later reasons that are true as well."""
         gates = gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
             yield f"the pod also has scheduling gates: {listed(gates)}"
@@ -195,8 +198,8 @@ class _Answers:
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quoted(amounts_set)}"
 
-    def _compared(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
-        """Return the comparison of the messages, the recomputed one, and a note."""
+    def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
+        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
         parsed = parse_recorded(recorded)
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
@@ -221,7 +224,7 @@ class _Answers:
 
 
 def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
-    """Return the scheduler's message: of the condition PodScheduled, else of the last Event FailedScheduling; or ""."""
+    """Return the scheduler's message in the condition PodScheduled, else in the last Event FailedScheduling, or ""."""
     scheduled = pod.condition("PodScheduled")
     if scheduled.get("status") == "False" and text(scheduled, "message"):
         return quoted(text(scheduled, "message"))

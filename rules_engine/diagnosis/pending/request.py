@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 
 Amounts = tuple[tuple[str, int], ...]
-"""Nanos of each resource, in the order of the pod."""
+"""Resources with their nanos, in the order of the pod."""
 
 
 class Request(Struct, frozen=True):
@@ -33,8 +33,8 @@ class Request(Struct, frozen=True):
         pod = Pod.parse(dict(raw))
         requested = [(resource, nanos) for resource, nanos in pod.effective_requests().items() if nanos > 0]
         return cls(
-            gpus=tuple(found for found in requested if is_gpu(found[0])),
-            others=tuple(found for found in requested if not is_gpu(found[0])),
+            gpus=tuple(item for item in requested if is_gpu(item[0])),
+            others=tuple(item for item in requested if not is_gpu(item[0])),
             placement=pod.placement,
         )
 
@@ -56,7 +56,7 @@ class Request(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A reason that is true for a pod; `missing`: the resources that more of the cluster's devices would help with."""
+    """A reason that is true for a pod; `missing`: the resources for which the cluster has too few devices."""
 
     reason: PendingReason
     severity: FindingSeverity
@@ -68,7 +68,7 @@ class Explanation:
     missing: tuple[str, ...] = ()
 
     def about(self, pod: ObjectName, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()) -> Finding:
-        """Return the finding about a pod, with evidence and remedies of its own."""
+        """Return the finding about a pod, with further evidence and, first, further remedies."""
         return Finding(
             reason=self.reason,
             severity=self.severity,

@@ -1,4 +1,4 @@
-"""Pods that request GPUs which no single node has, even without any pod on it."""
+"""Pods that request GPUs that no single node has, even if it runs no pods."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _LIST_GPUS = Remedy(
 
 
 def unoffered(request: Request, sets: NodeSets) -> Explanation:
-    """Return the reason why no node has all GPUs that a pod requests, allocated or not."""
+    """Explain why no node has all GPUs that a pod requests, allocated or not."""
     missing = [name for name, _ in request.gpus if not _offering(name, sets)]
     if not missing:
         return _on_no_single_node(request, sets)
@@ -41,7 +41,7 @@ def unoffered(request: Request, sets: NodeSets) -> Explanation:
 
 
 def _offering(resource: str, sets: NodeSets) -> NodeSet:
-    """Return the nodes that offer a resource at all."""
+    """Return the nodes that offer any amount of a resource."""
     return sets.covering(((resource, 1),), Offered.ALLOCATABLE)
 
 
@@ -74,16 +74,16 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
 
 
 def _capacities(resource: str, sets: NodeSets) -> Iterator[str]:
-    """Yield a line if nodes have a resource in their capacity."""
-    having = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
-    if having:
-        total, names = sum(sets.capacities[number][resource] for number in having), [*sets.names(node_set(having))]
+    """Yield a line if nodes have a resource in their capacity; no node has it in its allocatable."""
+    numbers = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
+    if numbers:
+        total, names = sum(sets.capacities[number][resource] for number in numbers), [*sets.names(node_set(numbers))]
         yield f"capacity of {resource}: {total} on {listed(names)}, of which 0 are allocatable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OtherName:
-    """The nodes that offer a resource's devices by another name, since they have another MIG strategy."""
+    """The nodes that offer the devices of a resource by another name, because of their MIG strategy."""
 
     strategy: str
     nodes: NodeSet
@@ -145,11 +145,11 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
 
 
 def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
-    """Return the reason for a request that each resource is offered for, but all of it by no single node."""
+    """Explain a request of which nodes offer each resource, but no single node offers all."""
     evidence, enough = [], True
     for resource, nanos in request.gpus:
         total = sets.total(resource, Offered.ALLOCATABLE, sets.every)
-        most, best = sets.most(resource, Offered.ALLOCATABLE, sets.every)
+        most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
         enough = enough and total >= nanos
         evidence.append(
             f"{resource}: {amount(resource, nanos)} requested, at most {amount(resource, most)} on one node ({best}), "

@@ -1,4 +1,4 @@
-"""Pods that wait for something else than a node: other filters, scheduling gates and volume claims."""
+"""Pods that wait for something other than resources: other filters, scheduling gates and volume claims."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ LATER = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
 """Reasons of Events of a claim that is bound only after its pod has a node (pkg/controller/volume/events)."""
 
 UNBOUND = "unbound immediate PersistentVolumeClaims"
-"""Words of the scheduler's message about claims that should be bound before the pod has a node."""
+"""Words in the scheduler's message about claims that must be bound before the pod has a node."""
 
 
 def filtered(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanation | None:
-    """Return the reason if other filters exclude all nodes that have room for a pod."""
+    """Explain a pod if other filters exclude all nodes on which it fits."""
     if room & scheduling.passing:
         return None
     excluding = [
@@ -52,7 +52,7 @@ def filtered(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanati
 
 
 def gated(pod: PodObject) -> Explanation | None:
-    """Return the reason if a pod has scheduling gates."""
+    """Explain a pod if it has scheduling gates."""
     gates = gates_of(pod)
     if not gates:
         return None
@@ -73,7 +73,7 @@ def gates_of(pod: PodObject) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A volume claim that is not bound, and what is wrong with it."""
+    """A volume claim that is not bound, with its state; `certain`: it keeps the pod off every node."""
 
     name: str
     state: str
@@ -81,7 +81,7 @@ class _Claim:
 
 
 def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
-    """Return the reason if volume claims of a pod are not bound; `recorded` is the scheduler's message."""
+    """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message."""
     if CLAIM in cluster.absent:
         return None
     claims = [*_unbound(pod, cluster, recorded)]
@@ -110,15 +110,15 @@ def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanati
 
 def _unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[_Claim]:
     for name in dict.fromkeys(_claims(pod)):
-        found = cluster.find(CLAIM, name, pod.namespace)
-        if found is None:
+        claim = cluster.find(CLAIM, name, pod.namespace)
+        if claim is None:
             yield _Claim(name, "does not exist", True)
-        elif found.metadata.get("deletionTimestamp") is not None:
+        elif claim.metadata.get("deletionTimestamp") is not None:
             yield _Claim(name, "is being deleted", True)
-        elif (phase := text(found.status, "phase")) == "Lost":
+        elif (phase := text(claim.status, "phase")) == "Lost":
             yield _Claim(name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
-            events = cluster.events_about(found)
+            events = cluster.events_about(claim)
             if LATER.isdisjoint(text(event, "reason") for event in events):
                 yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND in recorded)
 
@@ -136,18 +136,18 @@ def _claims(pod: PodObject) -> Iterator[str]:
 def unexplained(
     pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], certainty: Certainty
 ) -> Explanation:
-    """Return the scheduler's message as the reason of a pod for which no other one is known to be true.
+    """Return the scheduler's message as the reason of a pod for which no other reason is known to be true.
 
-    `unknown`: what was not evaluated. `certainty`: that of a recorded message.
+    `unknown`: the parts of the pod that were not evaluated. `certainty`: the certainty of a recorded message.
     """
-    claims = [found for name in dict.fromkeys(_claims(pod)) if (found := cluster.find(CLAIM, name, pod.namespace))]
+    claims = [claim for name in dict.fromkeys(_claims(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
         f"event {text(event, 'reason')} of {about.object_name}: {quoted(text(event, 'message'))}"
         for about in (pod, *claims)
         for event in cluster.events_about(about)
         if text(event, "reason") != "FailedScheduling"
     }
-    seen = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
+    words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return Explanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
         severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
@@ -156,6 +156,6 @@ def unexplained(
         certainty=certainty if recorded else Certainty.POSSIBLE,
         evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),
         remedies=(
-            Remedy(text="Look at the events, at the pod's claims, and for its scheduler.", command=command(*seen)),
+            Remedy(text="Look at the events, at the pod's claims, and for its scheduler.", command=command(*words)),
         ),
     )

@@ -74,10 +74,10 @@ _OWN: Mapping[str, Kept] = {
 
 
 BUILT_IN: Mapping[str, Kept] = all_kept(FIELDS_READ, _OWN)
-"""The members by kind; with them alone, reports are the same."""
+"""The members by kind; other members do not change a report without Diagnostics."""
 
 
 def kept_by_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
-    """Return the further members of pods that the expressions of the ladders in force read."""
-    read = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
-    return {"Pod": None if read is None else read.get("object", NOTHING)}
+    """Return the members of pods that the expressions of the ladders in force read."""
+    fields = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
+    return {"Pod": None if fields is None else fields.get("object", NOTHING)}

@@ -38,27 +38,27 @@ MAX_DUMP_FILES = 100_000
 """Files of a folder: a must-gather folder has one for each node and for each pod of some namespaces."""
 
 MAX_VERSION_DIGITS = 20
-"""Digits of a resourceVersion: those of a number of 64 bits."""
+"""Digits of a resourceVersion, a number of 64 bits."""
 
 SYSTEM_NAMESPACE = "kube-system"
-"""The namespace that has pods in every cluster with nodes."""
+"""A namespace that has pods in every cluster with nodes."""
 
 _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
-"""Other API groups of kinds that are read. One that is not here has other objects: OpenShift has a Node, too."""
+"""Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
 
 EXPECTED = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
 
 Progress = Callable[[int, int], None]
-"""A function that gets the bytes that are read so far, and all bytes; 0 if their number is not known."""
+"""A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
 
 _HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
 """The first members of an object as kubectl writes them."""
 
 _OURS = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
-"""The kind of an object that may be read, in a text that is not read yet."""
+"""The kind of an object that a diagnosis reads, in a text that is not parsed yet."""
 
 _GZIP = b"\x1f\x8b"
-"""The beginning of a file that gzip wrote, such as an archive of a must-gather folder."""
+"""The first bytes of a gzip file, such as an archive of a must-gather folder."""
 
 _NO_OBJECT, _NO_KIND = "a value that is not an object", "an object without a kind"
 
@@ -70,7 +70,7 @@ _KEPT_TIMES: Mapping[str, Kept] = {
     "Pod": _CONDITION_TIMES,
     "Event": {"lastTimestamp": None, "eventTime": None},
 }
-"""Times at which objects were changed that no expression need read."""
+"""Times of changes, which are kept even if no expression reads them: the newest one is the time of the diagnosis."""
 
 _CORE_NAMES: Mapping[str, str] = {
     "regarding": "involvedObject",
@@ -98,18 +98,18 @@ def read_objects(
 ) -> Reading:
     """Read the objects of files, of folders and of standard input (STDIN), reduced to the members kept by kind.
 
-    An object that is in several files is read once, in its latest version. In a folder, files of other objects are
-    passed over; a file that is named must have an object of a kind that a diagnosis reads.
+    An object that is in several files is read once, in its latest version. Files of other objects are skipped in a
+    folder; a file in `paths` must have an object of a kind that a diagnosis reads.
     """
     collected = Problems()
     files: list[tuple[Path, bool]] = []
     for path in paths:
-        inside = find_files([path], collected, MAX_DUMP_FILES)
-        files += ((file, not is_folder(path)) for file in inside)
+        path_files = find_files([path], collected, MAX_DUMP_FILES)
+        files += ((file, not is_folder(path)) for file in path_files)
     reader = _Reader(kept, collected, _Meter(progress, sum(_size(file) for file, _ in files)))
     with _without_collections():
-        for file, named in dict(files).items():
-            reader.read(file, named)
+        for file, required in dict(files).items():
+            reader.read(file, required)
     if not reader.seen and not collected.failed:
         name = str(paths[0]) if paths else str(STDIN)
         collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
@@ -119,7 +119,7 @@ def read_objects(
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Keep the garbage collector from visiting all objects again and again: what is read has no cycles."""
+    """Disable the garbage collector, which would visit all objects again and again: they have no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -161,42 +161,43 @@ class _Reader:
     def __init__(self, kept: Mapping[str, Kept], problems: Problems, meter: _Meter) -> None:
         self.sources: dict[str, Sequence[str]] = {}
         self.seen: set[str] = set()
-        """The kinds of which there is an object or a list; "" for a list of any kinds."""
+        """The kinds of which the files have an object or a list; "" for a list of any kinds."""
         self._problems = problems
         self._meter = meter
         complete = {kind: _completed(kind, kept.get(kind, {})) for kind in RESOURCES}
         self._reducers = {kind: decoder_of(kind, complete) for kind in RESOURCES}
         self._any = Reducer("", reduce(merged, complete.values()))
-        self._found: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
-        self._left_out: set[tuple[str, str, str]] = set()
-        """The files and kinds of objects that are left out, each with the reason."""
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
+        """The objects by kind, and by namespace and name."""
+        self._invalid: set[tuple[str, str, str]] = set()
+        """The files, kinds and reasons of objects that are not read, each reported once."""
         self._newest = ""
 
     def objects(self) -> ClusterObjects:
         """Return all objects."""
         return ClusterObjects(
-            {kind: found.values() for kind, found in self._found.items() if kind in self.seen},
+            {kind: by_name.values() for kind, by_name in self._objects.items() if kind in self.seen},
             absent=frozenset(RESOURCES) - self.seen,
             partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=moment(self._newest),
         )
 
     def _lacks_system_pods(self) -> bool:
-        """Return True if the pods are those of some namespaces only, as of kubectl get without -A."""
-        namespaces = {namespace for namespace, _ in self._found["Pod"]}
-        system = any(name == SYSTEM_NAMESPACE for _, name in self._found["Namespace"])
-        return bool(namespaces and self._found["Node"]) and system and SYSTEM_NAMESPACE not in namespaces
+        """Return True if only pods of some namespaces were read, as by kubectl get without -A."""
+        namespaces = {namespace for namespace, _ in self._objects["Pod"]}
+        system = any(name == SYSTEM_NAMESPACE for _, name in self._objects["Namespace"])
+        return bool(namespaces and self._objects["Node"]) and system and SYSTEM_NAMESPACE not in namespaces
 
-    def read(self, path: Path, named: bool) -> None:
-        """Read a file. `named`: it must have an object that is read."""
+    def read(self, path: Path, required: bool) -> None:
+        """Read a file. `required`: it is an error if the file has no object that a diagnosis reads."""
         name = str(path)
         start = Location(name, 1, 1)
         kinds: dict[str, Location] = {}
         """The kinds in the file, each with its first place; "" for a list of any kinds."""
         head, failed = b"", False
         try:
-            with nullcontext(standard_input()) if path == STDIN else path.open("rb") as opened:
-                file = _Metered(opened, self._meter)
+            with nullcontext(standard_input()) if path == STDIN else path.open("rb") as stream:
+                file = _Metered(stream, self._meter)
                 head = file.read(CHUNK_BYTES)
                 if head.startswith(_GZIP):
                     raise _StopError(Code.UNREADABLE_FILE, "the file is compressed: unpack it first", start)
@@ -206,21 +207,21 @@ class _Reader:
                     data = head + file.read(MAX_YAML_BYTES + 1 - len(head))
                     if len(data) > MAX_YAML_BYTES:
                         raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, start)
-                    failed = self._read_yaml(path, data, kinds, named)
+                    failed = self._read_yaml(path, data, kinds, required)
         except FileNotFoundError:
             self._problems.error(Code.MISSING_FILE, "file or folder not found", start)
         except OSError as error:
             report_unreadable(path, error, self._problems)
         except _StopError as stop:
-            if named or kinds.keys() & set(RESOURCES) or _OURS.search(head.decode("utf-8", "replace")):
+            if required or kinds.keys() & set(RESOURCES) or _OURS.search(head.decode("utf-8", "replace")):
                 self._problems.error(stop.code, str(stop), stop.place)
         else:
             self.seen |= kinds.keys() & set(RESOURCES)
-            if named and not failed and not kinds.keys() & set(RESOURCES):
+            if required and not failed and not kinds.keys() & set(RESOURCES):
                 self._refuse(name, [(kind, place) for kind, place in kinds.items() if kind], any_kind="" in kinds)
 
     def _refuse(self, name: str, others: Sequence[tuple[str, Location]], *, any_kind: bool) -> None:
-        """Report a file without an object that is read, but not an empty list of any kinds."""
+        """Report a file without an object that a diagnosis reads, unless it is an empty list of any kinds."""
         if others:
             kind, place = others[0]
             self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED}", place)
@@ -230,32 +231,32 @@ class _Reader:
     def _read_json(self, name: str, head: bytes, file: _Metered, kinds: dict[str, Location]) -> None:
         """Read a list or an object."""
         items = _Items(self._reducers, self._any)
-        read = JsonList(name, head, file, MAX_DUMP_BYTES, LenientItems(items.read).scan)
-        items.list = read.members
+        json_list = JsonList(name, head, file, MAX_DUMP_BYTES, LenientItems(items.read).scan)
+        items.list = json_list.members
         unknown: list[tuple[Location, dict[str, Json]]] = []
         try:
-            for place, (kind, found) in read.items():
-                if not kind and found is not None:
-                    unknown.append((place, found))
+            for place, (kind, item) in json_list.items():
+                if not kind and item is not None:
+                    unknown.append((place, item))
                     continue
                 kinds.setdefault(kind or _NO_OBJECT, place)
-                if found is not None:
-                    self._take(kind, found, place)
-            if read.too_large:
+                if item is not None:
+                    self._add(kind, item, place)
+            if json_list.too_large:
                 raise ListError(Code.FILE_TOO_LARGE, too_large("an object that is not a list"))
         except ListError as error:
-            raise _StopError(error.code, str(error), read.here()) from None
+            raise _StopError(error.code, str(error), json_list.here()) from None
         start = Location(name, 1, 1)
-        if read.listed or _is_empty_list(read.members):
-            self._reduce_all(unknown, _list_kind(read.members), start, kinds)
+        if json_list.listed or _is_empty_list(json_list.members):
+            self._reduce_all(unknown, _list_kind(json_list.members), start, kinds)
         else:
-            self._reduce(read.members, "", start, kinds)
+            self._reduce(json_list.members, "", start, kinds)
 
-    def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], named: bool) -> bool:
+    def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], required: bool) -> bool:
         """Read documents with lists or objects; return True if some have errors."""
         problems = Problems()
         source = decoded(path, data, problems)
-        if source is not None and (named or _OURS.search(source.text)):
+        if source is not None and (required or _OURS.search(source.text)):
             cut: Location | None = None
             for document in read_yaml_objects(source, problems):
                 if document.items is not None and document.members and "kind" not in document.members:
@@ -272,46 +273,47 @@ class _Reader:
         return problems.failed
 
     def _reduce_all(
-        self, found: Iterable[tuple[Location, Json]], kind: str, start: Location, kinds: dict[str, Location]
+        self, items: Iterable[tuple[Location, Json]], kind: str, start: Location, kinds: dict[str, Location]
     ) -> None:
-        """Reduce and take the items of a list; `kind` is that of items that have none."""
-        for place, item in found:
+        """Reduce and add the items of a list; `kind`: the kind of items without one."""
+        for place, item in items:
             self._reduce(item, kind, place, kinds)
         kinds.setdefault(kind, start)
 
     def _reduce(self, value: Json, default: str, place: Location, kinds: dict[str, Location]) -> None:
-        """Reduce an object and take it."""
+        """Reduce an object and add it; `default`: the kind of an object without one."""
         if not isinstance(value, dict):
             kinds.setdefault(_NO_OBJECT, place)
             return
         kind = _kind(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
         kinds.setdefault(kind, place)
         if kind in self._reducers:
-            self._take(kind, self._reducers[kind].reduce(value), place)
+            self._add(kind, self._reducers[kind].reduce(value), place)
 
-    def _take(self, kind: str, found: dict[str, Json], place: Location) -> None:
-        metadata = mapping(found.get("metadata"))
+    def _add(self, kind: str, item: dict[str, Json], place: Location) -> None:
+        metadata = mapping(item.get("metadata"))
         key = text(metadata, "namespace"), text(metadata, "name")
-        if not key[1] or (kind != "Event" and not _are_names(found)):
+        if not key[1] or (kind != "Event" and not _are_names(item)):
             lack = "with an invalid name" if key[1] else "without a name"
-            if (place.file, kind, lack) not in self._left_out:  # a file may have a million
-                self._left_out.add((place.file, kind, lack))
+            if (place.file, kind, lack) not in self._invalid:  # a file may have a million
+                self._invalid.add((place.file, kind, lack))
                 self._problems.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
             return
-        known = self._found[kind].get(key)
-        if known is None or _version(known) <= _version(found):
-            self._found[kind][key] = _core_event(found) if kind == "Event" else found
-            self._newest = newest_change(self._found[kind][key], self._newest)
+        earlier = self._objects[kind].get(key)
+        if earlier is None or _version(earlier) <= _version(item):
+            self._objects[kind][key] = _core_event(item) if kind == "Event" else item
+            self._newest = newest_change(self._objects[kind][key], self._newest)
 
 
-def _are_names(found: Object) -> bool:
+def _are_names(value: Object) -> bool:
     """Return True if the API server accepts the names of an object, of its node and of its containers.
 
-    Commands contain these names, and a shell would run others. Those of Events are in none, and almost any text.
+    Commands of remedies contain these names; a shell would run parts of other ones. Events are not checked: their names
+    may be almost any text, and no command contains one.
     """
-    metadata, spec = mapping(found.get("metadata")), mapping(found.get("spec"))
+    metadata, spec = mapping(value.get("metadata")), mapping(value.get("spec"))
     namespace = text(metadata, "namespace")
-    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(one, "name") for one in _containers(spec)))
+    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(item, "name") for item in _containers(spec)))
     return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
 
 
@@ -329,10 +331,10 @@ class _StopError(Exception):
 
 
 class _Items:
-    """Reader of the items of a list in JSON, each with its kind; None for the items of kinds that are not read.
+    """Reader of the items of a list in JSON, each with its kind; None for items of other kinds.
 
-    `list`: the members of the list so far, for the kind of items that have none. The kind of an item is "" if it is not
-    known yet: it then has all members that are kept of any kind.
+    `list`: the members of the list so far, which may have the kind of its items. While the kind of an item is unknown,
+    it is "", and the item keeps the members of all kinds.
     """
 
     def __init__(self, reducers: Mapping[str, Reducer], any_kind: Reducer) -> None:
@@ -340,24 +342,24 @@ class _Items:
         self._reducers = reducers
         self._any = any_kind
 
-    def read(self, written: str) -> tuple[str, dict[str, Json] | None]:
+    def read(self, encoded: str) -> tuple[str, dict[str, Json] | None]:
         """Return the kind and the kept members of an item. Raises json.JSONDecodeError and TooDeepError."""
-        if not written.startswith("{"):
+        if not encoded.startswith("{"):
             return "", None
-        kind = self._kind(written)
+        kind = self._kind(encoded)
         reducer = self._reducers.get(kind) if kind else self._any
-        return kind, None if reducer is None else reducer.decode(written)
+        return kind, None if reducer is None else reducer.decode(encoded)
 
-    def _kind(self, written: str) -> str:
-        found = _HEAD.match(written)
-        if found is not None and found[2] in self._reducers:
-            return _kind(found[1], found[2])
-        # The whole text is parsed: it may be an object of another kind, or no JSON.
-        return _kind(*head_of(written)) or _list_kind(self.list)
+    def _kind(self, encoded: str) -> str:
+        head = _HEAD.match(encoded)
+        if head is not None and head[2] in self._reducers:
+            return _kind(head[1], head[2])
+        # The whole text is parsed, since it may be an object of another kind, or not JSON.
+        return _kind(*head_of(encoded)) or _list_kind(self.list)
 
 
 def _completed(kind: str, kept: Kept) -> Kept:
-    """Return the members to keep of a kind, with the times of changes, and those of events.k8s.io."""
+    """Add the times of changes to the members to keep of a kind, and the names of members in events.k8s.io."""
     complete = merged(kept, _KEPT_TIMES.get(kind, {}))
     if kind != "Event" or complete is None:
         return complete
@@ -366,10 +368,10 @@ def _completed(kind: str, kept: Kept) -> Kept:
 
 
 def _kind(version: str, kind: str) -> str:
-    """Return the name of a kind; one of another API group than the kind that is read is named with its version."""
+    """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
-    ours = not version or group == GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
-    return kind if ours else f"{kind} of {version}"
+    is_read = not version or group == GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+    return kind if is_read else f"{kind} of {version}"
 
 
 def _list_kind(members: Mapping[str, Json]) -> str:
@@ -379,7 +381,7 @@ def _list_kind(members: Mapping[str, Json]) -> str:
 
 
 def _is_empty_list(members: Mapping[str, Json]) -> bool:
-    """Return True for a list whose items are null, as Go writes lists that were never filled."""
+    """Return True for a list whose items are null, as Go writes an empty list."""
     return "items" in members and members["items"] is None
 
 
@@ -394,8 +396,8 @@ def _core_event(event: dict[str, Json]) -> dict[str, Json]:
     return {_CORE_NAMES.get(name, name): value for name, value in event.items()} if "regarding" in event else event
 
 
-def _version(found: Object) -> int:
-    version = text(mapping(found.get("metadata")), "resourceVersion")
+def _version(value: Object) -> int:
+    version = text(mapping(value.get("metadata")), "resourceVersion")
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0
 
 

@@ -1,6 +1,6 @@
 """Objects of the API as JSON → their kept members, with equal values shared.
 
-Nothing here returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
+No function returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ IDENTITY: Kept = {
 """The members that are kept of every object."""
 
 ENVIRONMENT = frozenset({"env", "envFrom"})
-"""Members of a container. Of a variable, only the name is kept. Labels may have these names, but are no lists."""
+"""Members of a container. Only the names of variables are kept. Labels may have these keys, but are not lists."""
 
 MAX_SHARED = 50_000
-"""Values that are remembered to be shared: thousands of pods have the same labels, tolerations and resources. Names and
-times, which differ, fill this in some thousand objects; then it begins anew."""
+"""Cached values that objects share: thousands of pods have the same labels, tolerations and resources. The names and
+times of some thousand objects, which differ, fill the cache, which is then cleared."""
 
 MAX_SHARED_CHARACTERS = 4096
-"""Longest text of a value that is remembered."""
+"""Longest text of a cached value."""
 
 
 T = TypeVar("T")
@@ -70,8 +70,8 @@ _head = Decoder(_Head)
 class Reducer:
     """Reader of the kept members of the objects of a kind.
 
-    Objects have `kind`, which the items of some lists lack. Members of another type than the API's are kept: readers
-    ignore them.
+    Every object gets `kind`, which the items of some lists lack. Members whose type is not that of the API are kept:
+    functions that read them ignore them.
     """
 
     def __init__(self, kind: str, kept: Kept) -> None:
@@ -80,15 +80,15 @@ class Reducer:
         self._decoder: Decoder[Any] = Decoder(_shape(self._kept, "Object"))
         self._shared: dict[bytes, Json] = {}
 
-    def decode(self, written: str | Raw) -> dict[str, Json]:
+    def decode(self, encoded: str | Raw) -> dict[str, Json]:
         """Read the text of an object. Raises NotAnObjectError, TooDeepError and json.JSONDecodeError."""
         try:
-            members = self._decoder.decode(written)
+            members = self._decoder.decode(encoded)
             if type(members) is Raw:
                 return self.reduce(lenient(members))
             self._settle(members)
         except MsgspecError:  # members of other types, halves of surrogate pairs
-            return self.reduce(lenient(written))
+            return self.reduce(lenient(encoded))
         except RecursionError:
             raise TooDeepError from None
         members["kind"] = self.kind
@@ -98,16 +98,16 @@ class Reducer:
         """Reduce an object. Raises NotAnObjectError."""
         if not isinstance(value, dict):
             raise NotAnObjectError("not an object")
-        found = cast("dict[str, Json]", _reduced(value, self._kept))
-        found["kind"] = self.kind
-        return found
+        members = cast("dict[str, Json]", _reduced(value, self._kept))
+        members["kind"] = self.kind
+        return members
 
     def page(self, body: bytes) -> Page[dict[str, Json]]:
         """Read a page of the live API. Raises NotAnObjectError."""
         return _page(body, self.decode)
 
     def _settle(self, members: dict[str, Any]) -> None:
-        """Replace the raw values of an object by their values."""
+        """Replace the raw JSON in the members of an object by its values."""
         for name, member in members.items():
             if type(member) is Raw:
                 members[name] = self._value(name, bytes(member))
@@ -117,17 +117,18 @@ class Reducer:
                 for item in member:
                     self._settle(item)
 
-    def _value(self, name: str, written: bytes) -> Json:
+    def _value(self, name: str, encoded: bytes) -> Json:
         if name in ENVIRONMENT:
-            return _cleaned_member(name, lenient(written))
-        found = self._shared.get(written, self)
-        if found is not self:
-            return cast(Json, found)
-        value = _cleaned(lenient(written))
-        if len(written) <= MAX_SHARED_CHARACTERS:
+            return _cleaned_member(name, lenient(encoded))
+        # `self` marks a value that is not cached, since None is a value.
+        shared = self._shared.get(encoded, self)
+        if shared is not self:
+            return cast(Json, shared)
+        value = _cleaned(lenient(encoded))
+        if len(encoded) <= MAX_SHARED_CHARACTERS:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
-            self._shared[written] = value
+            self._shared[encoded] = value
         return value
 
 
@@ -145,24 +146,24 @@ def _text_of_object(item: Raw) -> bytes:
 
 def _page(body: bytes, decode: Callable[[Raw], T]) -> Page[T]:
     try:
-        read = _list.decode(body)
-        found = tuple(decode(item) for item in read.items or ())
+        page = _list.decode(body)
+        items = tuple(decode(item) for item in page.items or ())
     except (ValueError, RecursionError, ListError) as error:
         raise NotAnObjectError(str(error) or type(error).__name__) from None
-    return Page(objects=found, next=read.metadata.next, resource_version=read.metadata.resource_version)
+    return Page(objects=items, next=page.metadata.next, resource_version=page.metadata.resource_version)
 
 
 def decoder_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:
-    """Return the reader of the objects of a kind; `kept` has the members by kind."""
+    """Return the reducer of the objects of a kind; `kept`: the members to keep, by kind."""
     return Reducer(kind, kept.get(kind, {}))
 
 
-def head_of(written: str) -> tuple[str, str]:
+def head_of(encoded: str) -> tuple[str, str]:
     """Return the API version and the kind of an object. Raises json.JSONDecodeError and TooDeepError."""
     try:
-        head = _head.decode(written)
+        head = _head.decode(encoded)
     except MsgspecError:
-        members = lenient(written)
+        members = lenient(encoded)
         return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
     except RecursionError:
         raise TooDeepError from None
@@ -170,12 +171,12 @@ def head_of(written: str) -> tuple[str, str]:
 
 
 def _shape(kept: Kept, name: str) -> Any:
-    """Return the type whose members are those kept, each as raw JSON."""
+    """Return a type with the members to keep, each as raw JSON."""
     if kept is None:
         return Raw
     members = {
-        member: Raw if below is None or member in ENVIRONMENT else _below(below, f"{name}_{index}")
-        for index, (member, below) in enumerate(kept.items())
+        member: Raw if nested is None or member in ENVIRONMENT else _below(nested, f"{name}_{index}")
+        for index, (member, nested) in enumerate(kept.items())
         if member != LAST_APPLIED
     }
     return TypedDict(name, members, total=False)  # type: ignore[operator]
@@ -201,7 +202,7 @@ def _reduced(value: Json, kept: Kept) -> Json:
 
 
 def _cleaned(value: Json) -> Json:
-    """Return a whole value without what is never kept."""
+    """Return a whole value without the members that are never kept."""
     if isinstance(value, dict):
         return {name: _cleaned_member(name, member) for name, member in value.items() if name != LAST_APPLIED}
     return [_cleaned(item) for item in value] if isinstance(value, list) else value

@@ -41,28 +41,29 @@ _RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
 def never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
     """Return a finding for each workload that lacks pods since the API server refused them.
 
-    Failures are read from Events since a time, and from the condition ReplicaFailure. The workloads request GPUs, or a
-    quota of GPUs or a webhook of gpu-rules refused their pods.
+    Failures are read from Events since a time, and from the condition ReplicaFailure. The workloads request GPUs, or
+    their pods were refused by a quota of GPUs or by a webhook of gpu-rules.
     """
     return tuple(
-        _finding(about, failure, found, cluster)
+        _finding(about, failure, workload, cluster)
         for about, failure in sorted(_failures(cluster, since).items())
-        if (found := cluster.find(about.kind, about.name, about.namespace)) is not None or about.kind in cluster.absent
-        if found is None or (_WANTING[about.kind](found) and not _is_over(about, failure, found, cluster))
-        if _concerns_gpus(found, failure)
+        if (workload := cluster.find(about.kind, about.name, about.namespace)) is not None
+        or about.kind in cluster.absent
+        if workload is None or (_WANTING[about.kind](workload) and not _is_over(about, failure, workload, cluster))
+        if _concerns_gpus(workload, failure)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """The last failure to create a pod, in the words of the API server."""
+    """The last failure to create a pod, with the message of the API server."""
 
     message: str
     at: datetime | None
 
 
 def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
-    found: dict[ObjectName, _Failure] = {}
+    failures: dict[ObjectName, _Failure] = {}
     for event in cluster.events:
         if text(event, "reason") != FAILED:
             continue
@@ -73,17 +74,17 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
             continue
         if about.kind in _WANTING and (at is None or at >= since):
             failure = _Failure(message=quoted(text(event, "message")), at=at)
-            found[about] = max(found.get(about, failure), failure, key=lambda one: one.at or LONG_AGO)
+            failures[about] = max(failures.get(about, failure), failure, key=lambda failure: failure.at or LONG_AGO)
     for replica_set in cluster.of("ReplicaSet"):
         failed = replica_set.condition("ReplicaFailure")
         if text(failed, "reason") == FAILED:
-            # It is removed when pods can be created again: no Event is newer.
-            found[replica_set.object_name] = _Failure(message=quoted(text(failed, "message")), at=None)
-    return found
+            # The condition is removed once pods can be created again, so it is as new as the newest Event.
+            failures[replica_set.object_name] = _Failure(message=quoted(text(failed, "message")), at=None)
+    return failures
 
 
 def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster: ClusterObjects) -> bool:
-    """Return True if a workload is being deleted, or a pod of it was created after the failure."""
+    """Return True if a workload is being deleted, or its controller created a pod after the failure."""
     if workload.metadata.get("deletionTimestamp") is not None:
         return True
     at = failure.at
@@ -110,7 +111,7 @@ _WANTING: Mapping[str, Callable[[ApiObject], bool]] = {
     "ReplicaSet": _lacks_replicas,
     "StatefulSet": _lacks_replicas,
 }
-"""The workloads, each with a predicate that is true if it has fewer pods than it should."""
+"""A predicate for each kind of workload: True if the workload has fewer pods than it should."""
 
 
 def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
@@ -121,13 +122,13 @@ def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
 
 
 def _by_us(message: str) -> bool:
-    found = _DENIED.search(message) or _NOT_CALLED.search(message)
-    return found is not None and found["webhook"] in OURS
+    match = _DENIED.search(message) or _NOT_CALLED.search(message)
+    return match is not None and match["webhook"] in OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Why the API server refused a pod."""
+    """The reason why the API server refused a pod, with its explanation."""
 
     reason: NeverCreatedReason
     message: str
@@ -152,9 +153,9 @@ def _finding(about: ObjectName, failure: _Failure, workload: ApiObject | None, c
 
 
 def _refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
-    quota = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
-    if quota is not None:
-        return _quota(about, quota, cluster)
+    quota_match = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
+    if quota_match is not None:
+        return _quota(about, quota_match, cluster)
     denied = _DENIED.search(message)
     if denied is not None:
         return _denied(about, denied["webhook"], denied["why"] or "")
@@ -175,20 +176,20 @@ def _described(about: ObjectName) -> Remedy:
     return Remedy(text="Look at the workload and its events.", command=line)
 
 
-def _quota(about: ObjectName, found: re.Match[str], cluster: ClusterObjects) -> _Refusal:
-    name = found["quota"]
+def _quota(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _Refusal:
+    name = match["quota"]
     quota = cluster.find("ResourceQuota", name, about.namespace)
     status = quota.status if quota is not None else {}
     used, hard = strings(status.get("used")), strings(status.get("hard"))
     amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
-    exceeded = found.re is _EXCEEDED
+    exceeded = match.re is _EXCEEDED
     return _Refusal(
         reason=NeverCreatedReason.QUOTA,
         message=f"quota {name} {'is exceeded' if exceeded else 'requires amounts that the pods do not set'}",
         cause="A ResourceQuota limits the sum over all pods of a namespace, whatever the nodes have free."
         if exceeded
         else "A ResourceQuota of a resource accepts only pods that set an amount of it.",
-        evidence=(found["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
+        evidence=(match["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
         remedies=(
             Remedy(
                 text="Look at the quota and at what counts against it.",

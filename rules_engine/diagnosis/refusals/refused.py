@@ -30,7 +30,7 @@ SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas")
 def refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
     """Return a finding for each GPU pod that a node refused.
 
-    A pod with a controller counts only if it was created since a time: its controller has replaced it.
+    A pod with a controller counts only if it was created since a time, since the controller has replaced it.
     """
     return tuple(
         _finding(pod, amounts, cluster)
@@ -52,7 +52,7 @@ def _recent(pod: PodObject, since: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Why a kubelet refused a pod."""
+    """The reason why a kubelet refused a pod, with its explanation."""
 
     reason: RefusedReason
     message: str
@@ -124,6 +124,6 @@ def _finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects
 
 
 def _sharing(node: str, cluster: ClusterObjects) -> list[str]:
-    found = cluster.find("Node", node)
-    labels = strings(found.metadata.get("labels")) if found is not None else {}
+    node_object = cluster.find("Node", node)
+    labels = strings(node_object.metadata.get("labels")) if node_object is not None else {}
     return [f"{label}={labels[label]} on node {node}" for label in SHARING_LABELS if label in labels]

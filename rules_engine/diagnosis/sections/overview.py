@@ -21,7 +21,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.pod import is_finished
 
 InScope = Callable[[ObjectName], bool]
-"""A function that is True for the name of an object that is reported on."""
+"""A function that is True for the name of an object in the scope of the diagnosis."""
 
 DevicePods = Sequence[tuple[PodObject, Mapping[str, int]]]
 """The pods that request GPUs or RDMA devices, with the amounts."""
@@ -35,32 +35,32 @@ def device_pods(cluster: ClusterObjects) -> DevicePods:
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
     """Return the nodes that have GPUs, by name."""
     allocated = None if "Pod" in cluster.absent else _allocated(pods)
-    found = [
-        _gpu_node(node, read, None if allocated is None else allocated.get(node.name, {}))
-        for node, read in zip(cluster.nodes, cluster.view.nodes, strict=True)
+    nodes = [
+        _gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}))
+        for node, view in zip(cluster.nodes, cluster.view.nodes, strict=True)
         if is_gpu_node(node) and in_scope(node.object_name)
     ]
-    return tuple(sorted(found, key=lambda node: node.name))
+    return tuple(sorted(nodes, key=lambda node: node.name))
 
 
 def _allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
     """Return the devices that the unfinished pods on each node hold."""
-    found: dict[str, dict[str, int]] = {}
+    allocated: dict[str, dict[str, int]] = {}
     for pod, devices in pods:
         if pod.node_name and not is_finished(pod):
-            sums = found.setdefault(pod.node_name, {})
+            sums = allocated.setdefault(pod.node_name, {})
             for resource, amount in devices.items():
                 sums[resource] = sums.get(resource, 0) + amount
-    return found
+    return allocated
 
 
-def _gpu_node(node: NodeObject, read: Node, allocated: Mapping[str, int] | None) -> GpuNode:
+def _gpu_node(node: NodeObject, view: Node, allocated: Mapping[str, int] | None) -> GpuNode:
     capacity, allocatable = (device_amounts(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
     return GpuNode(
         name=node.name,
         product=product(node),
-        ready=read.ready,
-        cordoned=read.unschedulable,
+        ready=view.ready,
+        cordoned=view.unschedulable,
         resources={
             resource: Amounts(
                 capacity=capacity.get(resource, 0),
@@ -74,7 +74,7 @@ def _gpu_node(node: NodeObject, read: Node, allocated: Mapping[str, int] | None)
 
 def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
     """Return the unfinished pods that hold GPUs, by node."""
-    found = [
+    holders = [
         GpuPod(
             name=pod.object_name,
             node=pod.node_name,
@@ -85,12 +85,12 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
         for pod, devices in pods
         if pod.node_name and not is_finished(pod) and any(map(is_gpu, devices)) and in_scope(pod.object_name)
     ]
-    return tuple(sorted(found, key=lambda pod: (pod.node, pod.name)))
+    return tuple(sorted(holders, key=lambda pod: (pod.node, pod.name)))
 
 
 def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
     """Return the pods of each DaemonSet that GPU nodes need."""
-    found: dict[ObjectName, list[PodObject]] = {
+    pods_by_daemon_set: dict[ObjectName, list[PodObject]] = {
         daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_device_plugin(daemon_set.name)
     }
     for pod in cluster.pods:
@@ -98,19 +98,19 @@ def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObje
         if owner is None or text(owner, "kind") != "DaemonSet":
             continue
         name = ObjectName("DaemonSet", text(owner, "name"), pod.namespace)
-        if name in found or ("DaemonSet" in cluster.absent and is_device_plugin(name.name)):
-            found.setdefault(name, []).append(pod)
-    return found
+        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and is_device_plugin(name.name)):
+            pods_by_daemon_set.setdefault(name, []).append(pod)
+    return pods_by_daemon_set
 
 
 def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[PodObject]]) -> tuple[DevicePlugin, ...]:
     """Return the DaemonSets that GPU nodes need, by name."""
-    found = [
+    plugins = [
         _device_plugin(daemon_set, pods[daemon_set.object_name])
         for daemon_set in cluster.daemon_sets
         if daemon_set.object_name in pods
     ]
-    return tuple(sorted(found, key=lambda plugin: plugin.name))
+    return tuple(sorted(plugins, key=lambda plugin: plugin.name))
 
 
 def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
@@ -148,7 +148,7 @@ UNKNOWN: Mapping[str, str] = {
 
 
 def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:
-    """Return the kinds that were not read, or not of all namespaces, in the order of RESOURCES."""
+    """Return the kinds that were not read, or not in all namespaces, in the order of RESOURCES."""
     return tuple(
         Absent(objects=unread, unknown=UNKNOWN[kind]) for kind in RESOURCES if (unread := cluster.unread(kind))
     )

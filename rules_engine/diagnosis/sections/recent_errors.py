@@ -16,16 +16,16 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObj
 from rules_engine.model.kubernetes.names import ObjectName
 
 MAX_ERRORS = 500
-"""Recent errors in a report, the newest first: a cluster that fails everywhere has an Event for each pod."""
+"""Largest number of errors in a report, the newest ones: if all pods of a cluster fail, each has an Event."""
 
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.IGNORECASE)
-"""Words in the Events of other objects, such as controllers and pods that no longer exist, that concern GPUs."""
+"""Words about GPUs in the Events of other objects, such as controllers and pods that no longer exist."""
 
 _NOT_SCHEDULED = "FailedScheduling"
-"""Reason of the Events of pods that wait, which have a section of their own, or that were scheduled since."""
+"""Reason of the Events of pods that are pending, which have their own section, or that were scheduled since."""
 
 _WITH_OUTPUT = frozenset({"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"})
-"""Reasons of Events whose messages have the output of a program, with any value of its environment (kubelet)."""
+"""Reasons of Events whose messages quote a program's output, which may have values of its environment (kubelet)."""
 
 _LEFT_OUT = "the message is left out, since it has the output of a program"
 
@@ -40,7 +40,7 @@ def recent_errors(
     in_scope: InScope,
     since: datetime,
 ) -> tuple[tuple[RecentError, ...], int]:
-    """Return the errors since a time, the newest first, and the number of older ones that are left out."""
+    """Return the errors since a time, the newest first, and the number of older errors beyond MAX_ERRORS."""
     watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
     watched += [pod for pods_of in plugins.values() for pod in pods_of]
     related = {pod.object_name for pod in watched} | set(plugins)
@@ -51,8 +51,8 @@ def recent_errors(
         if in_scope(about) and (error.at is None or error.at >= since):
             key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
-    found = sorted(map(_grouped, groups.values()), key=_newest_first)
-    return tuple(found[:MAX_ERRORS]), len(found[MAX_ERRORS:])
+    errors = sorted(map(_grouped, groups.values()), key=_newest_first)
+    return tuple(errors[:MAX_ERRORS]), len(errors[MAX_ERRORS:])
 
 
 def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
@@ -85,9 +85,9 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
 
 
 def _containers(pods: Iterable[PodObject]) -> Iterator[RecentError]:
-    """Yield the containers that wait after an error, and those that ended with one.
+    """Yield the errors of containers that wait after an error or that ended with an exit code other than 0.
 
-    The message of a container that ended is left out: it may be the end of its log, with any value of its environment.
+    The message of a container that ended is omitted: it may be the end of its log, with values of its environment.
     """
     for pod in pods:
         for status in container_statuses(pod):

@@ -83,8 +83,9 @@ class Holders:
         ranked = [by_node[node] for node in nodes if node in by_node]
         first = [holder for _, holder in islice(merge(*ranked, key=_RANK), MAX_HOLDERS)]
         lines = [
-            f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} on "
-            f"{holder.pod.node_name}{since(holder.since)}{', and is being deleted' if holder.terminating else ''}"
+            f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} "
+            f"on {holder.pod.node_name}{since(holder.since)}"
+            f"{', and is being deleted' if holder.terminating else ''}"
             for holder in first
         ]
         sums = [self._sums[resource][node] for node in nodes if node in by_node]

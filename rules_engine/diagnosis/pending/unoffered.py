@@ -130,8 +130,8 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
         f"as {listed(first.resources)}",
         cause="The MIG strategy of the device plugin decides the names of a node's devices.",
         evidence=tuple(
-            f"{STRATEGY}={other.strategy}, with {listed(other.resources)}, on {listed([*sets.names(other.nodes)])}"
-            for other in others
+            f"{STRATEGY}={each.strategy}, with {listed(each.resources)}, on {listed([*sets.names(each.nodes)])}"
+            for each in others
         ),
         remedies=(
             Remedy(text=text, risk=Risk.MEDIUM),

@@ -1,6 +1,6 @@
 """Typed readers of a document that was validated against its schema.
 
-Invalid values were removed by the validation; they read like absent ones.
+The validation has removed invalid values, so they read like absent ones.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from rules_engine.model.problems.source import Location, SourceText
 def settings(node: MapNode, owner: type) -> dict[str, Any]:
     """Read the scalar fields of a value type that have a default, as keyword arguments.
 
-    A field is read as the type of its default. Absent fields are left out: their defaults are in the value type only.
+    Each value is converted to the type of its default. Absent fields are left out: only the value type has defaults.
     """
-    given = ((name, of, node.get(written)) for name, written, of in _scalar_fields(owner))
-    return {name: of(value.value) for name, of, value in given if isinstance(value, ScalarNode)}
+    fields = ((name, of, node.get(member)) for name, member, of in _scalar_fields(owner))
+    return {name: of(value.value) for name, of, value in fields if isinstance(value, ScalarNode)}
 
 
 @lru_cache
@@ -37,7 +37,7 @@ def _scalar_fields(owner: type) -> tuple[tuple[str, str, type], ...]:
 
 def camel_case(name: str) -> str:
     """Return the name in documents of a value type's field."""
-    return re.sub("_(.)", lambda found: found[1].upper(), name)
+    return re.sub("_(.)", lambda match: match[1].upper(), name)
 
 
 def text(node: MapNode, name: str, default: str = "") -> str:

@@ -34,7 +34,7 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or kernel files such as /proc"
 
 OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)|.+\.schema\.json")
-"""Names of files of Kustomize and Helm and of JSON Schemas: they may have no apiVersion, and may be beside rules."""
+"""File names of Kustomize, Helm and JSON Schema: such files may lie beside rules, and may have no apiVersion."""
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 """A line end as YAML counts lines."""
@@ -71,14 +71,14 @@ def exists(path: Path) -> bool:
 
 
 def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES) -> tuple[Path, ...]:
-    """Find the files of paths, each once: folders are walked in order of name, without hidden entries.
+    """Find the files of paths, each once; folders are walked in order of name, without hidden entries.
 
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in paths:
         if not is_folder(path):
-            found.setdefault(os.path.realpath(path), path)
+            files.setdefault(os.path.realpath(path), path)
             continue
         before = len(problems.items)
         inside = list(islice(_walk(path, frozenset(), problems), limit + 1))
@@ -88,8 +88,8 @@ def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES
         if not inside and len(problems.items) == before:
             report_no_files(str(path), problems)
         for file in inside:
-            found.setdefault(os.path.realpath(file), file)
-    return tuple(found.values())
+            files.setdefault(os.path.realpath(file), file)
+    return tuple(files.values())
 
 
 def _walk(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[Path]:
@@ -111,7 +111,7 @@ def _walk(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[P
 
 
 def _is_special(path: Path) -> bool:
-    """Return True for a pipe or a device: reading one may block for ever. A broken link is a problem."""
+    """Return True for a pipe or a device: reading may block for ever. `read_file` reports a broken link."""
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
@@ -125,7 +125,7 @@ def standard_input() -> BinaryIO:
 def read_file(path: Path, problems: Problems, *, regular: bool = False) -> SourceFile | None:
     """Read a file's text as UTF-8, without a byte order mark; None, with a problem, if it cannot be read.
 
-    With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
+    With `regular`, pipes, devices and kernel files are problems, and reading never waits for them. Links are followed.
     """
     limit = MAX_CLUSTER_BYTES if path.suffix == ".json" else MAX_FILE_BYTES
     opener = _open_at_once if regular else None
@@ -148,7 +148,7 @@ def read_file(path: Path, problems: Problems, *, regular: bool = False) -> Sourc
 
 
 def decoded(path: Path, data: bytes, problems: Problems) -> SourceFile | None:
-    """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is none."""
+    """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is not UTF-8."""
     is_json = path.suffix == ".json"
     try:
         text = data.decode("utf-8-sig")

@@ -1,6 +1,6 @@
 """Readers of the items of a JsonList: a strict one for manifests, and one for the output of kubectl and API servers.
 
-The latter reads as Go does: of members with one name the last one counts, and halves of surrogate pairs are replaced.
+The latter reads as Go does: the last of several members with one name counts, and lone surrogates are replaced.
 """
 
 import json
@@ -24,7 +24,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
 
 _NESTED = frozenset({dict, list})
-"""Types of values with levels below: isinstance would take twice the time, for each value of a dump."""
+"""Types of values with members. Compared with type(): isinstance takes twice as long, for each value of a dump."""
 
 _decode = Decoder().decode
 _raw_decode = json.JSONDecoder().raw_decode
@@ -45,10 +45,10 @@ class TooDeepError(ListError):
         super().__init__(Code.YAML_TOO_DEEP, TOO_DEEP)
 
 
-def lenient(written: str | bytes | Raw) -> Json:
+def lenient(text: str | bytes | Raw) -> Json:
     """Return the value of a text as Go reads it. Raises json.JSONDecodeError and TooDeepError."""
     try:
-        value = _value(written)
+        value = _value(text)
     except RecursionError:
         raise TooDeepError from None
     level: list[Any] = [value] if type(value) in _NESTED else []
@@ -64,11 +64,11 @@ def lenient(written: str | bytes | Raw) -> Json:
     raise TooDeepError
 
 
-def _value(written: str | bytes | Raw) -> Json:
+def _value(text: str | bytes | Raw) -> Json:
     try:
-        return cast(Json, _decode(written))
+        return cast(Json, _decode(text))
     except MsgspecError:  # halves of surrogate pairs
-        return _encodable(json.loads(bytes(written) if isinstance(written, Raw) else written))
+        return _encodable(json.loads(bytes(text) if isinstance(text, Raw) else text))
 
 
 def _encodable(value: Json) -> Json:
@@ -80,33 +80,33 @@ def _encodable(value: Json) -> Json:
     return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-def lenient_value(written: str, at: int, _column: int) -> tuple[Json, int]:
+def lenient_value(text: str, at: int, _column: int) -> tuple[Json, int]:
     """Read the value at an offset. Raises json.JSONDecodeError and TooDeepError."""
-    _, end = _raw_decode(written, at)
-    return lenient(written[at:end]), end
+    _, end = _raw_decode(text, at)
+    return lenient(text[at:end]), end
 
 
 class LenientItems(Generic[Item]):
-    """Scanner of items that `read` reads. One that kubectl indents ends with its last line, which is quickly found."""
+    """Scanner of items, which `read` parses. An item that kubectl indents ends at its closing line, a quick search."""
 
     def __init__(self, read: Callable[[str], Item]) -> None:
         self.indented = True
-        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
+        """False once an item ended elsewhere: a vain search for the closing line of each item would take long."""
         self._read = read
 
-    def scan(self, written: str, at: int, column: int) -> tuple[Item, int]:
+    def scan(self, text: str, at: int, column: int) -> tuple[Item, int]:
         """Read the item at an offset. Raises json.JSONDecodeError and TooDeepError."""
         closed = -1
-        if self.indented and written.startswith("{\n", at):
-            # No text has a line end, so this is the end of the item if what is before is an object.
+        if self.indented and text.startswith("{\n", at):
+            # JSON strings contain no line ends, so this ends the item if the text before it parses as an object.
             closing = f"\n{' ' * (column - 1)}}}"
-            closed = written.find(closing, at) + len(closing)
+            closed = text.find(closing, at) + len(closing)
             if closed >= len(closing):
                 with suppress(json.JSONDecodeError):
-                    return self._read(written[at:closed]), closed
-        _, end = _raw_decode(written, at)
+                    return self._read(text[at:closed]), closed
+        _, end = _raw_decode(text, at)
         self.indented = end == closed
-        return self._read(written[at:end]), end
+        return self._read(text[at:end]), end
 
 
 def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -122,6 +122,6 @@ def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 _strict_decode = json.JSONDecoder(parse_float=str, object_pairs_hook=_members).raw_decode
 
 
-def strict(written: str, at: int, _column: int) -> tuple[Json, int]:
+def strict(text: str, at: int, _column: int) -> tuple[Json, int]:
     """Read the item at an offset; numbers with fractions are texts. Raises json.JSONDecodeError and ListError."""
-    return _strict_decode(written, at)
+    return _strict_decode(text, at)

@@ -18,11 +18,11 @@ MAX_ITEM_BYTES = MAX_FILE_BYTES
 """Largest item: twice the largest object of etcd (1.5 MiB), indented."""
 
 CHUNK_BYTES = 1024 * 1024
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 TOKEN_CHARACTERS = 16
-"""Characters of the longest token that is not text, a number of any length apart: an error so near to the end of the
-text may be that of a cut token."""
+"""Characters of the longest token other than strings and numbers: an error this close to the end of the text may come
+from a token that is cut."""
 
 _BLANKS = " \t\r\n"
 
@@ -30,22 +30,22 @@ Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 Scan = Callable[[str, int, int], tuple[Item, int]]
-"""A reader of the item that begins at an offset of a text and in a column of its line; it returns the item and the
-offset of its end. Raises json.JSONDecodeError if the text is not JSON or ends before the item, and ListError."""
+"""A reader of the item at an offset of a text and a column of its line; it returns the item and the offset of its
+end. Raises json.JSONDecodeError if the text is not JSON or ends before the item, and ListError."""
 
 
 class Readable(Protocol):
     """A binary file, or what reads one."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
 
 
 class JsonList(Generic[Item]):
-    """Reader of a list: its text from the current value on, and the place of that.
+    """Reader of a list: the text from the current value on, and the value's place.
 
-    `head`: the bytes that are read already. `members`: the members of the list that are read already, except its items.
-    There are none if they are larger than MAX_ITEM_BYTES, `too_large`. `listed`: the object has items.
+    `head`: the bytes already read. `members`: the members of the list read so far, except its items; none if they are
+    larger than MAX_ITEM_BYTES, which sets `self.too_large`. `listed`: the object has items.
     """
 
     def __init__(self, name: str, head: bytes, file: Readable, limit: int, scan: Scan[Item]) -> None:
@@ -133,14 +133,14 @@ class JsonList(Generic[Item]):
                 return ""
 
     def _expect(self, character: str) -> None:
-        found = self._peek()
-        if found != character:
-            given = f"not '{found}'" if found else "but the text ends: is the file cut?"
-            raise ListError(Code.JSON_SYNTAX, f"expected '{character}', {given}")
+        next_character = self._peek()
+        if next_character != character:
+            instead = f"not '{next_character}'" if next_character else "but the text ends: is the file cut?"
+            raise ListError(Code.JSON_SYNTAX, f"expected '{character}', {instead}")
         self._at += 1
 
     def _next(self, scan: Scan[Read]) -> Read:
-        """Read a value. It may be cut at the end of the text so far, until this has more than the largest value."""
+        """Read a value. While it may be cut at the end of the text, read more, up to the size of the largest value."""
         self._peek()
         while True:
             try:
@@ -174,7 +174,7 @@ class JsonList(Generic[Item]):
         return True
 
     def _feed(self, chunk: bytes) -> None:
-        """Replace the text that was read by the next one."""
+        """Drop the text already parsed, and append a chunk."""
         self.here()
         self._text, self._at, self._mark = self._text[self._at :], 0, 0
         self._ended = not chunk
@@ -182,5 +182,5 @@ class JsonList(Generic[Item]):
 
 
 def too_large(what: str) -> str:
-    """Return the message about a value that is larger than the bound."""
+    """Return the message about a value that exceeds MAX_ITEM_BYTES."""
     return f"{what} is larger than {MAX_ITEM_BYTES // 2**20} MiB"

@@ -1,4 +1,4 @@
-"""Remedies: YAML to write in place of a mistaken value, as messages quote it."""
+"""Remedies: YAML that a message recommends in place of a mistaken value."""
 
 import json
 import re
@@ -12,26 +12,26 @@ from rules_engine.model.problems.excerpt import MAX_REMEDY
 from rules_engine.model.problems.problem import did_you_mean
 
 Accepts = Callable[[Json], bool]
-"""A test: True for a value that a field accepts."""
+"""A predicate: True for a value that the field accepts."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+(?:[-./]+[A-Za-z0-9_]+)*")
-"""Text that no context of YAML reads in another way."""
+"""Text that is a plain scalar in every context of YAML."""
 
 _GLUED = re.compile(r"([A-Za-z]+):(\S.*)", re.DOTALL)
 _PAIR = re.compile(r"\s*([A-Za-z0-9./_-]+)\s*=\s*([A-Za-z0-9._-]*)\s*")
 _WHOLE = re.compile(r"[-+]?[1-9][0-9]{0,17}|0")
 QUOTES = "“”„‘’‚«»\"'`"
-"""Quotes, those of word processors included."""
+"""Quotes, including the typographic ones of word processors."""
 
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _VERDICTS: Mapping[str, bool] = {
     **dict.fromkeys(("allow", "admit", "admitted", "accepted", "permitted"), True),
     **dict.fromkeys(("denied", "deny", "refused", "rejected", "forbidden"), False),
 }
-"""Words for a verdict, each with the value of `allowed` if it is true."""
+"""Words for a verdict, each with the value of `allowed` that `WORD: true` means."""
 
 _NAMES = frozenset({"DNS name", "qualified name", "CEL identifier", "namespace name", "namespace name or glob"})
-"""Titles of names in which capitals or separators are slips, unlike in values that are compared with those of pods."""
+"""Titles of names in which capitals or separators are slips; in values that are compared with a pod's they are not."""
 
 
 def scalar(text: str) -> str:
@@ -51,13 +51,13 @@ def flow(value: Json) -> str:
     return json.dumps(value)
 
 
-def clause(written: str) -> str:
-    """Return the clause of a message; empty for an empty or a long remedy."""
-    return f": write {written}" if written and len(written) <= MAX_REMEDY else ""
+def clause(remedy: str) -> str:
+    """Return the clause of a message that recommends a remedy; empty for an empty or a long one."""
+    return f": write {remedy}" if remedy and len(remedy) <= MAX_REMEDY else ""
 
 
 def as_written(node: Node) -> Json:
-    """Return a value as JSON in which a scalar that may be text is its text, if readers differ on it."""
+    """Return a value as JSON; a scalar that YAML parsers read differently is its text."""
     if isinstance(node, ScalarNode):
         return node.source.text if node.surprise else node.value
     if isinstance(node, ListNode):
@@ -67,8 +67,8 @@ def as_written(node: Node) -> Json:
 
 def glued(text: str, names: Iterable[str]) -> str:
     """Return `name: value` for a `name:value` without a space, if the name is one of `names`; else an empty string."""
-    found = _GLUED.fullmatch(text)
-    return f"{found[1]}: {found[2]}" if found and found[1] in set(names) else ""
+    match = _GLUED.fullmatch(text)
+    return f"{match[1]}: {match[2]}" if match and match[1] in set(names) else ""
 
 
 def for_boolean(node: Node) -> str:
@@ -84,7 +84,7 @@ def for_number(node: Node) -> str:
 
 
 def for_list(node: Node, accepts: Accepts) -> str:
-    """Return a list for a single item, for items with commas, or for a map of names to values; else an empty string."""
+    """Return a list for a single item, for comma-separated items, or for a map of names to values; else ""."""
     value = as_written(node)
     candidates: list[Json] = [[value]]
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def for_list(node: Node, accepts: Accepts) -> str:
 
 
 def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
-    """Return a map for its only field's value, for labels in another notation, or for a list; else an empty string."""
+    """Return a map for a bare value of its only field, for labels in another notation, or for a list; else ""."""
     value = as_written(node)
     candidates: list[Json] = []
     if isinstance(value, str):
@@ -108,20 +108,20 @@ def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
         maps = [item for item in value if isinstance(item, dict)]
         candidates.append({name: part for item in maps for name, part in item.items()})
         if all("name" in item for item in maps):
-            named = {str(item["name"]): {k: part for k, part in item.items() if k != "name"} for item in maps}
-            candidates.append({**named})
+            by_name = {str(item["name"]): {k: part for k, part in item.items() if k != "name"} for item in maps}
+            candidates.append({**by_name})
     return _first(candidates, accepts)
 
 
 def verdict(name: str, value: Json, fields: Iterable[str]) -> str:
-    """Return the field of an expected verdict for another word for it, or an empty string."""
+    """Return `allowed: …` for another word for it, or an empty string."""
     if "allowed" not in fields or not isinstance(value, bool) or name.lower() not in _VERDICTS:
         return ""
     return f"allowed: {flow(value is _VERDICTS[name.lower()])}"
 
 
 def only_container(root: Node, path: Path) -> str:
-    """Return the name of the only container of the pod that is beside a part of the path, or an empty string."""
+    """Return the container's name of the nearest `pod` beside the path that has exactly one; else an empty string."""
     for length in reversed(range(len(path))):
         pod = child(find(root, path[:length]), "pod")
         containers = find(pod, ("spec", "containers")) if pod else None
@@ -136,7 +136,7 @@ def _first(candidates: Iterable[Json], accepts: Accepts) -> str:
 
 
 def for_text(text: str, title: str, accepts: Accepts) -> str:
-    """Return the text that is meant by one of a wrong form, or an empty string."""
+    """Return the corrected form of a malformed text, or an empty string."""
     candidates = [text.strip(), text.strip().strip(QUOTES)]
     if title in _NAMES:
         lower = text.strip().lower()
@@ -154,20 +154,20 @@ def for_duration(text: str) -> str:
 
 
 def _resources(text: str) -> Iterator[str]:
-    """Yield names of resources that a text may mean; NVIDIA's are those of all examples and tools of this project."""
+    """Yield resource names that a text may mean; of vendors only NVIDIA's, which this project's examples use."""
     yield text.replace("+", ".")
     yield text.removeprefix("requests.")
     if text.lower() in ("gpu", "gpus", "nvidia", "nvidia.com.gpu", "nvidia-gpu", "nvidia.gpu"):
         yield "nvidia.com/gpu"
     if text.startswith("mig-"):
         yield f"nvidia.com/{text.replace('+', '.')}"
-    known = ("cpu", "memory", "ephemeral-storage")
-    yield from (name for name in known if name.startswith(text.lower()) or f"'{name}'" in did_you_mean(text, known))
+    names = ("cpu", "memory", "ephemeral-storage")
+    yield from (name for name in names if name.startswith(text.lower()) or f"'{name}'" in did_you_mean(text, names))
 
 
-def labels(node: MapNode, known: Mapping[str, object]) -> str:
-    """Return the selector that is meant by labels in its place, or an empty string."""
-    if any(name in known or not isinstance(value, ScalarNode) for name, (_, value) in node.members.items()):
+def labels(node: MapNode, fields: Mapping[str, object]) -> str:
+    """Return the selector for labels that stand in its place, or an empty string."""
+    if any(name in fields or not isinstance(value, ScalarNode) for name, (_, value) in node.members.items()):
         return ""
     return flow({"matchLabels": {name: value.source.text for name, value in _scalars(node)}})
 

@@ -23,7 +23,7 @@ from rules_engine.model.rules.rule import Declared, Match, Named, Operation, Rul
 
 
 def name_of(root: MapNode) -> tuple[str, Location, int]:
-    """Return a document's metadata.name with its location, or that of the document if it has none."""
+    """Return a document's metadata.name, its location and length; without a name, "" and the document's location."""
     node = section(root, "metadata").get("name")
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         return node.value, node.location, node.length
@@ -33,7 +33,7 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
 def common_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
     """Read the fields that every kind of rule has, as keyword arguments of `Rule`.
 
-    `maps` are maps in the spec of one kind, whose keys have an origin, too.
+    `maps`: names of maps in the spec whose keys also get an origin.
     """
     spec = section(root, "spec")
     return {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from referencing import Registry
 
 SCHEMAS = FilePath(__file__).parent.parent / "schemas"
-"""The folder of the JSON Schemas: `KIND.json` each, and the definitions for more than one of them."""
+"""The folder of the JSON Schemas: `KIND.json` for each kind, and `COMMON` with their shared definitions."""
 
 COMMON = "common.json"
 
@@ -42,13 +42,13 @@ def schema(kind: str, folder: FilePath = SCHEMAS) -> dict[str, Any]:
 
 
 def _read(file: FilePath) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
 
 
 @lru_cache
 def _registry() -> "Registry[Any]":
-    """Return the only schema that others may refer to, by its `$id`; nothing is retrieved."""
+    """Return a registry of common.json, the only schema that others may refer to; nothing is retrieved."""
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
@@ -59,8 +59,8 @@ def _registry() -> "Registry[Any]":
 class _Bundle:
     """A schema with its references to other files resolved.
 
-    A type stays a definition. A field takes the place of its reference, with the reference's own description, examples
-    and default. A resolver is Any here, since its class has no public name.
+    A reference to a type stays, and the type becomes a definition. A field replaces the reference to it, with the
+    reference's own description, examples and default. A resolver is Any, since its class has no public name.
     """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
@@ -72,28 +72,28 @@ class _Bundle:
 
     def whole(self) -> dict[str, Any]:
         """Return the schema with its definitions in the order of their names."""
-        root: dict[str, Any] = self._resolved(self._root, self._resolver)
+        root: dict[str, Any] = self._resolve(self._root, self._resolver)
         return {**root, "$defs": dict(sorted(self._types.items()))}
 
-    def _resolved(self, part: Any, resolver: Any) -> Any:
+    def _resolve(self, part: Any, resolver: Any) -> Any:
         if isinstance(part, list):
-            return [self._resolved(item, resolver) for item in part]
+            return [self._resolve(item, resolver) for item in part]
         if not isinstance(part, dict):
             return part
-        resolved = {name: self._resolved(item, resolver) for name, item in part.items()}
+        resolved = {name: self._resolve(item, resolver) for name, item in part.items()}
         reference = resolved.pop("$ref", None)
         if reference is None:
             return resolved
         type_name = _TYPE.fullmatch(reference)
         if type_name is None:
             field = resolver.lookup(reference)
-            return {**self._resolved(field.contents, field.resolver), **resolved}
+            return {**self._resolve(field.contents, field.resolver), **resolved}
         name = type_name[1]
         if name not in self._types:
             # First, so that a type may refer to itself.
             self._types[name] = {}
-            found = resolver.lookup(reference)
-            self._types[name] = self._resolved(found.contents, found.resolver)
+            definition = resolver.lookup(reference)
+            self._types[name] = self._resolve(definition.contents, definition.resolver)
         return {"$ref": f"#/$defs/{name}", **resolved}
 
 
@@ -110,19 +110,19 @@ def _quick_test(kind: str, folder: FilePath) -> Callable[[Json], bool]:
 
 
 _NO_SPACE = r"[^\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""Python's `\\S`: the engines of regular expressions differ in it."""
+"""Python's `\\S`, spelled out: Rust's regular expressions have another set of spaces."""
 
 
 def _explicit_spaces(part: dict[str, Any]) -> dict[str, Any]:
     """Return a part of a schema with a pattern that means the same to Rust and to Python."""
-    wanted = part.get("pattern")
-    if not isinstance(wanted, str):
+    pattern = part.get("pattern")
+    if not isinstance(pattern, str):
         return part
-    return {**part, "pattern": wanted.replace(r"[\s\S]", "(?s:.)").replace(r"\S", _NO_SPACE)}
+    return {**part, "pattern": pattern.replace(r"[\s\S]", "(?s:.)").replace(r"\S", _NO_SPACE)}
 
 
 def _conforms(kind: str, folder: FilePath, value: Json) -> bool:
-    """Return whether a document conforms; jsonschema takes a millisecond to find the problems of one that does not."""
+    """Return True for a valid document; a quick test, since jsonschema takes a millisecond."""
     try:
         return _quick_test(kind, folder)(value)
     except ValueError:
@@ -138,7 +138,7 @@ def _pattern(wanted: str) -> re.Pattern[str]:
 
 @lru_cache
 def _validator_class() -> Any:
-    # Imported on first use: it takes longer than all other imports of a command.
+    # Imported on first use: this import takes longer than all other imports of a command.
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
@@ -171,11 +171,11 @@ class _Validator:
         return found
 
     def accepts(self, part: Mapping[str, Any], instance: Json) -> bool:
-        """Return whether a part of the schema accepts a value."""
+        """Return True if a part of the schema accepts a value."""
         return bool(_validator_class()({**part, "$defs": self._whole["$defs"]}).is_valid(instance))
 
-    def resolved(self, part: Any) -> Mapping[str, Any]:
-        """Return a part of the schema with the type that it refers to, empty for a part that accepts everything."""
+    def resolve_type(self, part: Any) -> Mapping[str, Any]:
+        """Return a part of the schema merged with the type that it refers to; empty if it accepts everything."""
         if not isinstance(part, Mapping):
             return {}
         name = str(part.get("$ref", "")).rpartition("/")[2]
@@ -183,12 +183,12 @@ class _Validator:
 
     def at(self, path: Path) -> Mapping[str, Any]:
         """Return the schema of the value at a path, empty if it has none."""
-        here = self.resolved(self._whole)
+        here = self.resolve_type(self._whole)
         for step in path:
             if isinstance(step, int):
-                here = self.resolved(here.get("items"))
+                here = self.resolve_type(here.get("items"))
             else:
-                here = self.resolved(here.get("properties", {}).get(step, here.get("additionalProperties")))
+                here = self.resolve_type(here.get("properties", {}).get(step, here.get("additionalProperties")))
         return here
 
 
@@ -215,9 +215,9 @@ def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SC
 
 
 def _ambiguous(root: MapNode, validator: _Validator) -> Iterator[tuple[Path, "Finding"]]:
-    """Yield the path of each value that readers interpret differently, with the spellings that its field accepts.
+    """Yield the path of each value that YAML parsers read differently, with the spellings that its field accepts.
 
-    Values of fields without a schema keep their problem; those without an accepted spelling have that of the schema.
+    For a field without a schema, the parser has reported the value; without an accepted spelling, the schema does.
     """
     for path, node in scalars(root):
         surprise, part = node.surprise, validator.at(path)
@@ -286,7 +286,7 @@ class _Fault:
             case "enum":
                 meant = near(self._text.strip(remedies.QUOTES), self._wanted)
                 listed = f"is not one of {', '.join(self._wanted)}" if len(self._wanted) > 1 else "is not possible here"
-                yield Code.WRONG_VALUE, f"{self._written} {listed}{meant}", self._node
+                yield Code.WRONG_VALUE, f"{self._value_text} {listed}{meant}", self._node
             case "pattern" | "maxLength":
                 yield self._wrong_form()
             case "minimum" | "maximum" if isinstance(self._instance, float) and not self._instance.is_integer():
@@ -323,7 +323,7 @@ class _Fault:
         return f"item {step + 1} of {self.path[-2]}" if isinstance(step, int) else step
 
     @property
-    def _written(self) -> str:
+    def _value_text(self) -> str:
         return (
             f"'{truncate(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
         )
@@ -349,8 +349,8 @@ class _Fault:
             first = self._extras()[0]
             node = self._node if self._node.length > 1 else self._key(first)
             # In a flow map the remedy replaces the whole, in a block its lines.
-            written = selector if self._node.length > 1 else selector[1:-1]
-            message = f"{self._title} has no field '{truncate(first)}'{remedies.clause(written)}"
+            remedy = selector if self._node.length > 1 else selector[1:-1]
+            message = f"{self._title} has no field '{truncate(first)}'{remedies.clause(remedy)}"
             yield Code.UNKNOWN_FIELD, message, node
             return
         for name in self._extras():
@@ -365,7 +365,7 @@ class _Fault:
     def _home(self, name: str) -> str:
         """Return a clause with the part of the document that has this field."""
         for parent, part in self._schema.get("properties", {}).items():
-            if name in self._validator.resolved(part).get("properties", {}):
+            if name in self._validator.resolve_type(part).get("properties", {}):
                 value = self._instance[name]
                 scalar = parent not in self._instance and not isinstance(value, list | dict)
                 return remedies.clause(f"{parent}: {{{name}: {remedies.flow(value)}}}") if scalar else _below(parent)
@@ -386,10 +386,10 @@ class _Fault:
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
-        given = kind_of(self._instance)
+        actual = kind_of(self._instance)
         if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
-            given = truncate(self._node.source.text)
-        message = f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}"
+            actual = truncate(self._node.source.text)
+        message = f"{self._name} must be {expected}, not {_GIVEN.get(actual, actual)}"
         if "object" in wanted and not isinstance(self._instance, dict | list):
             moved = self._file() or self._container()
             if moved:
@@ -400,13 +400,13 @@ class _Fault:
         return Code.WRONG_TYPE, f"{message}{self._replacement(wanted)}", self._node
 
     def _file(self) -> str:
-        """Return a clause with the field for the name of a file, if a text is where a map or a file may be given."""
+        """Return a clause with the field for a file name, if a text stands where a map or a file is expected."""
         name = f"{self._name}File"
         beside = name in self._validator.at(self.path[:-1]).get("properties", {})
         return remedies.clause(f"{name}: {remedies.scalar(self._text)}") if beside and self._text else ""
 
     def _container(self) -> str:
-        """Return a clause for an amount without the name of its container above it."""
+        """Return a clause for an amount that lacks the name of its container above it."""
         if self._title != _AMOUNTS or not self._accepts({self._name: self._instance}):
             return ""
         amounts, container = find(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
@@ -415,44 +415,44 @@ class _Fault:
         return ": it belongs below the name of a container"
 
     def _dash(self, key: Node) -> str:
-        """Return a clause for a map in lines of their own where a list is expected."""
+        """Return a clause for a block map where a list is expected."""
         text = key.source.text if isinstance(key, ScalarNode) else ""
         name = re.sub(r"^[-–—]\s*", "", text)
-        item = self._validator.resolved(self._schema.get("items")).get("properties", {})
+        item = self._validator.resolve_type(self._schema.get("items")).get("properties", {})
         if name not in item:
             return remedies.clause(remedies.for_list(self._node, self._accepts))
-        rest = isinstance(self._node, MapNode) and len(self._node.members) > 1
-        return remedies.clause(f"- {name}{', and indent the lines of the same item by two more' if rest else ''}")
+        has_more = isinstance(self._node, MapNode) and len(self._node.members) > 1
+        return remedies.clause(f"- {name}{', and indent the lines of the same item by two more' if has_more else ''}")
 
     def _replacement(self, wanted: Sequence[str]) -> str:
-        """Return a clause with the value that is probably meant."""
+        """Return a clause with the probable value."""
         unquoted = " without quotes" if isinstance(self._node, ScalarNode) and self._node.quoted else ""
         fields = self._schema.get("properties", {})
-        written = ""
+        remedy = ""
         for name in wanted:
             match name:
                 case "string" if self._title == _EXPRESSION and isinstance(self._instance, bool):
-                    written = f'"{str(self._instance).lower()}"'
+                    remedy = f'"{str(self._instance).lower()}"'
                 case "string" if self._title.startswith(_DURATION):
-                    written = remedies.for_duration(self._text)
+                    remedy = remedies.for_duration(self._text)
                 case "string" if self._text:
-                    written = f'"{truncate(self._text)}"'
+                    remedy = f'"{truncate(self._text)}"'
                 case "boolean":
-                    written = remedies.for_boolean(self._node)
+                    remedy = remedies.for_boolean(self._node)
                 case "integer" | "number":
-                    written = remedies.for_number(self._node)
+                    remedy = remedies.for_number(self._node)
                 case "array":
-                    written, unquoted = remedies.for_list(self._node, self._accepts), ""
+                    remedy, unquoted = remedies.for_list(self._node, self._accepts), ""
                 case "object" if self._title.startswith(_DURATION):
                     continue
                 case "object":
-                    found = remedies.glued(self._text, fields) or remedies.for_map(
+                    mapping = remedies.glued(self._text, fields) or remedies.for_map(
                         self._node,
                         self._accepts,
                         self._schema.get("required", [name for name in fields if name == "file"]),
                     )
-                    written, unquoted = found, ""
-        return remedies.clause(f"{written}{unquoted}" if written else "")
+                    remedy, unquoted = mapping, ""
+        return remedies.clause(f"{remedy}{unquoted}" if remedy else "")
 
     def _wrong_form(self) -> Finding:
         text = self._instance
@@ -481,10 +481,10 @@ class _Fault:
     def _alternatives(self) -> Finding:
         fields = [name for option in self._wanted for name in option["required"]]
         listed = " or ".join(f"'{name}'" for name in fields)
-        given = [name for name in fields if name in self._instance]
-        if given:
-            both = " and ".join(f"'{name}'" for name in given)
-            return Code.CONFLICTING_FIELDS, f"{both} cannot be used together", self._key(given[1])
+        present = [name for name in fields if name in self._instance]
+        if present:
+            both = " and ".join(f"'{name}'" for name in present)
+            return Code.CONFLICTING_FIELDS, f"{both} cannot be used together", self._key(present[1])
         return Code.MISSING_FIELD, f"{self._title} needs {listed}", self._owner
 
     def _wrong_count(self) -> Finding:
@@ -492,8 +492,8 @@ class _Fault:
             case "minItems":
                 return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
             case "maxItems":
-                given = len(self._instance)
-                return Code.WRONG_COUNT, f"{self._name} has {given} items, of at most {self._wanted}", self._owner
+                count = len(self._instance)
+                return Code.WRONG_COUNT, f"{self._name} has {count} items, of at most {self._wanted}", self._owner
             case "minProperties":
                 return Code.WRONG_COUNT, f"{self._name} must not be empty", self._owner
             case "maxProperties":
@@ -507,7 +507,7 @@ class _Fault:
 
 
 def _resource_hint(text: str, remedy: str) -> str:
-    """Return a hint for a text that is not a resource name, for common mistakes; a remedy may follow.
+    """Return a hint for common mistakes in resource names; a remedy may follow.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
     """

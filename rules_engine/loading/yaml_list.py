@@ -1,6 +1,6 @@
 """Kubernetes objects in YAML: documents, and the items of lists in block style, which are composed one by one.
 
-A list may so be larger than the composer's bounds, which hold for each item.
+So a list may exceed the composer's bounds, which apply to each item.
 """
 
 import re
@@ -24,7 +24,7 @@ _ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)
 class YamlObjects:
     """A document: an object, or a list with its items, which are read while they are iterated.
 
-    `members`: those of the object or of the list, without its items. A value that is no object is the item of a list.
+    `members`: the members of the object or list, without its items. A value that is not an object is a list's item.
     """
 
     place: Location
@@ -33,20 +33,20 @@ class YamlObjects:
 
 
 def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlObjects]:
-    """Read the documents of a text; those with errors, and such items of lists, are reported and left out."""
+    """Read the documents of a text; report and leave out documents and items of lists with errors."""
     for part in parts(source.text):
-        found = _ITEMS.search(part.text)
-        if found is None:
+        match = _ITEMS.search(part.text)
+        if match is None:
             yield from _documents(source.name, part, problems)
             continue
-        begin = found.end()
-        end, starts = _extent(part.text, begin, found[1])
+        begin = match.end()
+        end, starts = _extent(part.text, begin, match[1])
         lines = part.text.count("\n", 0, begin)
         # The list's own members are before and after its items.
-        around = Part(part.text[: found.start()] + part.text[end:], part.line)
+        around = Part(part.text[: match.start()] + part.text[end:], part.line)
         listed = _Items(source.name, part, problems, [*starts, end], part.line + lines)
         for document in _documents(source.name, around, problems):
-            yield replace(document, items=listed.read(len(found[1])))
+            yield replace(document, items=listed.read(len(match[1])))
 
 
 def _documents(name: str, part: Part, problems: Problems) -> Iterator[YamlObjects]:
@@ -62,9 +62,9 @@ def _documents(name: str, part: Part, problems: Problems) -> Iterator[YamlObject
 
 def _values(name: str, part: Part, to: Problems) -> Iterator[tuple[Location, Json]]:
     """Compose the documents of a text, with their places in the file."""
-    found = Problems()
-    documents = read_documents(SourceFile(name, part.text), found, Dialect.MANIFESTS)
-    problems = [*found.items, *(problem for document in documents for problem in document.problems.items)]
+    stream_problems = Problems()
+    documents = read_documents(SourceFile(name, part.text), stream_problems, Dialect.MANIFESTS)
+    problems = [*stream_problems.items, *(problem for document in documents for problem in document.problems.items)]
     for problem in problems:
         to.items.append(replace(problem, location=_shifted(problem.location, part.line)))
     for document in documents:
@@ -79,7 +79,7 @@ def _shifted(place: Location, lines: int) -> Location:
 def _extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
     """Return the end of a list in block style, and the beginnings of its items.
 
-    Nothing inside of an item is indented as little as its dash (YAML 1.2.2, section 8.2.1).
+    Everything inside an item is indented further than its dash (YAML 1.2.2, section 8.2.1).
     """
     starts: list[int] = []
     at = begin
@@ -95,7 +95,7 @@ def _extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of a list: `bounds` has their beginnings and the end of the last one, `line` the lines before them."""
+    """The items of a list: `bounds` are their offsets and the end of the last, `line` the number of lines before."""
 
     name: str
     part: Part
@@ -107,7 +107,7 @@ class _Items:
         """Compose the items."""
         line = self.line
         for begin, end in zip(self.bounds, self.bounds[1:], strict=False):
-            written = self.part.text[begin:end]
-            item = " " * (indentation + 2) + written[indentation + 2 :]  # without its dash
+            text = self.part.text[begin:end]
+            item = " " * (indentation + 2) + text[indentation + 2 :]  # without its dash
             yield from _values(self.name, Part(item, line), self.problems)
-            line += written.count("\n")
+            line += text.count("\n")

@@ -11,14 +11,14 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
 
 _FEW_BYTES = Quantity.parse("1Mi")
-"""Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
+"""Least plausible memory: no container runs in less, so the unit is missing, or m stands for M."""
 
 _MANY_CORES = Quantity.of(256)
 """Most cpu that a GPU plausibly gets: machines are sold with at most 128 hardware threads for each GPU, and 256 are
-a whole server of two 64-core sockets. More is an amount in millicores without its m."""
+a whole server of two 64-core sockets. A larger amount is in millicores without its m."""
 
 _MANY_BYTES = Quantity.parse("2Ti")
-"""Most memory that a GPU plausibly gets: machines are sold with at most 1 TiB for each. More is Gi written for Mi."""
+"""Most memory that a GPU plausibly gets: machines have at most 1 TiB for each. A larger one has Gi in place of Mi."""
 
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){1,6}")
 _SLIP = re.compile(
@@ -26,13 +26,13 @@ _SLIP = re.compile(
     r"([kmgtpe]i?b?|[kmgtpe]i?bytes|cores?|cpus?|mcpu|millicores?|)",
     re.IGNORECASE,
 )
-"""A number and a unit that a person understands, and Kubernetes does not."""
+"""A number and a unit that people understand but Kubernetes rejects."""
 
 _BYTES = ("memory", "ephemeral-storage")
 
 
 def amounts(node: MapNode, name: str, problems: Problems) -> dict[str, Quantity]:
-    """Read a map from resource names to quantities from their text: never as a float, never negative."""
+    """Read a map of resource names to quantities, parsed from text, never from floats; negative ones are errors."""
     read = {resource: quantity(value, problems) for resource, value in scalars(node, name)}
     return {resource: amount for resource, amount in read.items() if amount is not None}
 
@@ -51,7 +51,7 @@ def quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
 
 
 def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
-    """Warn of an amount of a pod that is not a quantity: an author may want a pod that is refused."""
+    """Warn of an amount of a pod that is not a quantity; no error, since a test may want a pod that is rejected."""
     try:
         Quantity.parse(node.source.text)
     except QuantityError as error:
@@ -60,18 +60,18 @@ def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
 
 def _message(node: ScalarNode, error: QuantityError) -> str:
     text = node.source.text
-    meant = _meant(text)
-    return f"'{truncate(text)}' is not a quantity: write {' or '.join(meant)}" if meant else str(error)
+    candidates = _meant(text)
+    return f"'{truncate(text)}' is not a quantity: write {' or '.join(candidates)}" if candidates else str(error)
 
 
 def _meant(text: str) -> tuple[str, ...]:
-    """Return the quantities that a text may mean: with a decimal comma, a space, or the unit of another notation."""
-    found = _SLIP.fullmatch(text)
-    if found is None:
+    """Return the likely quantities of a text with a decimal comma, a space, or the unit of another notation."""
+    match = _SLIP.fullmatch(text)
+    if match is None:
         return ()
-    number, unit = found[1].replace(",", "" if _THOUSANDS.fullmatch(found[1]) else "."), found[2].lower()
-    if _is_quantity(f"{number}{found[2]}"):
-        return (f"{number}{found[2]}",)
+    number, unit = match[1].replace(",", "" if _THOUSANDS.fullmatch(match[1]) else "."), match[2].lower()
+    if _is_quantity(f"{number}{match[2]}"):
+        return (f"{number}{match[2]}",)
     if unit in ("core", "cores", "cpu", "cpus"):
         return (number,)
     if unit in ("mcpu", "millicore", "millicores"):
@@ -91,13 +91,13 @@ def _is_quantity(text: str) -> bool:
 
 
 def warn_of_units(
-    node: MapNode, name: str, found: Mapping[str, Quantity], problems: Problems, *, per_gpu: bool = False
+    node: MapNode, name: str, quantities: Mapping[str, Quantity], problems: Problems, *, per_gpu: bool = False
 ) -> None:
-    """Warn of implausible amounts in `found`, written under a field; `per_gpu`: they are multiplied first."""
-    for resource, written in scalars(node, name):
-        message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
+    """Warn of implausible quantities of a field; `per_gpu`: they are multiplied by the number of GPUs."""
+    for resource, value in scalars(node, name):
+        message = _doubt(resource, quantities[resource], value.source.text, per_gpu) if resource in quantities else ""
         if message:
-            problems.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
+            problems.warning(Code.UNLIKELY_UNIT, message, value.location, value.length)
 
 
 def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:

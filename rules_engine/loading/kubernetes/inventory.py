@@ -11,7 +11,7 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import MapNode, find
-from rules_engine.loading.yaml.nodes import Node as Written
+from rules_engine.loading.yaml.nodes import Node as YamlNode
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
@@ -31,7 +31,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True)
 class WrittenNodes:
-    """The nodes that one node of an inventory stands for, alike but for their names."""
+    """Copies of an inventory's node, which differ only in their names."""
 
     count: int = 1
     scalable: bool = False
@@ -57,12 +57,12 @@ def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:
-    """Return the names of the nodes that exist and are written as an inventory's, not as objects."""
-    return frozenset(name for written in sections(spec, "nodes") for name in _existing_names(written))
+    """Return the names of an inventory's existing `nodes`: no `objects`, no nodes that an autoscaler may add."""
+    return frozenset(name for entry in sections(spec, "nodes") for name in _existing_names(entry))
 
 
 def node_object(node: Node) -> dict[str, Json]:
-    """Return a node as Kubernetes' API shows it."""
+    """Return a node as the Kubernetes API returns it."""
     amounts_of: dict[str, Json] = {name: str(amount) for name, amount in node.allocatable.items()}
     taints: list[Json] = [
         {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
@@ -81,8 +81,8 @@ def node_object(node: Node) -> dict[str, Json]:
 
 
 def _objects(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
-    """Return the objects by kind, with warnings about the fields of those that are known."""
-    found: dict[str, list[MapNode]] = {}
+    """Return the objects by kind; warn of fields that their kind does not have."""
+    by_kind: dict[str, list[MapNode]] = {}
     for item in sections(spec, "objects"):
         kind = text(item, "kind")
         if kind not in FILE_KINDS:
@@ -90,10 +90,10 @@ def _objects(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode
             message = f"no object of the kind '{truncate(kind)}' is read{near(kind, FILE_KINDS)}"
             problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
-        found.setdefault(kind, []).append(item)
+        by_kind.setdefault(kind, []).append(item)
         if shapes.exists(kind):
             warn_of_values(item, kind, problems)
-    return found
+    return by_kind
 
 
 def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
@@ -109,10 +109,10 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
 def _nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
-    for written in sections(spec, "nodes"):
-        place = written.get("name") or written
-        template = _template(written, problems)
-        for name in _names(written):
+    for entry in sections(spec, "nodes"):
+        place = entry.get("name") or entry
+        template = _template(entry, problems)
+        for name in _names(entry):
             if name in nodes:
                 message = f"node '{name}' is already defined in line {places[name].line}"
                 problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
@@ -131,61 +131,61 @@ def _nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dic
 
 
 def _object_json(item: MapNode) -> Object:
-    found = manifest_json(item)
-    return found if isinstance(found, dict) else {}
+    value = manifest_json(item)
+    return value if isinstance(value, dict) else {}
 
 
-def _unread(place: Written, problems: Problems) -> Callable[[str, str, QuantityError], None]:
+def _unread(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:
     def unread(_node: str, resource: str, error: QuantityError) -> None:
         problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
 
     return unread
 
 
-def _names(written: MapNode) -> Iterator[str]:
-    yield from _existing_names(written)
-    if WrittenNodes(**settings(written, WrittenNodes)).scalable:
+def _names(entry: MapNode) -> Iterator[str]:
+    yield from _existing_names(entry)
+    if WrittenNodes(**settings(entry, WrittenNodes)).scalable:
         # Nothing runs on a node that an autoscaler has not created yet.
-        yield f"{text(written, 'name')}-new"
+        yield f"{text(entry, 'name')}-new"
 
 
-def _existing_names(written: MapNode) -> Sequence[str]:
-    name, count = text(written, "name"), WrittenNodes(**settings(written, WrittenNodes)).count
+def _existing_names(entry: MapNode) -> Sequence[str]:
+    name, count = text(entry, "name"), WrittenNodes(**settings(entry, WrittenNodes)).count
     return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
 
 
-def _template(written: MapNode, problems: Problems) -> Node:
-    allocatable = amounts(written, "allocatable", problems)
-    warn_of_units(written, "allocatable", allocatable, problems)
-    impossible = mig.doubt(texts(written, "migDevices"))
+def _template(entry: MapNode, problems: Problems) -> Node:
+    allocatable = amounts(entry, "allocatable", problems)
+    warn_of_units(entry, "allocatable", allocatable, problems)
+    impossible = mig.doubt(texts(entry, "migDevices"))
     if impossible:
-        key = written.key("migDevices") or written
+        key = entry.key("migDevices") or entry
         problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
-    for resource, count in _devices(written).items():
-        given = allocatable.setdefault(resource, count)
-        if given != count:
-            place = section(written, "allocatable").get(resource) or written
-            message = f"cards and migDevices give {count} of {resource}, not {given}"
+    for resource, count in _devices(entry).items():
+        amount = allocatable.setdefault(resource, count)
+        if amount != count:
+            place = section(entry, "allocatable").get(resource) or entry
+            message = f"cards and migDevices give {count} of {resource}, not {amount}"
             problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
-        labels=strings(written, "labels"),
+        labels=strings(entry, "labels"),
         taints=tuple(
             Taint(key=text(taint, "key"), effect=text(taint, "effect"), **settings(taint, Taint))
-            for taint in sections(written, "taints")
+            for taint in sections(entry, "taints")
         ),
         allocatable=allocatable,
-        **settings(written, Node),
+        **settings(entry, Node),
     )
 
 
-def _devices(written: MapNode) -> Mapping[str, Quantity]:
-    """Return the resources of cards and their MIG devices: "+" in a profile is "." in its resource's name."""
-    if written.get("cards") is None and written.get("migDevices") is None:
+def _devices(entry: MapNode) -> Mapping[str, Quantity]:
+    """Return the resources of cards and their MIG devices; a profile's "+" is a "." in its resource name."""
+    if entry.get("cards") is None and entry.get("migDevices") is None:
         return {}
-    cards = number(written, "cards")
+    cards = number(entry, "cards")
     cards = 1 if cards is None else cards
-    profiles = Counter(texts(written, "migDevices"))
+    profiles = Counter(texts(entry, "migDevices"))
     if not profiles:
         return {"nvidia.com/gpu": Quantity.of(cards)}
     return {
@@ -196,23 +196,23 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
 def _used(
     spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], problems: Problems
 ) -> dict[str, dict[str, Quantity]]:
-    bound = [_bound_pod(written, nodes, problems) for written in items(spec, "pods")]
-    # Objects are as they were recorded: pods that wait, and pods on nodes that are gone, are no mistakes.
-    found = [read_pod(manifest_json(written), written, problems) for written in objects]
-    bound += [pod for pod in found if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
+    bound = [_bound_pod(item, nodes, problems) for item in items(spec, "pods")]
+    # Objects come from a cluster, where a pod may be pending or on a deleted node; neither is a mistake.
+    pods = [read_pod(manifest_json(item), item, problems) for item in objects]
+    bound += [pod for pod in pods if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
     return total((pod.node_name, pod) for pod in bound if pod is not None)
 
 
-def _bound_pod(written: Written, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
-    """Return a pod that holds resources on a node; None for others, with a problem if that is a mistake."""
-    pod = read_pod(manifest_json(written), written, problems)
+def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
+    """Return a pod that uses resources of a node; None for others, with a problem if its node is missing or unknown."""
+    pod = read_pod(manifest_json(root), root, problems)
     if pod is None:
         return None
-    warn_of_fields(written, problems)
+    warn_of_fields(root, problems)
     node = pod.node_name
     if node in nodes:
         return None if is_finished(pod.original) else pod
-    place = find(written, ("spec", "nodeName"))
+    place = find(root, ("spec", "nodeName"))
     if node:
         message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
         problems.error(Code.UNKNOWN_NODE, message, place.location, place.length)

@@ -1,6 +1,6 @@
 """Output of `kubectl get nodes,pods,namespaces -A -o json` → Cluster.
 
-It is machine-written, so missing members count as absent, and invalid objects are left out with a warning.
+kubectl writes it, so missing members count as absent, and invalid objects are ignored with a warning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from rules_engine.model.problems.source import Location
 
 
 def is_cluster(document: Json) -> TypeGuard[Object]:
-    """Return True for a List with a Node in it, or a NodeList."""
+    """Return True for a NodeList, or a List that contains a Node."""
     if not isinstance(document, dict):
         return False
     kind = document.get("kind")
@@ -66,24 +66,24 @@ def _bound(items: Sequence[Object], location: Location, problems: Problems) -> I
             name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
             problems.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
-        # The list of nodes is older or newer than that of pods: a pod on none of them is not a problem.
+        # kubectl lists nodes and pods at different times, so a pod on an unlisted node is not a problem.
         if pod.node_name and not is_finished(item):
             yield pod.node_name, pod
 
 
 def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
-    """Return the objects of a ClusterInventory's spec, or of a RuleTest's cluster; `cluster` is built from it."""
-    written = [value for item in items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
-    own = inventory_nodes(spec)
-    nodes = [node_object(node) for node in cluster.nodes if node.name in own]
+    """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
+    own_objects = [value for item in items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
+    node_names = inventory_nodes(spec)
+    nodes = [node_object(node) for node in cluster.nodes if node.name in node_names]
     pods = [_pod(value) for item in items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
-    known = {text(mapping(item.get("metadata")), "name") for item in written if item.get("kind") == "Namespace"}
+    names = {text(mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"}
     namespaces: list[dict[str, Json]] = [
         {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
         for name, labels in cluster.namespaces.items()
-        if name not in known
+        if name not in names
     ]
-    return _objects([*nodes, *pods, *namespaces, *written])
+    return _objects([*nodes, *pods, *namespaces, *own_objects])
 
 
 def kubectl_objects(document: Object) -> ClusterObjects:
@@ -93,15 +93,15 @@ def kubectl_objects(document: Object) -> ClusterObjects:
     return _objects({"kind": default, **item} for item in objects(document.get("items")))
 
 
-def _pod(written: dict[str, Json]) -> dict[str, Json]:
-    """Return a pod with a namespace, which every pod in a cluster has."""
-    metadata = {"namespace": "default", **mapping(written.get("metadata"))}
-    return {**written, "kind": "Pod", "metadata": metadata}
+def _pod(value: dict[str, Json]) -> dict[str, Json]:
+    """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
+    metadata = {"namespace": "default", **mapping(value.get("metadata"))}
+    return {**value, "kind": "Pod", "metadata": metadata}
 
 
-def _objects(found: Iterable[Mapping[str, Json]]) -> ClusterObjects:
+def _objects(items: Iterable[Mapping[str, Json]]) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Json]]] = {}
-    for item in found:
+    for item in items:
         kind = text(item, "kind")
         if kind in FILE_KINDS:
             by_kind.setdefault(kind, []).append(dict(item))

@@ -36,10 +36,10 @@ TEMPLATES: Mapping[str, Path] = {
 """Paths of the pod templates of Kubernetes' own objects: the value there is a template, whatever its members."""
 
 _MISSPELT = 0.85
-"""Similarity of a kind to one of these: JobSet is another one."""
+"""Least similarity of a misspelt kind to one of these; JobSet, a kind of its own, is below it."""
 
 _GROUPS = frozenset({"", "apps", "batch"})
-"""API groups of these kinds."""
+"""API groups of the kinds in `TEMPLATES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Manifest:
     """A pod as an object creates it.
 
     `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the object's; `path` is the template's path in
-    it, empty for a Pod. `pod` is a whole Pod as it is written, made from `node`, which is at `path` below `root`.
+    it, empty for a Pod. `pod` is a whole Pod as the author wrote it, made from `node`, which is at `path` below `root`.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Manifest:
         return first_key(self.node).location
 
     def title(self, namespace: str = "") -> str:
-        """Return the object's name, with the template if there may be several, and no control characters."""
+        """Return the object's name without control characters, with the template's path if it may have several."""
         name = object_title(self.kind, self.name or "(no name)", namespace or self.namespace)
         inner = ".".join(map(str, self.path))
         return visible(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
@@ -72,7 +72,7 @@ class Manifest:
     def submitted(self, name: str = "") -> dict[str, Json]:
         """Return the pod that /mutate gets if the object is created: with its names and its default requests.
 
-        `name`: that of the object, if it is created with another one.
+        `name`: the object's name, if it is created under another one.
         """
         pod = with_defaults(self.pod)
         metadata = dict(mapping(pod.get("metadata")))
@@ -91,7 +91,7 @@ class Manifest:
         warn_of_pod(self.node, problems, plain=not self.path or self.kind in TEMPLATES)
 
     def _warn_of_object(self, problems: Problems) -> None:
-        """Warn of slips around the template of one of Kubernetes' own kinds, and of a kind that is misspelt."""
+        """Warn of slips around the template of a built-in kind, and of a misspelt kind."""
         root = cast(MapNode, self.root)
         version, kind = root.get("apiVersion"), root.get("kind")
         group = version.source.text.rpartition("/")[0] if isinstance(version, ScalarNode) else ""
@@ -105,7 +105,7 @@ class Manifest:
             problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
 
     def _warn_of_path(self, expected: Path, problems: Problems) -> None:
-        """Warn of the first member on the way to the template that has another name than in the kind."""
+        """Warn of the first member above the template whose name differs from the kind's."""
         above = self.root
         for step, name in zip(self.path, expected, strict=False):
             if step == name:
@@ -119,7 +119,7 @@ class Manifest:
 
 
 def manifest_json(node: Node) -> Json:
-    """Return a manifest as JSON, with every quantity as its text, never as a float."""
+    """Return a manifest as JSON; quantities are their text, never floats."""
     if isinstance(node, ScalarNode):
         return node.value
     if isinstance(node, ListNode):
@@ -141,7 +141,7 @@ def _amounts(node: Node) -> Json:
 
 
 def manifests(root: Node) -> tuple[Manifest, ...]:
-    """Find every pod in a document: a Pod, each pod template of another object, those of a List's items."""
+    """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""
     return tuple(_manifests(manifest_json(root), root))
 
 
@@ -173,7 +173,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
 
 
 def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """Find all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
+    """Yield all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _templates(item, (*path, index))
@@ -187,14 +187,14 @@ def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]
 
 def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
     if at_root and "kind" in value:
-        # Some operators' own objects have a spec with containers and are not pods.
+        # Custom resources of some operators have a spec with containers, and are not pods.
         return value["kind"] == "Pod"
     spec = value.get("spec")
     return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
 
 
 def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """Find the template of one of Kubernetes' own objects, even without a list of containers."""
+    """Yield the template of an object of a built-in kind, even without a list of containers."""
     below: Json = value
     for step in TEMPLATES.get(kind, ()):
         below = below.get(str(step)) if isinstance(below, dict) else None
@@ -208,19 +208,19 @@ def _name(value: Object, name: str) -> str:
 
 def the_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:
     """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
-    found = manifests(root)
-    if len(found) == 1:
-        found[0].warn(problems)
-        return found[0]
-    slip = None if found else containers_slip(root)
+    pods = manifests(root)
+    if len(pods) == 1:
+        pods[0].warn(problems)
+        return pods[0]
+    slip = None if pods else containers_slip(root)
     if slip is not None:
         message, at = slip
         problems.error(Code.NOT_A_POD, message, at.location, at.length)
         return None
-    given = (
-        f"one pod, not {len(found)}"
-        if found
+    expected = (
+        f"one pod, not {len(pods)}"
+        if pods
         else "a Pod (spec, with a list of containers) or something with a pod template"
     )
-    problems.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
+    problems.error(Code.NOT_A_POD, f"expected {expected}", place.location, place.length)
     return None

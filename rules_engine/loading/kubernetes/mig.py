@@ -1,7 +1,7 @@
 """MIG devices that fit on a card.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": no card has more than 7 slices of compute and 8
-of memory. The model of a card is not known here, so that only devices that fit on none are found.
+of memory. The card's model is unknown here, so only devices that fit on no card are reported.
 """
 
 import re
@@ -17,17 +17,17 @@ _MEMORY = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 """Numbers of memory slices by number of compute slices."""
 
 _OTHER_SIZES = {1: 2, 3: 3}
-"""1g also comes with two slices of memory, as 1g.20gb of a card that has 1g.10gb; simulated clusters have 3g.30gb."""
+"""Other numbers of memory slices: 1g.20gb, on a card that also has 1g.10gb; 3g.30gb, of simulated clusters."""
 
 _TOLERANCE = 1.1
-"""Gigabytes of a profile are rounded: 12, 24, 47 and 94 are those of 1, 2, 4 and 8 slices of one card."""
+"""Relative rounding of a profile's gigabytes: one card has 12, 24, 47 and 94 for 1, 2, 4 and 8 slices."""
 
 _PROFILE = re.compile(r"(?:([0-9]+)c\.)?([0-9]+)g\.([0-9]+)gb")
 
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """A profile by its slices; several `shared` ones, such as 1c.3g.20gb, share one device."""
+    """A profile by its slices; several `shared` profiles, such as 1c.3g.20gb, use one device."""
 
     name: str
     compute: int
@@ -37,8 +37,8 @@ class _Profile:
 
     @classmethod
     def read(cls, name: str) -> "_Profile":
-        found = _PROFILE.match(name)
-        part, slices, gigabytes = found.groups() if found else (None, "0", "0")
+        match = _PROFILE.match(name)
+        part, slices, gigabytes = match.groups() if match else (None, "0", "0")
         return cls(name, int(part or slices), int(slices), int(gigabytes), part is not None)
 
     def slice_sizes(self) -> tuple[float, ...]:
@@ -57,12 +57,12 @@ def doubt(names: Sequence[str]) -> str:
             return f"no card has both {profiles[0].name} and {profile.name}: their slices of memory differ in size"
     compute = sum(profile.compute for profile in profiles)
     memory = sum(_MEMORY[profile.slices] for profile in profiles if not profile.shared)
-    for given, most, what in ((compute, CARD_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
-        if given > most:
-            return f"these MIG devices take {given} slices of {what} together, and no card has more than {most}"
+    for slices, most, what in ((compute, CARD_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
+        if slices > most:
+            return f"these MIG devices take {slices} slices of {what} together, and no card has more than {most}"
     return ""
 
 
-def _alike(one: _Profile, two: _Profile) -> bool:
-    pairs = product(one.slice_sizes(), two.slice_sizes())
+def _alike(first: _Profile, second: _Profile) -> bool:
+    pairs = product(first.slice_sizes(), second.slice_sizes())
     return any(max(pair) <= _TOLERANCE * min(pair) for pair in pairs)

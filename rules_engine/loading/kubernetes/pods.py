@@ -1,6 +1,6 @@
-"""Hand-written pods: members that Kubernetes would drop or refuse, and pods that are malformed.
+"""Hand-written pods: fields that Kubernetes would drop or reject, and malformed pods.
 
-No member that the API server accepts is an error: the API may be newer than the table of fields.
+An unknown field is a warning, not an error: the API may be newer than the table of fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER})
-"""The codes of the warnings of this module."""
+"""Codes of this module's warnings."""
 
 _SCALARS: Mapping[str, type] = {"string": str, "bool": bool, "int": int}
 """Types of scalars in shapes.json."""
@@ -41,10 +41,10 @@ def read_pod(pod: Json, node: Node, problems: Problems) -> Pod | None:
 
 
 def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> None:
-    """Warn of members of a Pod, or template, that Kubernetes would drop or refuse.
+    """Warn of members of a Pod, or template, that Kubernetes would drop or reject.
 
-    `plain`: the template is of one of Kubernetes' own objects. Other projects add fields to the spec of their
-    templates, though not to containers.
+    `plain`: the pod or template belongs to a built-in kind. Other projects add fields to the spec of their templates,
+    though not to containers.
     """
     spec = section(node, "spec")
     if plain:
@@ -61,9 +61,9 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
 
 def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
     names = [line.get("name") for field in _CONTAINERS for line in sections(spec, field)]
-    written = [name for name in names if isinstance(name, ScalarNode) and name.value is not None]
+    scalar_names = [name for name in names if isinstance(name, ScalarNode) and name.value is not None]
     first: dict[str, Location] = {}
-    for name in sorted(written, key=lambda name: name.location):
+    for name in sorted(scalar_names, key=lambda name: name.location):
         text = name.source.text
         if text in first:
             message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
@@ -101,8 +101,8 @@ def containers_slip(root: Node) -> tuple[str, Node] | None:
         keys = (key for key, _ in spec if near(key.source.text, ["containers"]))
         return next((_misspelt("PodSpec", key, "containers") for key in keys), None)
     if isinstance(value, MapNode):
-        written = flow(as_written(value))
-        return f"containers must be a list, not a map{clause(f'[{written}]')}", value
+        as_list = flow(as_written(value))
+        return f"containers must be a list, not a map{clause(f'[{as_list}]')}", value
     return None
 
 
@@ -121,29 +121,29 @@ def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
             problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
-def warn_of_values(node: Node | None, written: str, problems: Problems) -> None:
-    """Warn of fields in a value; `written` is its type in the notation of shapes.json."""
-    if written.startswith("["):
+def warn_of_values(node: Node | None, shape: str, problems: Problems) -> None:
+    """Warn of unknown fields in a value; `shape` is its type in the notation of shapes.json."""
+    if shape.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
-            warn_of_values(item, written[1:-1], problems)
-    elif written.startswith("{") and isinstance(node, MapNode):
+            warn_of_values(item, shape[1:-1], problems)
+    elif shape.startswith("{") and isinstance(node, MapNode):
         for _, value in node:
-            warn_of_values(value, written[1:-1], problems)
-    elif written[0].isupper() and isinstance(node, MapNode):
-        _warn_of_fields(node, written, problems)
-    elif isinstance(node, ScalarNode) and written == "quantity":
+            warn_of_values(value, shape[1:-1], problems)
+    elif shape[0].isupper() and isinstance(node, MapNode):
+        _warn_of_fields(node, shape, problems)
+    elif isinstance(node, ScalarNode) and shape == "quantity":
         if node.value is not None:
             warn_of_quantity(node, problems)
     elif isinstance(node, ScalarNode):
-        _report_ambiguous(node, written, problems)
+        _report_ambiguous(node, shape, problems)
 
 
-def _report_ambiguous(node: Node, written: str, problems: Problems) -> bool:
-    """Report a value that readers of YAML interpret differently, with the spellings for a field of this type."""
+def _report_ambiguous(node: Node, shape: str, problems: Problems) -> bool:
+    """Report a value that YAML parsers read differently; False if no spelling has the expected type."""
     surprise = node.surprise if isinstance(node, ScalarNode) else None
     if surprise is None:
         return False
-    spellings = [spelling for spelling in surprise.spellings if type(spelling[1]) is _SCALARS.get(written)]
+    spellings = [spelling for spelling in surprise.spellings if type(spelling[1]) is _SCALARS.get(shape)]
     if spellings:
         problems.error(surprise.code, surprise.message(spellings), node.location, node.length)
     return bool(spellings)

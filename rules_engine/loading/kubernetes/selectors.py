@@ -8,11 +8,11 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 
 
 def selector(node: MapNode, name: str, problems: Problems) -> LabelSelector:
-    """Read the selector under a field; if it is absent, one that matches everything."""
-    written = section(node, name)
-    labels = strings(written, "matchLabels")
+    """Read the selector of a field; an absent selector matches everything."""
+    field = section(node, name)
+    labels = strings(field, "matchLabels")
     exact = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in labels.items())
-    return LabelSelector((*exact, *(_requirement(line, problems) for line in sections(written, "matchExpressions"))))
+    return LabelSelector((*exact, *(_requirement(line, problems) for line in sections(field, "matchExpressions"))))
 
 
 def _requirement(line: MapNode, problems: Problems) -> LabelRequirement:

@@ -17,7 +17,7 @@ from rules_engine.loading.yaml.positions import Mark
 class Comment:
     """A comment; `found` is the match in its line, and lines count from 1.
 
-    `target` is the line that the comment is about: its own, or the first line below comments that stand alone.
+    `target` is the line that the comment applies to: its own, or the first line below comments on lines of their own.
     """
 
     found: re.Match[str]
@@ -27,13 +27,13 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Comments:
-    """The comments of a file. `first_lines` has the line where a value begins for each of its further lines."""
+    """The comments of a file. `first_lines` maps each further line of a value to the line where the value begins."""
 
     found: tuple[Comment, ...]
     first_lines: Mapping[int, int]
 
     def about(self, comment: Comment, line: int) -> bool:
-        """Return True if a comment is about a line, or about another line of the same value."""
+        """Return True if a comment applies to a line, or to another line of the same value."""
         return self.first_lines.get(comment.target, comment.target) == self.first_lines.get(line, line)
 
 
@@ -54,19 +54,19 @@ class _Value:
 def find_comments(lines: Sequence[str], pattern: re.Pattern[str]) -> Comments:
     """Find the comments of a file that match a pattern, which begins with `#`.
 
-    Comments after a syntax error in their document are not found, nor comments within comments that stand alone.
+    It finds no comments after a syntax error in their document, and none inside other comments.
     """
-    found: list[Comment] = []
+    comments: list[Comment] = []
     first_lines: dict[int, int] = {}
     text = "\n".join(lines)
     for part in documents.parts(text) if pattern.search(text) else ():
         if pattern.search(part.text):
             values = [*_values(part)]
-            found.extend(_comments(part, values, pattern))
+            comments.extend(_comments(part, values, pattern))
             for value in values:
                 for line in value.further_lines:
                     first_lines.setdefault(line + 1, value.start[0] + 1)
-    return Comments(tuple(found), first_lines)
+    return Comments(tuple(comments), first_lines)
 
 
 def _values(part: Part) -> Iterator[_Value]:
@@ -84,8 +84,8 @@ def _values(part: Part) -> Iterator[_Value]:
 def _comments(part: Part, values: Sequence[_Value], pattern: re.Pattern[str]) -> Iterator[Comment]:
     alone: list[tuple[re.Match[str], int]] = []
     for line, text in enumerate(LINE_END.split(part.text), part.line):
-        # Each # is tried, as a match in a value may reach into the comment after it.
-        matches = (pattern.match(text, found.start()) for found in re.finditer("#", text))
+        # Try each #: a match that begins in a value may reach into the comment after it.
+        matches = (pattern.match(text, mark.start()) for mark in re.finditer("#", text))
         match = next((m for m in matches if m and _is_comment(text, line, m.start(), values)), None)
         if match is not None and not text[: match.start()].strip():
             alone.append((match, line))

@@ -31,7 +31,7 @@ recurse this far."""
 TOO_DEEP = f"more than {MAX_DEPTH} levels of lists and maps"
 
 MAX_NODES = 500_000
-"""Values in a file, with those that aliases repeat: an inventory of 10,000 nodes has some 300,000."""
+"""Values in a file, including repetitions by aliases: an inventory of 10,000 nodes has some 300,000."""
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser if PyYAML was built with it: about ten times as fast."""
@@ -52,7 +52,7 @@ _ANCHOR = re.compile(r"(?:&[A-Za-z0-9_-]+)?(?:\s+|#.*)*")
 
 
 class Dialect(Enum):
-    """Strictness of scalars: that of rule files, or of manifests as kubectl reads them."""
+    """Strictness of scalars: strict in rule files, and as kubectl reads them in manifests."""
 
     RULES = "rules"
     MANIFESTS = "manifests"
@@ -60,7 +60,7 @@ class Dialect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One document of a stream; `problems` are those found while it was read."""
+    """One document of a stream, with the problems found while reading it."""
 
     root: Node
     problems: Problems
@@ -71,7 +71,7 @@ class Document:
 
 
 def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Dialect.RULES) -> tuple[Document, ...]:
-    """Read documents. Those with a syntax error or a character that YAML forbids are reported and left out."""
+    """Read documents; report and leave out each with a syntax error or a character that YAML forbids."""
     composer = _Composer(source, dialect)
     # In JSON a tab can only be between values, where YAML does not allow it.
     text = source.text.replace("\t", " ") if source.is_json else source.text
@@ -80,7 +80,7 @@ def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Di
             composer.read(text)
             return tuple(composer.documents)
         except (yaml.MarkedYAMLError, _StopError):
-            # A syntax error ends the parser. It may be far from its cause, so all documents are read again, one by one.
+            # A syntax error stops the parser, often far from its cause. So all documents are read again, one by one.
             composer = _Composer(source, dialect)
     for part in parts(text):
         try:
@@ -97,7 +97,7 @@ def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Di
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A text from one document marker to the next; `line` counts the lines before it."""
+    """The text from one document marker to the next; `line` is the number of lines before it."""
 
     text: str
     line: int
@@ -105,7 +105,7 @@ class Part:
 
 def parts(text: str) -> Iterator[Part]:
     """Split a text before each document marker in the first column."""
-    starts = sorted({0, *(found.start() for found in _MARKER.finditer(text)), len(text)})
+    starts = sorted({0, *(marker.start() for marker in _MARKER.finditer(text)), len(text)})
     line = 0
     for start, end in pairwise(starts):
         part = Part(text[start:end], line)
@@ -114,12 +114,12 @@ def parts(text: str) -> Iterator[Part]:
 
 
 def _refuse_characters(part: Part, name: str) -> None:
-    found = _NOT_ALLOWED.search(part.text)
-    if found is not None:
-        before = LINE_END.split(part.text[: found.start()])
+    character = _NOT_ALLOWED.search(part.text)
+    if character is not None:
+        before = LINE_END.split(part.text[: character.start()])
         raise _StopError(
             Code.YAML_CHARACTER,
-            f"character U+{ord(found.group()):04X} is not allowed in YAML: write it as an escape in double quotes",
+            f"character U+{ord(character.group()):04X} is not allowed in YAML: write it as an escape in double quotes",
             Location(name, part.line + len(before), len(before[-1]) + 1),
         )
 
@@ -154,16 +154,16 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: Part) -> tupl
     if source.lines[line][column:].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
     elif not source.is_json:
-        found = remedy(LINE_END.split(part.text), line - part.line, column, LOADER, part.line)
-        if found is not None:
-            place = Location(source.name, part.line + found.line + 1, found.column + 1)
-            return Code.YAML_SYNTAX, found.message, place, max(1, found.length)
+        fix = remedy(LINE_END.split(part.text), line - part.line, column, LOADER, part.line)
+        if fix is not None:
+            place = Location(source.name, part.line + fix.line + 1, fix.column + 1)
+            return Code.YAML_SYNTAX, fix.message, place, max(1, fix.length)
     return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1), 1
 
 
 @dataclass(slots=True)
 class _StopError(Exception):
-    """Stops reading: a bound was exceeded, or a text is malformed."""
+    """Error that stops reading: a bound is exceeded, or a text is malformed."""
 
     code: Code
     message: str
@@ -183,7 +183,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Sized:
-    """A finished node with the number and the depth of its values, aliases followed."""
+    """A finished node with the number and the depth of its values, aliases included."""
 
     node: Node
     size: int
@@ -191,7 +191,7 @@ class _Sized:
 
 
 class _Composer:
-    """Builds trees from events, with a stack of its own, and counts the values that aliases repeat."""
+    """Composer of trees from events. It has its own stack, and counts values each time an alias repeats them."""
 
     def __init__(self, source: SourceFile, dialect: Dialect) -> None:
         self.documents: list[Document] = []
@@ -204,7 +204,7 @@ class _Composer:
         self._first = 0
 
     def read(self, text: str, first: int = 0) -> None:
-        """Read documents of which the text begins after `first` lines; none of them if there is an error."""
+        """Read the documents of a text that begins after `first` lines of the file; none of them on an error."""
         self._first = first
         self._stack = []
         before = len(self.documents)
@@ -235,7 +235,7 @@ class _Composer:
         return Location(self._source.name, self._first + mark.line + 1, mark.column + 1)
 
     def _open(self, event: Any) -> None:
-        self._counted(1, event.start_mark)
+        self._count_values(1, event.start_mark)
         self._stack.append(_Open(event, self._at(event.start_mark)))
         if len(self._stack) > MAX_DEPTH:
             self._too_deep(event.start_mark)
@@ -263,7 +263,7 @@ class _Composer:
         above.size += done.size
         above.depth = max(above.depth, done.depth + 1)
 
-    def _counted(self, size: int, mark: Any) -> None:
+    def _count_values(self, size: int, mark: Any) -> None:
         self._count += size
         if self._count > MAX_NODES:
             message = f"more than {MAX_NODES:,} values, those that aliases repeat included"
@@ -280,7 +280,7 @@ class _Composer:
             if target is not None:
                 if len(self._stack) + target.depth > MAX_DEPTH:
                     self._too_deep(event.start_mark)
-                self._counted(target.size, event.start_mark)
+                self._count_values(target.size, event.start_mark)
                 return target
             message = f"'{truncate(name)}' is an alias inside its own anchor"
         self._problems.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
@@ -307,7 +307,7 @@ class _Composer:
         self._problems.error(Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag))
 
     def _scalar(self, event: Any) -> ScalarNode:
-        self._counted(1, event.start_mark)
+        self._count_values(1, event.start_mark)
         text: str = event.value
         if event.style == '"' and _SURROGATE.search(text):
             message = "an escape is half of a surrogate pair: write the character itself, or \\U and eight digits"
@@ -350,7 +350,7 @@ class _Composer:
         line, column = self._first + event.start_mark.line, event.start_mark.column
         end = (self._first + event.end_mark.line, event.end_mark.column)
         if event.tag is not None:
-            # A document with tags is not read further: the position of the tag is enough.
+            # A tag is an error, so the position of the tag is enough.
             return ((0, line + 1, column + 1),)
         if not event.value and not event.style:
             return ((0, end[0] + 1, end[1] + 1),)
@@ -372,13 +372,13 @@ class _Composer:
 
     def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
         """Return the position after an anchor, and after the comments and empty lines that may follow it."""
-        while (column := self._skipped(line, column)) == len(self._source.lines[line]):
+        while (column := self._skip_anchor(line, column)) == len(self._source.lines[line]):
             line, column = line + 1, 0
         return line, column
 
-    def _skipped(self, line: int, column: int) -> int:
-        rest = self._source.lines[line][column:]
-        return column + len(rest) - len(_ANCHOR.sub("", rest, count=1))
+    def _skip_anchor(self, line: int, column: int) -> int:
+        remaining = self._source.lines[line][column:]
+        return column + len(remaining) - len(_ANCHOR.sub("", remaining, count=1))
 
     def _map(self, done: _Open, length: int) -> MapNode:
         members: dict[str, tuple[ScalarNode, Node]] = {}
@@ -409,12 +409,12 @@ class _Composer:
 
     def _complex_key(self, key: Node, done: _Open) -> None:
         start = done.event.start_mark
-        rest = self._source.lines[done.location.line - 1][start.column :]
-        if rest.startswith("{{"):
+        remaining = self._source.lines[done.location.line - 1][start.column :]
+        if remaining.startswith("{{"):
             # The map around it has no meaning, either.
-            written = rest.partition("}}")[0] + "}}"
-            message = template(written, self._key())
-            self._problems.error(Code.YAML_KEY, message, done.location, len(written))
+            expression = remaining.partition("}}")[0] + "}}"
+            message = template(expression, self._key())
+            self._problems.error(Code.YAML_KEY, message, done.location, len(expression))
         else:
             message = "a key must be text, not a list or a map"
             self._problems.error(Code.YAML_KEY, message, key.location, key.length)

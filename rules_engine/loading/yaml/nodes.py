@@ -13,9 +13,9 @@ Plain: TypeAlias = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """A scalar that readers interpret differently: `reading` has its values, `spellings` are unambiguous.
+    """A scalar that YAML parsers read differently: `reading` says how, `spellings` are unambiguous.
 
-    Each spelling is a text with its value; that of the text itself is the last. `number` is the probable number, for
+    Each spelling is a text with its value; the last one is for the text itself. `number` is the probable number, for
     the schema to check.
     """
 
@@ -48,7 +48,7 @@ class ScalarNode:
 
     @property
     def length(self) -> int:
-        """The columns of its first line, at least one."""
+        """The number of columns in its first line, at least one."""
         breaks = self.source.breaks
         return max(1, len(self.source.text) if len(breaks) == 1 else breaks[1][0])
 
@@ -110,7 +110,7 @@ def find(root: Node, path: Path) -> Node:
 
 
 def first_key(node: Node) -> Node:
-    """Return the first key of a document or a map, for locations of problems; the node itself if it has none."""
+    """Return the first key of a map, for locations of problems; the node itself if it has none."""
     return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 

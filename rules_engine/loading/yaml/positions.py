@@ -17,7 +17,7 @@ _SINGLE = re.compile("''")
 
 
 class _Trace:
-    """A walk over the source that records where the text does not continue in the next column."""
+    """Recorder of the places where the text does not continue in the next column of the source."""
 
     def __init__(self, mark: Mark) -> None:
         self.offset = 0
@@ -75,7 +75,7 @@ def _first_solid(raw: str, right: int) -> int:
 
 
 def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
-    """Fold a line end into a space, or nothing if empty lines follow or it is escaped; those stay."""
+    """Fold a line end into a space, or into nothing if it is escaped or empty lines follow; empty lines stay."""
     for number in blank:
         trace.jump(number, 0)
         trace.offset += 1
@@ -84,12 +84,12 @@ def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
 
 
 def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[re.Match[str]]) -> None:
-    for found in escapes:
-        trace.offset += found.start() - left
-        if found.group() != "\\":
+    for escape in escapes:
+        trace.offset += escape.start() - left
+        if escape.group() != "\\":
             trace.offset += 1
-            trace.jump(number, found.end())
-        left = found.end()
+            trace.jump(number, escape.end())
+        left = escape.end()
     trace.offset += right - left
 
 
@@ -114,14 +114,14 @@ def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Brea
         else:
             blank.append(number)
         number += 1
-    # Only line ends remain: that of the last content, and those kept by the chomping indicator.
+    # Only line ends remain: of the last content, and of empty lines that the chomping indicator keeps.
     kept = len(text) - trace.offset - bool(previous)
     _line_ends(trace, range(number, number + kept), after=previous)
     return trace.breaks()
 
 
 def _indent(lines: Sequence[str], number: int, text: str) -> int:
-    """Return the columns of indentation, by comparing its first line with content in the file and in the text."""
+    """Return the columns of indentation: the first line with content has more spaces in the file than in the text."""
     content = text.lstrip("\n")
     if not content:
         return 0
@@ -134,7 +134,7 @@ def _spaces(text: str) -> int:
 
 
 def _line_ends(trace: _Trace, blank: Sequence[int], *, after: str) -> None:
-    """Keep line ends: that of the preceding content, if any, and those of the empty lines."""
+    """Keep the line ends of the preceding content, if any, and of the empty lines."""
     trace.offset += bool(after)
     for number in blank:
         trace.jump(number, 0)

@@ -1,4 +1,4 @@
-"""Values of plain YAML scalars, and the differences between YAML's versions.
+"""Values of plain YAML scalars, and differences between the versions of YAML.
 
 Sources: YAML 1.2.2, section 10.3 (core schema); yaml.org/type for YAML 1.1's types, which most tools still read.
 """
@@ -11,7 +11,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import MAX_EXCERPT, truncate
 
 MAX_INTEGER = 2**63
-"""Range of integers: CEL, Go and JSON readers have 64 bits; a larger one would silently change."""
+"""Bound of integers: CEL, Go and JSON parsers have 64 bits; a larger integer would silently change."""
 
 _CONSTANTS: Mapping[str, Plain] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -28,7 +28,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\
 
 
 AMBIGUOUS = frozenset({Code.YAML_BOOLEAN, Code.YAML_DATE, Code.YAML_EQUALS, Code.YAML_NUMBER})
-"""Codes of surprises."""
+"""Codes of scalars that YAML parsers read differently."""
 
 
 def _surprise(code: Code, text: str, reading: str, *values: Plain, number: int | float | None = None) -> Surprise:
@@ -38,7 +38,7 @@ def _surprise(code: Code, text: str, reading: str, *values: Plain, number: int |
 
 
 def resolve(text: str) -> tuple[Plain, Surprise | None]:
-    """Return the value of a plain scalar in YAML 1.2 and JSON, or with a Surprise in YAML 1.1."""
+    """Return the value of a plain scalar in YAML 1.2 and JSON, with a Surprise if YAML 1.1 or other parsers differ."""
     if text in _CONSTANTS:
         return _CONSTANTS[text], None
     first = text[0]

@@ -1,4 +1,4 @@
-"""Remedies of syntax errors in YAML: each is a change of one line after which the parser gets further."""
+"""Remedies of syntax errors in YAML: each changes a line, or a block, so that the parser gets further."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ MAX_TEXT = 64 * 1024
 """Characters of a document for which remedies are tried: each trial parses it again."""
 
 MAX_TRIALS = 40
-"""Changes that are tried: some ten for each of the lines before the error."""
+"""Changes to try: some ten for each of the lines before the error."""
 
 MAX_LINES = 4
-"""Lines with text, up to that of the error, of which one may be the cause."""
+"""Lines with text, up to the line of the error, that may be its cause."""
 
 MAX_LINE = 1_000
 """Characters of a line that is changed: bounds the work of the patterns."""
@@ -70,7 +70,7 @@ class _Change:
 def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> Remedy | None:
     """Return the first change of a line after which the parser gets beyond the error at a position, or None.
 
-    `lines` are those of one document, `first` of the file precede it; a template has no remedy but its value.
+    `lines`: the lines of one document, after `first` lines of the file. A template's only remedy is its value.
     """
     if sum(map(len, lines)) > MAX_TEXT:
         return None
@@ -89,15 +89,15 @@ def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], firs
     if further is not None:
         return further.remedy()
     for number in near[:2]:
-        found = _TEMPLATE.search(lines[number])
-        if found:
-            return Remedy(TEMPLATE, number, found.start(), len(found.group()))
+        expression = _TEMPLATE.search(lines[number])
+        if expression:
+            return Remedy(TEMPLATE, number, expression.start(), len(expression.group()))
     return None
 
 
-def template(written: str, key: str | None) -> str:
+def template(value: str, key: str | None) -> str:
     """Return the message for a template that is the whole value of a key."""
-    path = _PATH.fullmatch(written)
+    path = _PATH.fullmatch(value)
     return f"templates are not expanded: write {path[1]}" if path and _is_expression(key) else TEMPLATE
 
 
@@ -140,7 +140,7 @@ def _changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], 
 
 
 def _written(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[_Change]:
-    """Yield a change of the text from a column on, unless it is too long to be quoted."""
+    """Yield a change of the text from a column on, unless the new text is too long for a message."""
     if len(new) <= MAX_REMEDY:
         yield _Change(f"{reason}: write {new}", line, column, len(old), (before + new,))
 
@@ -157,8 +157,8 @@ def _template(line: int, text: str) -> Iterator[_Change]:
 
 def _split(text: str) -> tuple[str, str]:
     """Return a line up to its value, and the value."""
-    found = _MEMBER.fullmatch(text)
-    return (found[1], found[2]) if found else ("", text)
+    member = _MEMBER.fullmatch(text)
+    return (member[1], member[2]) if member else ("", text)
 
 
 def _keys(line: int, text: str) -> Iterator[_Change]:
@@ -166,30 +166,30 @@ def _keys(line: int, text: str) -> Iterator[_Change]:
     if word:
         yield from _written(line, len(word[1]), word[2], f"{word[2]}:", word[1], f"'{word[2]}' has no colon")
     for pattern, reason in ((_GLUED, "no space after the colon"), (_ASSIGNED, "a key ends with a colon")):
-        found = pattern.fullmatch(text)
-        if found:
-            start = len(found[1])
-            yield from _written(line, start, text[start:], f"{found[2]}: {found[3]}", found[1], reason)
-    for found in _GLUED_FLOW.finditer(text):
-        new = f"{found[1]}: {found[2]}"
-        changed = f"{text[: found.start()]}{new}{text[found.end() :]}"
-        length = found.end() - found.start()
-        yield _Change(f"no space after the colon: write {new}", line, found.start(), length, (changed,))
+        match = pattern.fullmatch(text)
+        if match:
+            start = len(match[1])
+            yield from _written(line, start, text[start:], f"{match[2]}: {match[3]}", match[1], reason)
+    for match in _GLUED_FLOW.finditer(text):
+        new = f"{match[1]}: {match[2]}"
+        changed = f"{text[: match.start()]}{new}{text[match.end() :]}"
+        length = match.end() - match.start()
+        yield _Change(f"no space after the colon: write {new}", line, match.start(), length, (changed,))
 
 
 def _indicators(line: int, text: str) -> Iterator[_Change]:
     """Yield the text in quotes for values that begin with a character of YAML's syntax."""
-    for found in _INDICATOR.finditer(text):
-        start, value = found.start(1), found[1]
+    for match in _INDICATOR.finditer(text):
+        start, value = match.start(1), match[1]
         reason = f"text cannot begin with {value[0]}"
         quoted = f'"{value}"'
         change = _Change(
-            f"{reason}: write {quoted}", line, start, len(value), (text[:start] + quoted + text[found.end() :],)
+            f"{reason}: write {quoted}", line, start, len(value), (text[:start] + quoted + text[match.end() :],)
         )
         if "\\" not in value and '"' not in value:
             yield change
-        rest = text[start:].rstrip()
-        yield from _written(line, start, rest, _quoted(rest), text[:start], reason)
+        remaining = text[start:].rstrip()
+        yield from _written(line, start, remaining, _quoted(remaining), text[:start], reason)
 
 
 def _flow(line: int, text: str, column: int) -> Iterator[_Change]:
@@ -226,12 +226,12 @@ def _values(line: int, text: str) -> Iterator[_Change]:
 
 
 def _without_escapes(text: re.Match[str]) -> str:
-    """Return a text in double quotes in quotes in which a backslash is itself."""
+    """Return a double-quoted text in quotes that leave a backslash as it is."""
     return _quoted(text[1].replace('\\"', '"').replace("\\\\", "\\")) if "\\" in text[1] else text[0]
 
 
 def _is_outer(value: str, quote: str) -> bool:
-    """Return whether the first and the last quote are meant to enclose the value, which has such quotes inside."""
+    """Return True if the first and the last quote probably enclose the value, which has such quotes inside."""
     inner = value[1:-1]
     first = inner.find(quote)
     return value.endswith(quote) and first > 0 and not re.match(r"[\w.)\]]", inner[first - 1])
@@ -246,7 +246,7 @@ def _quoted(value: str) -> str:
 
 
 def _indentation(lines: Sequence[str], number: int, first: int) -> Iterator[_Change]:
-    """Yield the line as another item, as more of the value above, and in the columns of lines above."""
+    """Yield the line as another item, as a continuation of the value above, and at the indentation of lines above."""
     text = lines[number].lstrip()
     indent = len(lines[number]) - len(text)
     above = [index for index in range(number - 1, -1, -1) if _has_text(lines[index])][: 2 * MAX_LINES]
@@ -273,11 +273,11 @@ def _block_text(lines: Sequence[str], line: int) -> Iterator[_Change]:
     """Yield the text of a block, up to a line, further right than its key."""
     starts = (number for number in range(min(line, len(lines) - 1), -1, -1) if _BLOCK.match(lines[number]))
     start = next(starts, line)
-    found = _BLOCK.match(lines[start]) if start < line else None
+    header = _BLOCK.match(lines[start]) if start < line else None
     text = lines[start + 1 : line + 1]
-    if found and text:
+    if header and text:
         indent = len(text[0]) - len(text[0].lstrip())
-        right = len(found[1]) + 2 - indent
+        right = len(header[1]) + 2 - indent
         message = f"the text of a block begins further right than its key: write it {right} spaces further right"
         moved = tuple(" " * right + item for item in text)
         yield _Change(message, start + 1, indent, len(text[0]) - indent, moved, len(text))

@@ -1,4 +1,4 @@
-"""RuleTests: their cases, and the files that they name."""
+"""RuleTests: their cases, and the files they refer to."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ from rules_engine.model.rules.rule_test import (
 
 
 def read_test(root: MapNode, problems: Problems, references: References) -> RuleTest:
-    """Build the test of a document; it is valid only if neither the schema nor `problems` has an error."""
+    """Read the test of a document; it is valid only if neither the schema nor `problems` has an error."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
@@ -59,17 +59,17 @@ def read_test(root: MapNode, problems: Problems, references: References) -> Rule
     if folder in rules:
         references.refer(folder)
     report_both(spec, "cluster", "clusters", problems)
-    named = {name.source.text: node for name, node in maps(spec, "clusters")}
-    cases = tuple(_case(line, tuple(named), folder, problems, references) for line in lines)
+    cluster_maps = {name.source.text: node for name, node in maps(spec, "clusters")}
+    cases = tuple(_case(line, tuple(cluster_maps), folder, problems, references) for line in lines)
     diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), problems)
-    used = {cluster for case in cases for cluster in case.clusters} | (named.keys() if diagnoses else set())
-    clusters = {name: _cluster(node, folder, problems, references) for name, node in named.items()}
+    used = {cluster for case in cases for cluster in case.clusters} | (cluster_maps.keys() if diagnoses else set())
+    clusters = {name: _cluster(node, folder, problems, references) for name, node in cluster_maps.items()}
     own = _cluster(section(spec, "cluster"), folder, problems, references)
-    every = {name: found.objects for name, found in clusters.items()} or {"": own.objects}
+    objects = {name: inventory.objects for name, inventory in clusters.items()} or {"": own.objects}
     for key, _ in maps(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
-        if key.source.text not in used and used <= named.keys():
+        if key.source.text not in used and used <= cluster_maps.keys():
             message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
             problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     return RuleTest(
@@ -77,16 +77,16 @@ def read_test(root: MapNode, problems: Problems, references: References) -> Rule
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
         cluster=own.cluster,
-        clusters={name: found.cluster for name, found in clusters.items()},
+        clusters={name: inventory.cluster for name, inventory in clusters.items()},
         cases=cases,
         diagnoses=diagnoses,
-        objects=every if diagnoses else {},
+        objects=objects if diagnoses else {},
     )
 
 
 def _cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory:
-    found = read_cluster(node, folder, problems, references)
-    return found or inventory("", node.location, MapNode(location=node.location), problems)
+    cluster = read_cluster(node, folder, problems, references)
+    return cluster or inventory("", node.location, MapNode(location=node.location), problems)
 
 
 def _diagnosis(line: MapNode) -> Diagnosis:
@@ -114,8 +114,8 @@ def _finding(line: MapNode) -> ExpectedFinding:
 def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
-    given = settings(request, Case)
-    updates = given.get("operation") == "UPDATE"
+    request_fields = settings(request, Case)
+    updates = request_fields.get("operation") == "UPDATE"
     old = line.get("oldPod")
     if updates and old is None:
         place = request.key("operation") or request
@@ -128,14 +128,14 @@ def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Proble
         key = line.key("oldPod") or old
         message = "oldPod is ignored: with operation: CREATE there is no old pod"
         problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-    before = the_pod(old, line.key("oldPod") or old, problems) if old is not None else None
-    made = _pod(line, folder, problems, references)
-    if made and made.namespace:
-        given.setdefault("namespace", made.namespace)
+    old_manifest = the_pod(old, line.key("oldPod") or old, problems) if old is not None else None
+    manifest = _pod(line, folder, problems, references)
+    if manifest and manifest.namespace:
+        request_fields.setdefault("namespace", manifest.namespace)
     return Case(
         name=text(line, "name"),
         location=name.location,
-        pod=made.pod if made else None,
+        pod=manifest.pod if manifest else None,
         expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, problems, references),
         expect_on={
             key.source.text: _expectation(node, key, folder, problems, references)
@@ -143,34 +143,34 @@ def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Proble
         },
         clusters=_clusters_of(line, clusters, problems),
         namespace_labels=strings(request, "namespaceLabels"),
-        old_pod=before.pod if before else None,
-        **given,
+        old_pod=old_manifest.pod if old_manifest else None,
+        **request_fields,
     )
 
 
-def _clusters_of(line: MapNode, known: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the clusters on which a case is run: all, or without `expect` those of `expectOn`."""
+def _clusters_of(line: MapNode, cluster_names: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """Return the clusters on which a case runs: all, or, without `expect`, only the clusters of `expectOn`."""
     own = [key for key, _ in maps(line, "expectOn")]
     for key in own:
         name = key.source.text
-        if not known:
+        if not cluster_names:
             message = "expectOn needs 'clusters', which the test does not have"
             problems.error(Code.MISSING_FIELD, message, key.location, key.length)
-        elif name not in known:
-            message = f"cluster '{truncate(name)}' not found{did_you_mean(name, known)}"
+        elif name not in cluster_names:
+            message = f"cluster '{truncate(name)}' not found{did_you_mean(name, cluster_names)}"
             problems.error(Code.UNKNOWN_CLUSTER, message, key.location, key.length)
     if line.get("expect") is not None:
-        return tuple(known) or ("",)
+        return tuple(cluster_names) or ("",)
     return tuple(key.source.text for key in own)
 
 
 def _pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
-    written = line.get("pod")
-    if written is not None:
-        return the_pod(written, line.key("pod") or written, problems)
+    pod = line.get("pod")
+    if pod is not None:
+        return the_pod(pod, line.key("pod") or pod, problems)
     file = line.get("podFile")
-    found = read_manifests(file, folder, problems, references, single=True)
-    return the_pod(found[0], file, problems) if file is not None and found else None
+    roots = read_manifests(file, folder, problems, references, single=True)
+    return the_pod(roots[0], file, problems) if file is not None and roots else None
 
 
 def _expectation(expect: MapNode, place: Node, folder: Path, problems: Problems, references: References) -> Expectation:

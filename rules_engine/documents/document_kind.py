@@ -1,4 +1,4 @@
-"""DocumentKind: how documents of a kind are read, and which part of a load their errors spoil."""
+"""DocumentKind: the reader of a kind of document, and the part of a load that its errors invalidate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Part(Enum):
-    """A part of a load: an error of one leaves the others as they are."""
+    """A part of a load: an error in one part leaves the others valid."""
 
     RULES = "rules"
     DIAGNOSTICS = "diagnostics"
     TESTS = "tests"
-    """RuleTests, Simulations, ClusterInventories, and the files that they name."""
+    """RuleTests, Simulations, ClusterInventories, and the files they refer to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentKind(Generic[T_co]):
     """A kind of document.
 
-    `read` makes the value of a document that the schema in `schemas` has validated; the value is usable only if neither
-    has found an error, and None if there is none to find further problems in. It takes the files that the document
-    names from `References`.
+    `read` returns the value of a document that the schema in `schemas` has validated, or None if it has no value in
+    which to look for further problems. The value is valid only if neither the schema nor `read` reports an error. Files
+    that the document refers to come from `References`.
     """
 
     name: str

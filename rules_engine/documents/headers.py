@@ -1,4 +1,4 @@
-"""Headers of documents: apiVersion and kind, by which ours are told from those of other tools."""
+"""Headers of documents: apiVersion and kind, which distinguish gpu-rules' documents from other tools'."""
 
 import re
 from bisect import bisect_left
@@ -16,32 +16,32 @@ from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.rule import API_VERSION
 
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
-"""The kinds of documents that files may have: a load that does not read a kind passes over its documents by name."""
+"""All kinds of gpu-rules documents, including those that a load does not read."""
 
 _WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
-"""The kind of a document that YAML cannot read."""
+"""The line with the kind, in a document with a syntax error."""
 
 _GROUP = "gpurule"
-"""Part of the API group without punctuation, by which misspelt ones are found."""
+"""Part of the API group without punctuation, also present in misspelt groups."""
 
 _MISSPELT_KIND = 0.85
-"""Similarity of a kind to one of ours, in an object of another group: `Test` of other tools is no RuleTest."""
+"""Least similarity of a kind to one of ours, in an object of another group: `Test` of other tools is no RuleTest."""
 
 
-def is_foreign(root: Node, known: Sequence[str]) -> bool:
+def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
     version, kind = version_of(root), _kind(root)
     if version is None:
-        return kind is not None and not near(kind, known)
+        return kind is not None and not near(kind, kinds)
     if _GROUP in version.casefold().replace("-", "").replace(".", ""):
         return False
-    # A file that is not written to its end yet is not another tool's.
+    # An editor may not have written the file to its end yet.
     if kind is None and API_VERSION.startswith(version):
         return False
     # Files of Helm have an apiVersion only; a rule without its kind has a spec.
-    return not get_close_matches(kind, known, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
+    return not get_close_matches(kind, kinds, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
 
 
 def version_of(root: Node) -> str | None:
@@ -55,8 +55,8 @@ def _kind(root: MapNode) -> str | None:
     return kind.source.text if isinstance(kind, ScalarNode) else None
 
 
-def kind_of(root: Node, problems: Problems, known: Sequence[str]) -> str | None:
-    """Return the kind of a document, one of `known`; None, with problems, if it is none of them."""
+def kind_of(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
+    """Return the kind of a document; None, with problems, if it is not one of `kinds`."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
         problems.error(Code.WRONG_TYPE, message, root.location, root.length)
@@ -69,13 +69,13 @@ def kind_of(root: Node, problems: Problems, known: Sequence[str]) -> str | None:
         # Without a kind there is no schema to find other missing fields.
         elif node is None and kind is None:
             problems.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
-    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not is_foreign(root, known):
+    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not is_foreign(root, kinds):
         message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
         problems.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
-    if kind.source.text not in known:
-        meant = near(kind.source.text, known) or f": expected one of {', '.join(known)}"
+    if kind.source.text not in kinds:
+        meant = near(kind.source.text, kinds) or f": expected one of {', '.join(kinds)}"
         message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
         problems.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
@@ -83,11 +83,11 @@ def kind_of(root: Node, problems: Problems, known: Sequence[str]) -> str | None:
 
 
 def with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:
-    """Yield problems of documents that YAML cannot read, with the kind that is written there; None if it is not one."""
-    found = list(parts(source.text)) if problems else []
-    starts = [part.line for part in found]
+    """Yield problems of documents with syntax errors, each with the document's kind; None unless it has exactly one."""
+    documents = list(parts(source.text)) if problems else []
+    starts = [part.line for part in documents]
     for problem in problems:
         # An empty file has no parts.
-        around = found[bisect_left(starts, problem.location.line) - 1 :][:1]
+        around = documents[bisect_left(starts, problem.location.line) - 1 :][:1]
         kinds = [kind for part in around for kind in _WRITTEN_KIND.findall(part.text)]
         yield problem, kinds[0] if len(kinds) == 1 else None

@@ -17,42 +17,42 @@ MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 """Largest list: five times the nodes and pods of the largest cluster that Kubernetes supports."""
 
 MAX_SHARED = 50_000
-"""Values that are remembered to be shared: the pods of a workload have the same containers and tolerations."""
+"""Cached values to share: pods of a workload have equal containers and tolerations."""
 
 _KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS})
 
 _STATUS = ("phase", "startTime", "nominatedNodeName", "extendedResourceClaimStatus", "capacity", "allocatable")
-"""Members of a status that are kept whole."""
+"""Members of a status to keep unchanged."""
 
 
 def read_large_cluster(path: Path, problems: Problems) -> Object | None:
     """Return the list in a large file, with the objects that a simulation reads.
 
-    None for a small file, one that is not such a list, and, with a problem, one with errors.
+    None for a small file, a file without such a list, and, with a problem, a file with errors.
     """
     try:
         if path.suffix != ".json" or not path.is_file() or path.stat().st_size <= MAX_FILE_BYTES:
             return None
         with path.open("rb") as file:
             head = file.read(MAX_FILE_BYTES)
-            found = JsonList(str(path), head, file, MAX_LIST_BYTES, strict)
-            return _list(found, problems)
+            reader = JsonList(str(path), head, file, MAX_LIST_BYTES, strict)
+            return _list(reader, problems)
     except OSError:
-        # The usual reader reports it.
+        # `load_inventory`, which reads the file next, reports this.
         return None
 
 
-def _list(found: JsonList[Json], problems: Problems) -> Object | None:
+def _list(reader: JsonList[Json], problems: Problems) -> Object | None:
     reducer = _Reducer()
     items: list[Json] = []
     try:
-        every = (item for _, item in found.items() if isinstance(item, dict))
-        items += (reducer.object(item) for item in every if item.get("kind", "Node") in _KINDS)
+        objects = (item for _, item in reader.items() if isinstance(item, dict))
+        items += (reducer.object(item) for item in objects if item.get("kind", "Node") in _KINDS)
     except ListError as error:
-        problems.error(error.code, str(error), found.here())
+        problems.error(error.code, str(error), reader.here())
         return None
-    value: Json = {**found.members, "items": items}
-    return value if found.listed and is_cluster(value) else None
+    value: Json = {**reader.members, "items": items}
+    return value if reader.listed and is_cluster(value) else None
 
 
 class _Reducer:
@@ -63,7 +63,7 @@ class _Reducer:
 
     def object(self, item: Object) -> dict[str, Json]:
         """Return an object without the members that a simulation does not read."""
-        found = dict(item)
+        reduced = dict(item)
         metadata = {name: value for name, value in mapping(item.get("metadata")).items() if name != "managedFields"}
         annotations = mapping(metadata.get("annotations"))
         if LAST_APPLIED in annotations:
@@ -76,11 +76,11 @@ class _Reducer:
                 for condition in objects(status.get("conditions"))
                 if condition.get("type") == "Ready"
             ]
-        found["metadata"] = {name: self._value(value) for name, value in metadata.items()}
-        found["spec"] = {name: self._value(value) for name, value in mapping(item.get("spec")).items()}
+        reduced["metadata"] = {name: self._value(value) for name, value in metadata.items()}
+        reduced["spec"] = {name: self._value(value) for name, value in mapping(item.get("spec")).items()}
         if status:
-            found["status"] = kept
-        return found
+            reduced["status"] = kept
+        return reduced
 
     def _value(self, value: Json) -> Json:
         if not isinstance(value, dict | list):

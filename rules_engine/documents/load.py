@@ -1,6 +1,6 @@
 """Loading of files: the documents of some kinds, with every problem of every file.
 
-A file goes one way: text → YAML documents → header → schema → value. Whatever cannot go on is a problem of its part.
+Each file passes these stages: text → YAML documents → header → schema → value. A failure is a problem of its part.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from rules_engine.documents.digest import digest as digest_of
+from rules_engine.documents.digest import digest as digest_documents
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.headers import DOCUMENT_KINDS, is_foreign, kind_of, version_of, with_kinds
 from rules_engine.documents.references import Inventory, ReadCluster, References, Sources, inventory, kubectl_inventory
@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 
 def rule_kind(kind: Kind) -> DocumentKind[Rule]:
-    """Return the kind of the documents of a kind of rule."""
+    """Return the DocumentKind of a kind of rule."""
     read = kind.read
     return DocumentKind(name=kind.name, part=Part.RULES, schemas=kind.schemas, read=lambda root, to, _: read(root, to))
 
 
 RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
-"""All that a server reads."""
+"""The kinds that a server reads."""
 
 
 def _read_inventory(root: MapNode, problems: Problems, _: References) -> Inventory:
@@ -65,7 +65,7 @@ CLUSTER = DocumentKind(name="ClusterInventory", part=Part.TESTS, read=_read_inve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDocument:
-    """A document, as written and as read; of one that is not `valid`, the value serves only to find more problems."""
+    """A document as written and as read; unless it is `valid`, its value serves only to find more problems."""
 
     kind: str
     name: str
@@ -79,9 +79,9 @@ class LoadedDocument:
 class Loaded:
     """The documents of files, and the problems of each part.
 
-    `skipped` counts the documents of our other kinds, which were not read. `files` are those of the paths. Those
-    `passed_over` have no document of gpu-rules, and no other document refers to them. `references` are the files and
-    folders that documents refer to, found or not.
+    `files` are the files of the paths. `passed_over` are the files without a gpu-rules document to which no document
+    refers. `references` are the files and folders to which documents refer, whether they exist or not.
+    `unread_by_kind` counts the documents of kinds that were not loaded.
     """
 
     documents: tuple[LoadedDocument, ...] = ()
@@ -93,7 +93,7 @@ class Loaded:
     skipped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, values: type[T], *, valid: bool = True) -> tuple[T, ...]:
-        """Return the values of a type: those of valid documents, or of those with errors."""
+        """Return the values of a type, from valid documents or, with `valid=False`, from documents with errors."""
         every = (document.value for document in self.documents if document.valid is valid)
         return tuple(value for value in every if isinstance(value, values))
 
@@ -121,16 +121,16 @@ class Loaded:
 
     @property
     def digest(self) -> str:
-        """Digest of the rule documents, those with errors included."""
+        """Digest of the rule documents, including documents with errors."""
         rules = (document for document in self.documents if isinstance(document.value, Rule))
-        return digest_of((document.kind, document.name, document.written) for document in rules)
+        return digest_documents((document.kind, document.name, document.written) for document in rules)
 
 
 def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES) -> Loaded:
     """Load the documents of some kinds in files and folders.
 
-    A document with an error is left out; the others of its file are loaded. Documents of other tools are passed over,
-    even if their file is named: manifests belong to tests, and pre-commit passes any file of a folder.
+    A document with an error is left out; the others of its file are loaded. Documents of other tools are ignored, even
+    if their file is in `paths`: manifests belong to tests, and pre-commit passes any file of a folder.
     """
     loader = _Loader(kinds)
     files = find_files(paths, loader.problems[Part.RULES])
@@ -138,26 +138,26 @@ def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RU
         source = read_file(path, loader.problems[Part.RULES], regular=True)
         if source is not None:
             loader.read(source)
-    return loader.loaded(tuple(map(str, files)))
+    return loader.result(tuple(map(str, files)))
 
 
 def load_texts(sources: Iterable[SourceFile], kinds: Sequence[DocumentKind[object]] = RULES) -> Loaded:
-    """Load the documents of texts, which need not be files, as `load_files` does."""
+    """Load the documents of texts as `load_files` does, without files."""
     loader = _Loader(kinds)
     names = []
     for source in sources:
         names.append(source.name)
         loader.read(source)
-    return loader.loaded(tuple(names))
+    return loader.result(tuple(names))
 
 
 def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file: its one ClusterInventory, or kubectl's output; None if it has errors.
 
-    The file may be a pipe, as a shell makes one of a command.
+    The file may be a pipe, such as a shell's process substitution.
     """
-    found, problems, sources = load_inventory(path, regular=False)
-    return found.cluster if found is not None else None, problems, sources
+    inventory, problems, sources = load_inventory(path, regular=False)
+    return inventory.cluster if inventory is not None else None, problems, sources
 
 
 def load_inventory(path: Path, *, regular: bool = True) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
@@ -176,7 +176,7 @@ def load_one(
     *,
     regular: bool = False,
 ) -> tuple[T | None, tuple[Problem, ...], Sources]:
-    """Load the one document of a kind in a file, which may have others; None, with a problem, if it has errors."""
+    """Load the only document of a kind in a file, which may have other kinds; None, with problems, if it has errors."""
     loader = _Loader((kind,), read_cluster, single=True)
     problems = loader.problems[Part.RULES]
     source = read_file(path, problems, regular=regular)
@@ -185,12 +185,12 @@ def load_one(
     values: list[T] = [document.value for document in loader.documents if document.valid]  # type: ignore[misc]
     if len(values) != 1 and not loader.failed:
         loader.report_not_one(code, title, expected, path)
-    found = values[0] if not loader.failed else None
-    return found, loader.loaded((str(path),)).problems, loader.sources
+    value = values[0] if not loader.failed else None
+    return value, loader.result((str(path),)).problems, loader.sources
 
 
 class _Loader:
-    """Loader of documents of some kinds. `single`: one document is wanted, and objects of other tools are ignored."""
+    """Loader of documents of some kinds. `single`: one document is expected, and objects of other tools are ignored."""
 
     def __init__(
         self,
@@ -203,11 +203,11 @@ class _Loader:
         self.sources: dict[str, Sequence[str]] = {}
         self.documents: list[LoadedDocument] = []
         self._kinds = {kind.name: kind for kind in kinds}
-        self._known = tuple(dict.fromkeys((*DOCUMENT_KINDS, *self._kinds)))
+        self._known_kinds = tuple(dict.fromkeys((*DOCUMENT_KINDS, *self._kinds)))
         self._single = single
         self._others: list[ScalarNode] = []
-        """The kinds of documents that are not read."""
-        self._passed_over: list[str] = []
+        """The `kind` scalars of documents that are not read."""
+        self._ignored_files: list[str] = []
         self._places: dict[tuple[str, str], Location] = {}
         self._references = References(read_cluster, self.problems[Part.TESTS], self.sources)
 
@@ -215,15 +215,15 @@ class _Loader:
     def failed(self) -> bool:
         return any(problems.failed for problems in self.problems.values())
 
-    def loaded(self, files: tuple[str, ...]) -> Loaded:
-        """Return all that was read from files of these names."""
+    def result(self, files: tuple[str, ...]) -> Loaded:
+        """Return the documents and problems of these files."""
         referenced = set(map(os.path.realpath, self._references.paths))
         return Loaded(
             documents=tuple(self.documents),
             by_part={part: tuple(problems.items) for part, problems in self.problems.items()},
             sources=self.sources,
             files=files,
-            passed_over=tuple(name for name in self._passed_over if os.path.realpath(name) not in referenced),
+            passed_over=tuple(name for name in self._ignored_files if os.path.realpath(name) not in referenced),
             references=tuple(self._references.paths),
             skipped=Counter(kind.source.text for kind in self._others),
         )
@@ -241,24 +241,24 @@ class _Loader:
         if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(
             version_of(document.root) == API_VERSION for document in documents
         ):
-            self._passed_over.append(source.name)
+            self._ignored_files.append(source.name)
             return
         if not documents and not problems.failed:
             problems.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
         for problem, kind in with_kinds(problems.items, source):
             self._report(kind, [problem])
         before = len(self.documents)
-        ours = [document for document in documents if not self._passes_over(document.root)]
-        none_ours = len(ours) < len(documents) and all(document.empty for document in ours)
-        if none_ours and len(self.documents) == before and not problems.failed:
-            self._passed_over.append(source.name)
+        ours = [document for document in documents if not self._skip_other_tool(document.root)]
+        no_own_document = len(ours) < len(documents) and all(document.empty for document in ours)
+        if no_own_document and len(self.documents) == before and not problems.failed:
+            self._ignored_files.append(source.name)
         for document in ours:
             # Manifests may have empty documents among them.
             if not document.empty or len(ours) == len(documents):
                 self._take(document)
 
     def report_not_one(self, code: Code, title: str, expected: str, file: Path) -> None:
-        """Report a file that has not one wanted document: at the second one, or at the kind of the first other one."""
+        """Report a file without exactly one document of the kind: at its second one, or at the first other kind."""
         problems = self.problems[Part.RULES]
         if self.documents:
             _, second = self.documents[:2]
@@ -266,28 +266,28 @@ class _Loader:
             problems.error(code, message, second.location)
             return
         kind = self._others[0] if self._others else None
-        given = f"{truncate(kind.source.text)} is not {title}: " if kind else ""
+        mistake = f"{truncate(kind.source.text)} is not {title}: " if kind else ""
         place, length = (kind.location, kind.length) if kind else (Location(str(file), 1, 1), 1)
-        problems.error(code, f"{given}expected {expected}", place, length)
+        problems.error(code, f"{mistake}expected {expected}", place, length)
 
     def _take_kubectl(self, value: Json, file: str) -> bool:
         """Read kubectl's output; return False for any other document."""
         if not is_cluster(value):
             return False
         if CLUSTER.name in self._kinds:
-            found = kubectl_inventory(file, value, self.problems[Part.TESTS])
-            place, written = found.location, MapNode(location=found.location)
+            inventory = kubectl_inventory(file, value, self.problems[Part.TESTS])
+            place, root = inventory.location, MapNode(location=inventory.location)
             self.documents.append(
-                LoadedDocument(kind=CLUSTER.name, name=found.name, location=place, written=written, value=found)
+                LoadedDocument(kind=CLUSTER.name, name=inventory.name, location=place, written=root, value=inventory)
             )
         return True
 
-    def _passes_over(self, root: Node) -> bool:
-        """Read kubectl's output; return True if the document is that, or of another tool."""
+    def _skip_other_tool(self, root: Node) -> bool:
+        """Return True for a document of another tool; kubectl's output, one of them, is read as a cluster."""
         kind = root.get("kind") if isinstance(root, MapNode) else None
         if isinstance(kind, ScalarNode) and kind.source.text not in self._kinds:
             self._others.append(kind)
-        if not is_foreign(root, self._known):
+        if not is_foreign(root, self._known_kinds):
             return False
         if self._take_kubectl(manifest_json(root), root.location.file):
             return True
@@ -295,15 +295,15 @@ class _Loader:
 
     def _take(self, document: Document) -> None:
         root = document.root
-        if is_foreign(root, self._known):
-            kind_of(root, self.problems[Part.RULES], self._known)
+        if is_foreign(root, self._known_kinds):
+            kind_of(root, self.problems[Part.RULES], self._known_kinds)
             return
         problems = Problems()
         kind = None
         if document.empty:
             problems.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
-            kind = kind_of(root, problems, self._known)
+            kind = kind_of(root, problems, self._known_kinds)
         if kind in self._kinds and isinstance(root, MapNode):
             self._read(self._kinds[kind], root, document.problems, problems)
         self._report(kind, _yaml_problems(problems, document))
@@ -322,7 +322,7 @@ class _Loader:
         )
 
     def _report(self, kind: str | None, problems: Iterable[Problem]) -> None:
-        """Add problems of a document to those of its part; a document that is not read has none."""
+        """Add problems of a document to its part; a document of a kind that is not read has none."""
         if kind in self._kinds:
             self.problems[self._kinds[kind].part].items.extend(problems)
         elif kind not in DOCUMENT_KINDS:
@@ -330,20 +330,20 @@ class _Loader:
 
 
 def _json(text: str) -> Json:
-    """Parse kubectl's output, fractions as their text; None if it is not JSON: the YAML parser's errors are better."""
+    """Parse JSON, fractions as their text; None if it is malformed, since the YAML parser has better errors."""
     try:
-        found: Json = json.loads(text, parse_float=str)
+        value: Json = json.loads(text, parse_float=str)
     except (ValueError, RecursionError):
         return None
-    return found
+    return value
 
 
 def _yaml_problems(problems: Problems, document: Document) -> list[Problem]:
     """Return the problems of a document, one per place: a value that YAML cannot read is not checked further.
 
-    Values that readers interpret differently are left to the schema, which knows their range and type.
+    For values that YAML parsers read differently, a problem of the schema wins: it knows their range and type.
     """
     checked = {problem.location for problem in problems.items}
     read = [p for p in document.problems.items if p.code not in AMBIGUOUS or p.location not in checked]
-    known = {problem.location for problem in read}
-    return [*read, *(problem for problem in problems.items if problem.location not in known)]
+    reported = {problem.location for problem in read}
+    return [*read, *(problem for problem in problems.items if problem.location not in reported)]

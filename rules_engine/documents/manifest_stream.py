@@ -1,6 +1,6 @@
-"""Pods of manifests, one part of a file at a time: kubectl's lists may be far larger than a file of rules.
+"""Pods of manifests, one part of a file at a time, since kubectl's lists may be far larger than rule files.
 
-A list of more than MAX_FILE_BYTES is read object by object, as JSON. A problem has the place of its object.
+A list larger than MAX_FILE_BYTES is read object by object, as JSON. A problem has the place of its object.
 """
 
 import codecs
@@ -74,10 +74,10 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
 
 
 def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | None = None) -> Iterator[PodPart]:
-    """Yield the pods of a file of manifests: all at once, or those of a large list in JSON one by one.
+    """Yield the pods of a file of manifests: all at once, or, for a large list in JSON, object by object.
 
-    Memory is bounded by MAX_FILE_BYTES, whatever the size of the list, which may have `limit` bytes.
-    `opened`: the file at its beginning, if it is open; it is not closed.
+    MAX_FILE_BYTES bounds memory, whatever the size of the list, which may have `limit` bytes.
+    `opened`: the file, if it is already open, at its beginning; it is not closed.
     """
     problems = Problems()
     try:
@@ -105,18 +105,18 @@ def _open(path: Path) -> AbstractContextManager[Readable]:
 
 
 def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
-    """Yield the pods of each object of a list; a problem of the list itself is that of the last part."""
+    """Yield the pods of each object of a list; a problem of the list itself comes last, in a part without pods."""
     problems = Problems()
-    found = False
+    has_content = False
     listed = JsonList(name, head, file, limit, strict)
     try:
         for place, value in listed.items():
             part = _part(value, place)
-            found = found or bool(part.pods or part.problems)
+            has_content = has_content or bool(part.pods or part.problems)
             yield part
         if not listed.listed:
             raise ListError(Code.FILE_TOO_LARGE, too_large("an object that is not a list"))
-        if not found:
+        if not has_content:
             problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", listed.here())
     except ListError as error:
         problems.error(error.code, str(error), listed.here())

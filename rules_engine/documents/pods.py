@@ -1,4 +1,4 @@
-"""Pods of manifests, read like kubectl does."""
+"""Pods of manifests, read as kubectl does."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,35 +17,35 @@ from rules_engine.model.problems.source import Location
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], dict[str, Sequence[str]]]:
-    """Load every pod of a file of manifests; none if the file has errors. Return problems and lines, too."""
+    """Load every pod of a file of manifests; none if the file has errors. Also return problems and lines."""
     problems = Problems()
     source = read_file(path, problems)
     if source is None:
         return (), tuple(problems.items), {}
-    found = pods_in(source, problems)
-    return found, in_file_order(problems.items), {source.name: source.lines}
+    pods = pods_in(source, problems)
+    return pods, in_file_order(problems.items), {source.name: source.lines}
 
 
 def pods_in(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
     """Read every pod of a text of manifests; none if it has errors."""
     roots = manifest_documents(source, problems)
-    found = [manifest for root in roots for manifest in manifests(root)]
-    if not found and not problems.failed:
+    pods = [manifest for root in roots for manifest in manifests(root)]
+    if not pods and not problems.failed:
         _report_no_pod(source, roots, problems)
     if not problems.failed:
-        _check_pods(found, problems)
-    return () if problems.failed else tuple(found)
+        _check_pods(pods, problems)
+    return () if problems.failed else tuple(pods)
 
 
 def pods_below(root: Node, problems: Problems) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
-    found = manifests(root)
-    _check_pods(found, problems)
-    return found
+    pods = manifests(root)
+    _check_pods(pods, problems)
+    return pods
 
 
 def manifest_documents(source: SourceFile, problems: Problems) -> tuple[Node, ...]:
-    """Return the documents of a text of manifests that are not empty."""
+    """Return the non-empty documents of a text of manifests."""
     if len(source.text) > MAX_FILE_BYTES:
         report_too_large(source.name, MAX_FILE_BYTES, problems)
         return ()
@@ -55,8 +55,8 @@ def manifest_documents(source: SourceFile, problems: Problems) -> tuple[Node, ..
     return tuple(document.root for document in documents if not document.empty)
 
 
-def _check_pods(found: Sequence[Manifest], problems: Problems) -> None:
-    for manifest in found:
+def _check_pods(pods: Sequence[Manifest], problems: Problems) -> None:
+    for manifest in pods:
         if read_pod(manifest.pod, manifest.node, problems) is not None:
             manifest.warn(problems)
 
@@ -69,7 +69,7 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], problems: Problems
         problems.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
-    rules = ": pass rules with --rules" if kind in {known.name for known in KINDS} else ""
+    rules = ": pass rules with --rules" if kind in {rule_kind.name for rule_kind in KINDS} else ""
     hint = rules or near(kind, ["Pod", *TEMPLATES])
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     problems.error(Code.NOT_A_POD, message, place.location, place.length)

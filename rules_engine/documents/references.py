@@ -1,4 +1,4 @@
-"""Files that documents name: clusters and manifests, relative to the file of the document."""
+"""Files that documents refer to, relative to their own file: clusters and manifests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Sources = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """A cluster, with a function of its objects; the output of kubectl has the name of its file."""
+    """A cluster with a function that returns its objects; for kubectl's output, `name` is the file's."""
 
     name: str
     location: Location
@@ -38,9 +38,9 @@ ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sour
 
 
 class References:
-    """The files that documents name, each read once, with their problems.
+    """The files that documents refer to, each read once, with their problems.
 
-    `paths` has each file or folder, found or not, in order.
+    `paths` are the files and folders in order, whether they exist or not.
     """
 
     def __init__(self, read_cluster: ReadCluster, problems: Problems, sources: dict[str, Sequence[str]]) -> None:
@@ -52,15 +52,15 @@ class References:
         self._sources = sources
 
     def refer(self, path: Path) -> None:
-        """Add a path of `paths`."""
+        """Add a path to `paths`."""
         self.paths.setdefault(path)
 
     def _cluster(self, path: Path) -> Inventory | None:
         """Return the cluster of a file; None if it has errors, which are reported."""
-        found, problems, sources = self._read_cluster(path)
+        inventory, problems, sources = self._read_cluster(path)
         self._problems.items.extend(problems)
         self._sources.update(sources)
-        return found
+        return inventory
 
     def _manifests(self, path: Path) -> tuple[Node, ...] | None:
         """Return the documents of a file; None if it has errors, which are reported."""
@@ -88,11 +88,11 @@ def existing(node: Node | None, folder: Path, problems: Problems, references: Re
 
 
 MAX_PATH = 255
-"""Characters of a path that a message quotes: no file's name is longer on Linux."""
+"""Characters of a path that a message quotes: the longest file name on Linux."""
 
 
 def _near(path: Path) -> str:
-    """Return a "did you mean" for a file, by its name without the suffix, which many share."""
+    """Return a "did you mean" clause for a file; names are compared without suffixes, which many files share."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:
@@ -101,15 +101,15 @@ def _near(path: Path) -> str:
 
 
 def read_cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory | None:
-    """Read a cluster that is written in a document, or that of the file that it names: None if that has errors."""
+    """Read the cluster in a document, or in the file that it refers to; None if that file is missing or has errors."""
     file = node.get("file")
     if file is None:
         return inventory("", node.location, node, problems)
     path = existing(file, folder, problems, references)
-    found = references.cluster(path) if path else None
-    if path and found is None:
+    cluster = references.cluster(path) if path else None
+    if path and cluster is None:
         problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
-    return found
+    return cluster
 
 
 def inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
@@ -130,20 +130,20 @@ def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventor
 def read_manifests(
     file: Node | None, folder: Path, problems: Problems, references: References, *, single: bool = False
 ) -> tuple[Node, ...] | None:
-    """Return the documents of a file, at least one; None, with a problem, if it has errors or is not `single`."""
+    """Return the documents of a file, at least one; None, with a problem, on errors, or on several with `single`."""
     path = existing(file, folder, problems, references)
     if file is None or path is None:
         return None
-    found = references.manifests(path)
-    if not found or (single and len(found) > 1):
+    roots = references.manifests(path)
+    if not roots or (single and len(roots) > 1):
         problems.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
         return None
-    return found
+    return roots
 
 
-def report_both(node: MapNode, one: str, other: str, problems: Problems) -> None:
-    """Report two fields that exclude each other."""
+def report_both(node: MapNode, name: str, other: str, problems: Problems) -> None:
+    """Report two mutually exclusive fields."""
     key = node.key(other)
-    if node.get(one) is not None and key is not None:
-        message = f"'{one}' and '{other}' cannot be used together"
+    if node.get(name) is not None and key is not None:
+        message = f"'{name}' and '{other}' cannot be used together"
         problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)

@@ -1,4 +1,4 @@
-"""Simulations: the cluster, the pods that arrive and the changes of nodes."""
+"""Simulations: the cluster, the arrivals of pods and the changes of nodes."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ from rules_engine.model.rules.simulation import (
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
-"""A name with a number, as each of several pods of one arrival has it."""
+"""A name with a number, such as pods of an arrival with a count have."""
 
 _FIELDS = ("pod", "podFile", "workload", "workloadFile")
 
@@ -41,22 +41,22 @@ _FIELDS = ("pod", "podFile", "workload", "workloadFile")
 def read_simulation(root: MapNode, problems: Problems, references: References) -> Simulation:
     """Read the simulation of a document; it is valid only if neither the schema nor `problems` has an error.
 
-    Without a cluster, it can be checked, but not run.
+    Without a cluster, it can be checked but not run.
     """
     spec = section(root, "spec")
     folder = Path(root.location.file).parent
-    written = spec.get("cluster") is not None
-    found = read_cluster(section(spec, "cluster"), folder, problems, references) if written else None
-    return _simulation(root, found, problems, references)
+    has_cluster = spec.get("cluster") is not None
+    inventory = read_cluster(section(spec, "cluster"), folder, problems, references) if has_cluster else None
+    return _simulation(root, inventory, problems, references)
 
 
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
 
 
 def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation | None, tuple[Problem, ...], Sources]:
-    """Load the one Simulation of a file; None if it has errors.
+    """Load the only Simulation of a file; None if it has errors.
 
-    `cluster`: a file with a cluster in place of its own, as for `load_cluster`. The output of kubectl may be large.
+    `cluster`: a file, as for `load_cluster`, that replaces the simulation's own cluster. kubectl's output may be large.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Simulation:
@@ -78,15 +78,15 @@ def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ..
     large = read_large_cluster(path, problems)
     if large is None and not problems.failed:
         return load_inventory(path)
-    found = None if large is None else kubectl_inventory(str(path), large, problems)
-    return found, tuple(problems.items), {}
+    inventory = None if large is None else kubectl_inventory(str(path), large, problems)
+    return inventory, tuple(problems.items), {}
 
 
-def _simulation(root: MapNode, found: Inventory | None, problems: Problems, references: References) -> Simulation:
+def _simulation(root: MapNode, inventory: Inventory | None, problems: Problems, references: References) -> Simulation:
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
-    objects = found.objects() if found is not None else None
+    objects = inventory.objects() if inventory is not None else None
     _report_twice(objects, spec.key("cluster") or root, problems)
     priorities = Priorities.of(objects)
     until = _duration(spec.get("until"), problems)
@@ -97,9 +97,9 @@ def _simulation(root: MapNode, found: Inventory | None, problems: Problems, refe
     return Simulation(
         name=name,
         location=location,
-        cluster=found.cluster if found is not None else Cluster(),
-        objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.resolved(objects),
-        arrivals=tuple(arrivals.found),
+        cluster=inventory.cluster if inventory is not None else Cluster(),
+        objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.add_to_pods(objects),
+        arrivals=tuple(arrivals.items),
         events=tuple(_events(sections(spec, "events"), objects, until, problems)),
         running_for=_distribution(spec.get("runningFor"), problems),
         until=until,
@@ -109,37 +109,37 @@ def _simulation(root: MapNode, found: Inventory | None, problems: Problems, refe
 
 
 def _report_twice(objects: ClusterObjects | None, place: Node, problems: Problems) -> None:
-    """Report a node that is in a cluster twice, as in lists that were joined: events and pods name one."""
+    """Report a node that is in a cluster twice, as in joined lists: events and pods refer to nodes by name."""
     names = Counter(node.name for node in objects.nodes) if objects is not None else {}
     for name in (name for name, count in names.items() if count > 1):
         message = f"the cluster has the node '{truncate(name)}' twice"
         problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
-        return  # joined lists have each node twice
+        return  # joined lists have each node twice; one problem is enough
 
 
-def _scheduler(written: MapNode) -> SchedulerOptions:
-    resources = section(written, "resources")
+def _scheduler(fields: MapNode) -> SchedulerOptions:
+    resources = section(fields, "resources")
     weights = {key.source.text: number(resources, key.source.text) or 1 for key, _ in resources}
-    options = SchedulerOptions(**settings(written, SchedulerOptions))
+    options = SchedulerOptions(**settings(fields, SchedulerOptions))
     return replace(options, resources=weights) if weights else options
 
 
 class _Arrivals:
-    """Arrivals that are read so far, the number of their pods and the places of their names."""
+    """Reader of arrivals. `items`: the arrivals read so far."""
 
     def __init__(self, workloads: WorkloadReader, problems: Problems, until: int | None) -> None:
-        self.found: list[Arrival] = []
+        self.items: list[Arrival] = []
         self._workloads = workloads
         self._problems = problems
         self._until = until
-        self._read = 0
-        self._pods = 0
+        self._line_count = 0
+        self._pod_count = 0
         self._names: list[tuple[_Key, int, Node]] = []
         """The name of each Pod or workload, with its number and place."""
 
     def read(self, line: MapNode) -> None:
         """Read an arrival."""
-        self._read += 1
+        self._line_count += 1
         at = _duration(line.get("at"), self._problems) or 0
         _report_after(line.get("at"), at, self._until, self._problems)
         count = number(line, "count") or 1
@@ -152,7 +152,7 @@ class _Arrivals:
             self._problems.error(Code.MISSING_FIELD, message, key.location, key.length)
         run_for = _distribution(line.get("runFor"), self._problems)
         priority = number(line, "priority")
-        fallback = f"arrival-{self._read}"
+        fallback = f"arrival-{self._line_count}"
         is_pod = line.get("pod") is not None or line.get("podFile") is not None
         read = self._workloads.pod if is_pod else self._workloads.workload
         workload = read(line, fallback, priority)
@@ -162,7 +162,7 @@ class _Arrivals:
         place = next(key for name in _FIELDS if (key := line.key(name)) is not None)
         self._names.append(((workload.kind, namespace, workload.name), count, place))
         self._count(count * sum(group.total for group in workload.groups), place)
-        self.found.append(
+        self.items.append(
             Arrival(
                 title=f"{workload.kind}/{workload.name}",
                 namespace=namespace,
@@ -183,21 +183,21 @@ class _Arrivals:
         return chosen or workload.namespace or DEFAULT_NAMESPACE
 
     def _count(self, pods: int, place: Node) -> None:
-        before = self._pods
-        self._pods += pods
-        if before <= MAX_PODS < self._pods:
+        before = self._pod_count
+        self._pod_count += pods
+        if before <= MAX_PODS < self._pod_count:
             message = f"more than {MAX_PODS:,} pods arrive"
             self._problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
 
     def report_names(self, objects: ClusterObjects | None) -> None:
-        """Report objects with the name of an earlier one of their kind and namespace, or of a pod of the cluster."""
+        """Report objects with the name of an earlier object of their kind and namespace, or of a pod of the cluster."""
         names = _Names()
         for pod in objects.pods if objects is not None else ():
             names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
         for key, count, place in self._names:
-            known = names.take(key, count, f"is in line {place.location.line}")
-            if known:
-                message = f"{key[0]} '{truncate(known[0])}' {known[1]} already: write 'name' for another one"
+            taken = names.take(key, count, f"is in line {place.location.line}")
+            if taken:
+                message = f"{key[0]} '{truncate(taken[0])}' {taken[1]} already: write 'name' for another one"
                 self._problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
 
 
@@ -206,32 +206,32 @@ _Key = tuple[str, str, str]
 
 
 class _Names:
-    """Names of objects, and of several with numbers, each with the place where it is taken."""
+    """Names that are taken by single objects or by numbered series, each with its place."""
 
     def __init__(self) -> None:
-        self._one: dict[_Key, str] = {}
+        self._single: dict[_Key, str] = {}
         self._numbers: dict[_Key, list[tuple[int, str]]] = {}
-        """The numbers of single objects by the name before the number."""
-        self._several: dict[_Key, tuple[int, str]] = {}
-        """The number of objects with this name and a number."""
+        """Numbers and places of single objects whose name ends with a number, by the name before it."""
+        self._series: dict[_Key, tuple[int, str]] = {}
+        """Length and place of each numbered series, by its name without the number."""
 
     def take(self, key: _Key, count: int, where: str) -> tuple[str, str] | None:
-        """Take a name, or `count` of them with numbers; return one that is taken already, with its place."""
+        """Take a name, or `count` numbered names; return a name that was already taken, with its place."""
         kind, namespace, name = key
         if count > 1:
             taken = [(f"{name}-{number}", place) for number, place in self._numbers.get(key, ()) if number <= count]
-            if key in self._several:
-                taken.append((f"{name}-1", self._several[key][1]))
-            self._several.setdefault(key, (count, where))
+            if key in self._series:
+                taken.append((f"{name}-1", self._series[key][1]))
+            self._series.setdefault(key, (count, where))
             return taken[0] if taken else None
         numbered = _NUMBERED.fullmatch(name)
-        if key in self._one:
-            return name, self._one[key]
-        self._one[key] = where
+        if key in self._single:
+            return name, self._single[key]
+        self._single[key] = where
         if numbered:
             stem = (kind, namespace, numbered[1])
             self._numbers.setdefault(stem, []).append((int(numbered[2]), where))
-            most, place = self._several.get(stem, (0, ""))
+            most, place = self._series.get(stem, (0, ""))
             if int(numbered[2]) <= most:
                 return name, place
         return None
@@ -241,14 +241,14 @@ def _events(
     lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, problems: Problems
 ) -> Iterator[NodeEvent]:
     nodes = [node.name for node in objects.nodes] if objects is not None else []
-    known = frozenset(nodes)
+    node_names = frozenset(nodes)
     for line in lines:
         at = _duration(line.get("at"), problems) or 0
         _report_after(line.get("at"), at, until, problems)
-        name, written = text(line, "node"), line.get("node")
-        if written is not None and objects is not None and name not in known:
+        name, node_field = text(line, "node"), line.get("node")
+        if node_field is not None and objects is not None and name not in node_names:
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
-            problems.error(Code.UNKNOWN_NODE, message, written.location, written.length)
+            problems.error(Code.UNKNOWN_NODE, message, node_field.location, node_field.length)
         becomes = NodeState(text(line, "becomes", NodeState.READY.value))
         yield NodeEvent(at=at, node=name, becomes=becomes)
 

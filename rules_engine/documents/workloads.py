@@ -6,7 +6,7 @@ from pathlib import Path as FilePath
 
 from rules_engine.documents.references import References, read_manifests
 from rules_engine.loading.fields import items, section
-from rules_engine.loading.fields import text as written_text
+from rules_engine.loading.fields import text as string_field
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests, the_pod
 from rules_engine.loading.kubernetes.pods import place_of, read_pod
 from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key
@@ -26,12 +26,12 @@ from rules_engine.scheduling.requirements import Requirements, selector_of
 
 _JOBS = ("Job", "CronJob")
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
-"""Kinds by whose selector the scheduler spreads their pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
+"""Kinds whose selector the scheduler uses to spread pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
 
 _TEMPLATE_MEMBERS = frozenset({"template", "jobTemplate"})
 
 _GROUP_FIELDS = ("groupName", "name")
-"""Members with the name of one of several templates, in lists."""
+"""Members that name a template in a list of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +46,48 @@ SYSTEM_CLASSES: Mapping[str, PriorityClass] = {
     "system-cluster-critical": PriorityClass(2_000_000_000),
     "system-node-critical": PriorityClass(2_000_001_000),
 }
-"""The classes that every cluster has (pkg/apis/scheduling/v1/helpers.go)."""
+"""PriorityClasses of every cluster (pkg/apis/scheduling/v1/helpers.go)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """The PriorityClasses of a cluster; `default`: the name of the one for pods without a class, or "".
+    """The PriorityClasses of a cluster; `default`: the class of pods that set none, or "".
 
-    `known` is False if the cluster could not be read: then any name may be that of a class.
+    `complete` is False if the cluster could not be read: then any other name may be a class, too.
     """
 
     classes: Mapping[str, PriorityClass]
     default: str = ""
-    known: bool = True
+    complete: bool = True
 
     @classmethod
     def of(cls, objects: ClusterObjects | None) -> "Priorities":
-        """Return the classes of a cluster. With several defaults, the lowest counts, as for the API server."""
-        found = objects.of(PRIORITY_CLASS) if objects is not None else ()
-        classes = {item.name: PriorityClass(integer(item, "value"), text(item, "preemptionPolicy")) for item in found}
-        defaults = [item.name for item in found if item.get("globalDefault") is True]
+        """Return the classes of a cluster. Of several defaults, the lowest counts, as in the API server."""
+        items = objects.of(PRIORITY_CLASS) if objects is not None else ()
+        classes = {item.name: PriorityClass(integer(item, "value"), text(item, "preemptionPolicy")) for item in items}
+        defaults = [item.name for item in items if item.get("globalDefault") is True]
         default = min(defaults, key=lambda name: (classes[name].value, name), default="")
         return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
 
-    def admitted(self, pod: dict[str, Json]) -> dict[str, Json]:
-        """Return a pod with the priority of its class, which the API server writes before webhooks see the pod."""
+    def with_priority(self, pod: dict[str, Json]) -> dict[str, Json]:
+        """Return a pod with the priority of its class, which the API server adds before it calls webhooks."""
         spec = mapping(pod.get("spec"))
         name = text(spec, "priorityClassName") or self.default
-        found = self.classes.get(name)
-        if found is None:
+        priority_class = self.classes.get(name)
+        if priority_class is None:
             return pod
-        written: dict[str, Json] = {"priorityClassName": name, "priority": found.value}
-        if found.policy and not spec.get("preemptionPolicy"):
-            written["preemptionPolicy"] = found.policy
-        return {**pod, "spec": {**spec, **written}}
+        fields: dict[str, Json] = {"priorityClassName": name, "priority": priority_class.value}
+        if priority_class.policy and not spec.get("preemptionPolicy"):
+            fields["preemptionPolicy"] = priority_class.policy
+        return {**pod, "spec": {**spec, **fields}}
 
-    def resolved(self, objects: ClusterObjects) -> ClusterObjects:
-        """Return the objects with the priorities of pods that have none: those of a cluster do, others are written."""
+    def add_to_pods(self, objects: ClusterObjects) -> ClusterObjects:
+        """Return the objects with a priority in each pod: pods of a cluster have one, hand-written pods may not."""
         lacking = [pod for pod in objects.pods if "priority" not in pod.spec]
         if len(self.classes) == len(SYSTEM_CLASSES) and not any("priorityClassName" in pod.spec for pod in lacking):
             return objects
         unresolved = set(map(id, lacking))
-        pods = [self.admitted(pod) if id(pod) in unresolved else pod for pod in objects.pods]
+        pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
         by_kind = {kind: objects.of(kind) for kind in FILE_KINDS}
         return ClusterObjects({**by_kind, "Pod": pods}, now=objects.now)
 
@@ -116,9 +116,9 @@ class WorkloadReader:
         place, roots = self._roots(line, "pod")
         if not roots:
             return None
-        found = manifests(roots[0])
+        pods = manifests(roots[0])
         # Without one pod, the_pod reports what is missing.
-        manifest = found[0] if len(found) == 1 else the_pod(roots[0], place, self._problems)
+        manifest = pods[0] if len(pods) == 1 else the_pod(roots[0], place, self._problems)
         if manifest is not None and manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
             self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
@@ -134,34 +134,34 @@ class WorkloadReader:
         for manifest in (manifest for root in roots for manifest in manifests(root)):
             of_root.setdefault(id(manifest.root), []).append(manifest)
         if len(of_root) != 1:
-            given = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
-            self._refuse(f"expected {given}, such as a Deployment or a Job", place)
+            expected = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
+            self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
             return None
-        (found,) = of_root.values()
-        if found[0].kind == "DaemonSet":
+        (templates,) = of_root.values()
+        if templates[0].kind == "DaemonSet":
             self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
             return None
-        return self._workload(found, _name(line, found[0], fallback), priority)
+        return self._workload(templates, _name(line, templates[0], fallback), priority)
 
     def _refuse(self, message: str, place: Node) -> None:
         self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
 
     def _roots(self, line: MapNode, name: str) -> tuple[Node, Sequence[Node]]:
-        """Return the place of a field and the documents that are written in it or in the file that it names."""
-        written = line.get(name)
-        if written is not None:
-            return line.key(name) or written, (written,)
+        """Return the place of a field and its documents, from the field itself or from the file that it refers to."""
+        value = line.get(name)
+        if value is not None:
+            return line.key(name) or value, (value,)
         file = line.get(f"{name}File")
         single = name == "pod"
-        found = read_manifests(file, self._folder, self._problems, self._references, single=single)
-        return file or line, found or ()
+        documents = read_manifests(file, self._folder, self._problems, self._references, single=single)
+        return file or line, documents or ()
 
-    def _workload(self, found: Sequence[Manifest], name: str, priority: int | None) -> Workload:
-        first = found[0]
+    def _workload(self, templates: Sequence[Manifest], name: str, priority: int | None) -> Workload:
+        first = templates[0]
         self._check_name("name", first, is_valid=is_subdomain)
         self._check_name("namespace", first, is_valid=is_label)
-        roles = _roles(found)
-        groups = [self._group(manifest, name, role, priority) for manifest, role in zip(found, roles, strict=True)]
+        roles = _roles(templates)
+        groups = [self._group(manifest, name, role, priority) for manifest, role in zip(templates, roles, strict=True)]
         return Workload(
             kind=first.kind,
             name=name,
@@ -170,11 +170,11 @@ class WorkloadReader:
         )
 
     def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
-        """Return the pods of a template; None, with problems, if there are none."""
+        """Return the pods of a template; None, with problems, if it has none."""
         self._check(manifest)
         counts = _Counts(manifest, self._problems)
         whole = f"{name}-{role}" if role else name
-        pod = self._admitted(manifest, whole, priority)
+        pod = self._submitted_pod(manifest, whole, priority)
         if not counts.total:
             return None
         return PodGroup(
@@ -187,14 +187,14 @@ class WorkloadReader:
         )
 
     def _check_name(self, member: str, manifest: Manifest, *, is_valid: Callable[[str], bool]) -> None:
-        """Report the name or the namespace of an object that the API server refuses."""
-        written = find(manifest.root, ("metadata", member))
-        if isinstance(written, ScalarNode) and isinstance(written.value, str) and not is_valid(written.value):
-            message = f"'{truncate(written.value)}' is not a {member} of Kubernetes"
-            self._problems.error(Code.BAD_POD, message, written.location, written.length)
+        """Report a name or namespace that the API server rejects."""
+        value = find(manifest.root, ("metadata", member))
+        if isinstance(value, ScalarNode) and isinstance(value.value, str) and not is_valid(value.value):
+            message = f"'{truncate(value.value)}' is not a {member} of Kubernetes"
+            self._problems.error(Code.BAD_POD, message, value.location, value.length)
 
     def _check(self, manifest: Manifest) -> None:
-        """Report mistakes for which the API server refuses the pod."""
+        """Report mistakes for which the API server rejects the pod."""
         pod = read_pod(manifest.pod, manifest.node, self._problems)
         if pod is None:
             return
@@ -219,21 +219,21 @@ class WorkloadReader:
             place = place_of(error.path, manifest.node)
             self._problems.error(Code.BAD_POD, str(error), place.location, place.length)
 
-    def _admitted(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
-        """Return the pod that /mutate gets, with its priority. `name`: that of its object."""
+    def _submitted_pod(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
+        """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
         pod = manifest.submitted(name)
-        written = section(manifest.node, "spec").get("priorityClassName")
+        field = section(manifest.node, "spec").get("priorityClassName")
         class_name = text(mapping(pod.get("spec")), "priorityClassName")
-        if written is not None and class_name:
+        if field is not None and class_name:
             classes = self._priorities.classes
             if priority is not None:
                 message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
-                self._problems.error(Code.CONFLICTING_FIELDS, message, written.location, written.length)
-            elif class_name not in classes and self._priorities.known:
+                self._problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
+            elif class_name not in classes and self._priorities.complete:
                 message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
-                self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, written.location, written.length)
+                self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
         if priority is None:
-            pod = self._priorities.admitted(pod)
+            pod = self._priorities.with_priority(pod)
         else:
             pod = {**pod, "spec": {**mapping(pod.get("spec")), "priority": priority}}
         return pod
@@ -250,15 +250,15 @@ def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
 
 
 def _name(line: MapNode, manifest: Manifest, fallback: str) -> str:
-    """Return the name of an object: that of its arrival, its own, or that of its generateName without the "-"."""
-    return written_text(line, "name") or manifest.name or manifest.generate_name.rstrip("-") or fallback
+    """Return an object's name: from the arrival, the object, or its generateName without the "-"."""
+    return string_field(line, "name") or manifest.name or manifest.generate_name.rstrip("-") or fallback
 
 
-def _roles(found: Sequence[Manifest]) -> list[str]:
-    """Return a name for each template of an object, "" for the only one: `worker`, by the member that has it."""
-    if len(found) == 1:
+def _roles(templates: Sequence[Manifest]) -> list[str]:
+    """Return a name for each template of an object, such as `worker` for its member's name; "" for the only one."""
+    if len(templates) == 1:
         return [""]
-    names = [_role(manifest) for manifest in found]
+    names = [_role(manifest) for manifest in templates]
     return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
 
 
@@ -266,18 +266,18 @@ def _role(manifest: Manifest) -> str:
     for length, step in reversed([*enumerate(manifest.path, 1)]):
         if isinstance(step, int):
             owner = mapping(manifest_json(find(manifest.root, manifest.path[:length])))
-            named = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
-            if named:
-                return named
+            group_name = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
+            if group_name:
+                return group_name
         elif step not in ("spec", *_TEMPLATE_MEMBERS):
             return step.lower()
     return "pods"
 
 
 def pod_count(manifest: Manifest, problems: Problems) -> int:
-    """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are not known.
+    """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are unknown.
 
-    A workload that is scaled down has none, which is no problem.
+    A workload scaled to 0 has none, which is not a problem.
     """
     own = Problems()
     total = _Counts(manifest, own).total
@@ -286,7 +286,7 @@ def pod_count(manifest: Manifest, problems: Problems) -> int:
 
 
 class _Counts:
-    """Numbers of pods of a template: at the same time, and in all."""
+    """Numbers of a template's pods: `parallel` run at the same time, `total` in all."""
 
     def __init__(self, manifest: Manifest, problems: Problems) -> None:
         self._problems = problems
@@ -294,7 +294,7 @@ class _Counts:
         path = manifest.path
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
             owner = find(manifest.root, path[:length])
-            if isinstance(owner, MapNode):  # a list of lists may have pods, too
+            if isinstance(owner, MapNode):  # pods may also be in a list of lists
                 self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
 
     def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
@@ -310,14 +310,14 @@ class _Counts:
         self.parallel, self.total = self.parallel * parallel, self.total * total
 
     def _number(self, owner: MapNode, name: str) -> int | None:
-        """Return a number of pods; None if it is absent, or with a problem if it is not one."""
+        """Return a number of pods; None if it is absent or, with a problem, if it is invalid."""
         node, key = owner.get(name), owner.key(name)
         if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
             return None
         value = manifest_json(node)
         if not isinstance(value, int) or isinstance(value, bool):
-            given = value if isinstance(value, float) else kind_of(value)
-            message = f"{name} must be a whole number, not {given}"
+            actual = value if isinstance(value, float) else kind_of(value)
+            message = f"{name} must be a whole number, not {actual}"
             self._problems.error(Code.WRONG_TYPE, message, node.location, node.length)
             return None
         if value < 0:
@@ -331,15 +331,15 @@ class _Counts:
 
 
 def _selector(manifest: Manifest) -> LabelSelector | None:
-    """Return the selector by which the scheduler spreads the pods; None for kinds without one."""
+    """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
     if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
         return None
     spec = mapping(mapping(manifest_json(manifest.root)).get("spec"))
-    written = spec.get("selector")
+    field = spec.get("selector")
     labels = mapping(manifest.pod.get("metadata")).get("labels")
     if manifest.kind == "ReplicationController":
-        found: Json = {"matchLabels": written or labels}
+        label_selector: Json = {"matchLabels": field or labels}
     else:
-        found = written if isinstance(written, dict) else {"matchLabels": labels}
-    selector = selector_of(found)
+        label_selector = field if isinstance(field, dict) else {"matchLabels": labels}
+    selector = selector_of(label_selector)
     return selector if selector is not None and selector.requirements else None

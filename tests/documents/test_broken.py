@@ -56,8 +56,8 @@ def broken(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_each_problem_has_its_exact_text(name: str, tmp_path: Path) -> None:
     files = read_rules([broken(name, tmp_path)], DOCUMENTS)
-    found = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
-    text = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
+    rendered = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
+    text = rendered.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
     assert text == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
 
 

@@ -150,14 +150,14 @@ def test_the_cluster_may_be_written_in_the_test(folder: Path) -> None:
     assert list(test.cluster.namespaces) == ["ml"]
 
 
-def test_the_cluster_may_be_what_kubectl_printed(folder: Path) -> None:
+def test_the_cluster_may_be_kubectl_output(folder: Path) -> None:
     printed = {"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "live"}}]}
     (folder / "set" / "live.json").write_text(json.dumps(printed))
     test = only(folder, TEST.replace("two-workers.yaml", "live.json"))
     assert [node.name for node in test.cluster.nodes] == ["live"]
 
 
-def test_problems_of_a_file_that_tests_name_are_reported_once(folder: Path) -> None:
+def test_problems_of_a_referenced_file_are_reported_once(folder: Path) -> None:
     (folder / "set" / "two-workers.yaml").write_text("kind: [")
     (folder / "set" / "pods" / "job.yaml").write_text("kind: [")
     again = TEST.replace("name: mig-80gb}", "name: again}")
@@ -168,7 +168,7 @@ def test_problems_of_a_file_that_tests_name_are_reported_once(folder: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a/" * 5000, '"\\0"', "ladder.yaml/x"])
-def test_a_name_that_no_file_can_have_is_no_file(folder: Path, name: str) -> None:
+def test_an_impossible_file_name_is_a_missing_file(folder: Path, name: str) -> None:
     loaded = load_text(folder, TEST.replace("two-workers.yaml", name), "set/t.yaml")
     assert codes(loaded.problems) == ["missing-file"]
     assert len(loaded.problems[0].message) < 400
@@ -182,14 +182,14 @@ def test_a_file_that_cannot_be_read_is_no_manifest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pods/job.yaml", "two-workers.yaml"])
-def test_files_that_a_test_names_are_regular_files(folder: Path, name: str) -> None:
+def test_referenced_files_must_be_regular_files(folder: Path, name: str) -> None:
     (folder / "set" / name).unlink()
     os.mkfifo(folder / "set" / name)
     loaded = load_text(folder, TEST, "set/test.yaml")
     assert set(codes(loaded.problems)) == {"bad-reference", "not-a-regular-file"}
 
 
-def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> None:
+def test_tests_load_from_folders_that_also_hold_their_pods(folder: Path) -> None:
     (folder / "set" / "test.yaml").write_text(TEST)
     (folder / "set" / "ladder.yaml").write_text(rule("FallbackLadder", "{rungs: [{resource: a.b/c}]}"))
     loaded = load([folder / "set"])
@@ -216,7 +216,7 @@ spec:
 """
 
 
-def test_a_case_is_run_on_the_clusters_that_it_expects_something_of(folder: Path) -> None:
+def test_a_case_runs_on_the_clusters_with_an_expectation(folder: Path) -> None:
     test = only(folder, SEVERAL)
     assert [node.name for name in ("mig", "cards") for node in test.clusters[name].nodes] == ["a", "worker"]
     both, one = test.cases

@@ -61,7 +61,7 @@ def test_a_test_without_diagnoses_has_no_objects(tmp_path: Path) -> None:
     assert (found.diagnoses, found.objects) == ((), {})
 
 
-def test_an_inventory_is_seen_as_the_api_shows_it(tmp_path: Path) -> None:
+def test_an_inventory_becomes_api_objects(tmp_path: Path) -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": "a", "value": "b", "effect": "NoExecute"}]
     bound = pod("p", "worker-1", {GPU: "3"})
     del bound["metadata"]["namespace"]
@@ -74,8 +74,8 @@ def test_an_inventory_is_seen_as_the_api_shows_it(tmp_path: Path) -> None:
         "namespaces": {"ml": {"team": "a"}},
         "pods": [bound],
     }
-    found = objects(tmp_path, inline(inventory))
-    first, second, tainted = found.nodes
+    api_objects = objects(tmp_path, inline(inventory))
+    first, second, tainted = api_objects.nodes
     assert first == {
         "kind": "Node",
         "metadata": {"name": "worker-1", "labels": {"kubernetes.io/hostname": "worker-1", "pool": "a"}},
@@ -91,12 +91,12 @@ def test_an_inventory_is_seen_as_the_api_shows_it(tmp_path: Path) -> None:
         {"key": "gpu", "effect": "NoSchedule"},
         {"key": "a", "effect": "NoExecute", "value": "b"},
     ]
-    assert [str(item.object_name) for item in found.pods] == ["Pod/default/p"]
-    assert [item.metadata for item in found.of("Namespace")] == [{"name": "ml", "labels": {"team": "a"}}]
-    view = found.node_view("worker-1")
+    assert [str(item.object_name) for item in api_objects.pods] == ["Pod/default/p"]
+    assert [item.metadata for item in api_objects.of("Namespace")] == [{"name": "ml", "labels": {"team": "a"}}]
+    view = api_objects.node_view("worker-1")
     assert view is not None
     assert str(view.available(GPU)) == "1"
-    assert (found.absent, found.now) == (frozenset(), datetime(1970, 1, 1, tzinfo=UTC))
+    assert (api_objects.absent, api_objects.now) == (frozenset(), datetime(1970, 1, 1, tzinfo=UTC))
 
 
 WHOLE = {
@@ -126,30 +126,30 @@ WHOLE = {
 
 def test_objects_are_added_to_the_nodes_and_pods(tmp_path: Path) -> None:
     test = only(tmp_path, inline(WHOLE))
-    assert [(found.name, str(found.available(GPU))) for found in test.cluster.nodes] == [
+    assert [(api_objects.name, str(api_objects.available(GPU))) for api_objects in test.cluster.nodes] == [
         ("worker", "0"),
         ("whole", "1"),
     ]
     assert test.cluster.namespaces == {"ml": {"team": "c"}, "other": {"a": "b"}}
-    found = test.objects[""]()
-    assert [item.name for item in found.nodes] == ["worker", "whole"]
-    whole = found.find("Node", "whole")
+    api_objects = test.objects[""]()
+    assert [item.name for item in api_objects.nodes] == ["worker", "whole"]
+    whole = api_objects.find("Node", "whole")
     assert whole is not None
     assert whole.status == {"allocatable": {GPU: "4"}, "capacity": {GPU: "8"}}
-    assert [item.name for item in found.pods] == ["p", "gone", "done", "waiting"]
-    assert [item.name for item in found.pods_on("whole")] == ["p"]
-    assert sorted(item.name for item in found.of("Namespace")) == ["ml", "other"]
-    assert [item.name for item in found.of("Job")] == ["j"]
-    assert found.now == datetime(2026, 11, 20, 10, tzinfo=UTC)
+    assert [item.name for item in api_objects.pods] == ["p", "gone", "done", "waiting"]
+    assert [item.name for item in api_objects.pods_on("whole")] == ["p"]
+    assert sorted(item.name for item in api_objects.of("Namespace")) == ["ml", "other"]
+    assert [item.name for item in api_objects.of("Job")] == ["j"]
+    assert api_objects.now == datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
 def test_the_output_of_kubectl_has_all_its_objects(tmp_path: Path) -> None:
     deleted = pod("p", "worker", deletionTimestamp="2099-01-01T00:00:00Z", creationTimestamp="2026-11-20T08:00:00Z")
     items: list[Any] = [node(), deleted, {"kind": "ConfigMap", "metadata": {"name": "c"}}]
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "List", "items": items}))
-    found = objects(tmp_path, "cluster: {file: kubectl.json}")
-    assert [item["kind"] for kind in RESOURCES for item in found.of(kind)] == ["Node", "Pod"]
-    assert found.now == datetime(2026, 11, 20, 8, tzinfo=UTC)
+    api_objects = objects(tmp_path, "cluster: {file: kubectl.json}")
+    assert [item["kind"] for kind in RESOURCES for item in api_objects.of(kind)] == ["Node", "Pod"]
+    assert api_objects.now == datetime(2026, 11, 20, 8, tzinfo=UTC)
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "one"}}]}))
     assert [item.object_name.name for item in objects(tmp_path, "cluster: {file: kubectl.json}").nodes] == ["one"]
 
@@ -160,9 +160,9 @@ def test_objects_of_a_file_are_shared_by_its_tests(tmp_path: Path) -> None:
     texts = [TEST.format("a", "cluster: {file: cluster.yaml}", DIAGNOSES), TEST.format("b", several, DIAGNOSES)]
     loaded = load_text(tmp_path, "---\n".join(texts), "test.yaml")
     assert loaded.problems == ()
-    one, other = loaded.tests
-    assert (one.cluster.nodes[0].name, one.objects[""]()) == ("a", other.objects["one"]())
-    assert other.objects["two"]().nodes == ()
+    first, second = loaded.tests
+    assert (first.cluster.nodes[0].name, first.objects[""]()) == ("a", second.objects["one"]())
+    assert second.objects["two"]().nodes == ()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_problems_of_objects(spec: str, code: str, tmp_path: Path) -> None:
     assert code in codes(load([file]).problems)
 
 
-def test_the_file_of_a_cluster_that_is_none_has_no_objects(tmp_path: Path) -> None:
+def test_a_file_without_a_cluster_has_no_objects(tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("just text")
     text = TEST.format("one", "cluster: {file: none.yaml}", DIAGNOSES)
     (draft,) = load_text(tmp_path, text, "test.yaml").of(RuleTest, valid=False)

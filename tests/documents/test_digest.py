@@ -65,7 +65,7 @@ def test_the_same_rules_have_the_same_digest(tmp_path: Path, files: dict[str, st
 
 
 @pytest.mark.parametrize("share", ["0.50", "5e-1", "+.5", "0.05e1", "50.0E-02"])
-def test_a_number_counts_by_its_value(tmp_path: Path, share: str) -> None:
+def test_equal_numbers_have_the_same_digest(tmp_path: Path, share: str) -> None:
     other = {"rules.yaml": BOTH.replace("share: 0.5", f"share: {share}")}
     assert digest_of(tmp_path / "other", other) == digest_of(tmp_path / "one", {"rules.yaml": BOTH})
 
@@ -112,14 +112,14 @@ def test_other_rules_have_another_digest(tmp_path: Path, old: str, new: str) -> 
     assert digest_of(tmp_path / "other", other) != digest_of(tmp_path / "one", {"rules.yaml": BOTH})
 
 
-def test_documents_with_errors_count(tmp_path: Path) -> None:
-    found = set()
+def test_documents_with_errors_are_part_of_the_digest(tmp_path: Path) -> None:
+    digests = set()
     for field in ("unknown: 1", "unknown: 2"):
         (tmp_path / "rules.yaml").write_text(f"{ONE}  {field}\n")
-        found.add(load([tmp_path]).digest)
+        digests.add(load([tmp_path]).digest)
     (tmp_path / "rules.yaml").write_text(ONE)
-    found.add(load([tmp_path]).digest)
-    assert len(found) == 3
+    digests.add(load([tmp_path]).digest)
+    assert len(digests) == 3
 
 
 def test_a_text_that_aliases_repeat_is_hashed_once() -> None:
@@ -168,7 +168,7 @@ def test_any_change_of_a_value_changes_the_digest(document: dict[str, Any], data
 
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_neither_the_order_of_keys_nor_that_of_documents_counts(documents: list[dict[str, Any]], random: Any) -> None:
+def test_the_digest_ignores_the_order_of_keys_and_documents(documents: list[dict[str, Any]], random: Any) -> None:
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
             keys = list(value)

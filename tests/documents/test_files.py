@@ -89,7 +89,7 @@ def test_a_link_to_itself_is_a_problem(tmp_path: Path) -> None:
     assert codes(load([tmp_path]).problems) == ["unreadable-file"]
 
 
-def test_a_name_that_no_file_can_have_is_a_problem(tmp_path: Path) -> None:
+def test_an_impossible_file_name_is_a_problem(tmp_path: Path) -> None:
     assert codes(load([tmp_path / ("a" * 5000)]).problems) == ["unreadable-file"]
 
 
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch
     assert codes(load([tmp_path]).problems) == ["unreadable-file"]
 
 
-def test_a_file_that_is_named_is_read_whatever_its_suffix(tmp_path: Path) -> None:
+def test_a_file_passed_directly_may_have_any_suffix(tmp_path: Path) -> None:
     assert names(write(tmp_path / "rules.txt", "a"), write(tmp_path / ".hidden.yaml", "b")) == ["a", "b"]
 
 
@@ -172,7 +172,7 @@ OTHER_TOOLS = {
 
 
 @pytest.mark.parametrize("name", OTHER_TOOLS)
-def test_a_file_of_another_tool_is_passed_over_whether_it_or_its_folder_is_named(tmp_path: Path, name: str) -> None:
+def test_a_file_of_another_tool_is_ignored_passed_directly_or_by_folder(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(OTHER_TOOLS[name])
@@ -192,13 +192,13 @@ def test_a_rule_among_documents_of_other_tools_is_read(tmp_path: Path) -> None:
     assert names(path) == ["a"]
 
 
-def test_a_file_with_a_syntax_error_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_file_with_a_syntax_error_is_not_ignored(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n---\n{{ .Values }}\n[")
     loaded = load([tmp_path])
     assert (codes(loaded.problems), loaded.passed_over) == (["yaml-syntax"], ())
 
 
-def test_a_rule_that_is_not_written_to_its_end_is_not_passed_over(tmp_path: Path) -> None:
+def test_an_incomplete_rule_is_not_ignored(tmp_path: Path) -> None:
     start = f"apiVersion: {API_VERSION}\nkind: ResourceInjection\n"
     for length in range(len("apiVersion:"), len(start)):
         loaded = load_text(tmp_path, start[:length])
@@ -206,7 +206,7 @@ def test_a_rule_that_is_not_written_to_its_end_is_not_passed_over(tmp_path: Path
         assert loaded.passed_over == ()
 
 
-def test_clusters_and_manifests_of_tests_are_not_passed_over(tmp_path: Path) -> None:
+def test_clusters_and_manifests_of_tests_are_not_ignored(tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text("apiVersion: v1\nkind: List\nitems: [{kind: Node, metadata: {name: a}}]\n")
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n")
     case = "{name: c, podFile: pod.yaml, expect: {allowed: true}}"
@@ -244,7 +244,7 @@ def test_a_misspelt_kind_is_never_ignored(tmp_path: Path) -> None:
     assert loaded.passed_over == ()
 
 
-def test_json_that_is_large_and_no_cluster_is_refused(tmp_path: Path) -> None:
+def test_large_json_without_a_cluster_is_rejected(tmp_path: Path) -> None:
     loaded = load_text(tmp_path, json.dumps({"kind": "x" * MAX_FILE_BYTES}), name="a.json")
     assert codes(loaded.problems) == ["file-too-large"]
 

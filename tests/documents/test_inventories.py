@@ -109,10 +109,10 @@ def test_used_amounts_are_requests_of_bound_unfinished_pods(tmp_path: Path) -> N
 
 
 def test_namespaces_have_the_labels_that_are_written_and_others_none(tmp_path: Path) -> None:
-    found = cluster(tmp_path, "{nodes: [], namespaces: {ml: {team: ml}, empty: {}}}")
+    inventory = cluster(tmp_path, "{nodes: [], namespaces: {ml: {team: ml}, empty: {}}}")
     name = "kubernetes.io/metadata.name"
-    assert found.namespace_labels("ml") == {"team": "ml", name: "ml"}
-    assert found.namespace_labels("elsewhere") == {name: "elsewhere"}
+    assert inventory.namespace_labels("ml") == {"team": "ml", name: "ml"}
+    assert inventory.namespace_labels("elsewhere") == {name: "elsewhere"}
 
 
 PRINTED = {
@@ -143,13 +143,13 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.yaml"])
-def test_the_output_of_kubectl_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+def test_kubectl_output_is_read_unchanged(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(json.dumps(PRINTED))
-    found, problems, sources = load_cluster(path)
-    assert found is not None
+    inventory, problems, sources = load_cluster(path)
+    assert inventory is not None
     assert problems == ()
-    first, second, third = found.nodes
+    first, second, third = inventory.nodes
     assert first == Node(
         name="a",
         labels={"pool": "small"},
@@ -160,7 +160,7 @@ def test_the_output_of_kubectl_is_read_as_it_is(tmp_path: Path, name: str) -> No
         used={"nvidia.com/gpu": Quantity.of(1)},
     )
     assert (second.name, second.ready, third) == ("b", True, Node(name=""))
-    assert found.namespaces == {"ml": {"team": "ml"}}
+    assert inventory.namespaces == {"ml": {"team": "ml"}}
     # Lines are kept where problems could stand in them.
     assert (str(path) in sources) == (name == "cluster.yaml")
 
@@ -181,9 +181,9 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
     inventory = rule("ClusterInventory", "{nodes: [{name: a}]}")
     test = rule("RuleTest", "{cluster: {file: x.yaml}, cases: 3}")
     load_text(tmp_path, f"{inventory}---\n{test}---\n")
-    found, problems, _ = load_cluster(tmp_path / "x.yaml")
-    assert found is not None
-    assert [node.name for node in found.nodes] == ["a"]
+    loaded_cluster, problems, _ = load_cluster(tmp_path / "x.yaml")
+    assert loaded_cluster is not None
+    assert [node.name for node in loaded_cluster.nodes] == ["a"]
     assert codes(problems) == ["empty-document"]
 
 
@@ -205,14 +205,14 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
 def test_a_file_that_is_not_one_cluster_gives_none(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
-    found, problems, _ = load_cluster(path)
-    assert found is None
+    inventory, problems, _ = load_cluster(path)
+    assert inventory is None
     assert code in codes(problems)
 
 
 def test_a_cluster_file_that_is_missing_gives_none(tmp_path: Path) -> None:
-    found, problems, sources = load_cluster(tmp_path / "absent.yaml")
-    assert (found, codes(problems), sources) == (None, ["missing-file"], {})
+    inventory, problems, sources = load_cluster(tmp_path / "absent.yaml")
+    assert (inventory, codes(problems), sources) == (None, ["missing-file"], {})
 
 
 def test_inventories_of_a_folder_are_listed(tmp_path: Path) -> None:

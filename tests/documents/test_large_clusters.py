@@ -98,7 +98,7 @@ def test_items_of_a_node_list_need_no_kind(tmp_path: Path) -> None:
     assert [node.name for node in simulation.cluster.nodes] == ["n", "m"]
 
 
-def test_remembered_values_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_values_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_clusters, "MAX_SHARED", 1)
     simulation = sound(tmp_path, {"kind": "List", "items": ITEMS})
     assert simulation.objects.pods[1].spec == ITEMS[2]["spec"]

@@ -51,10 +51,10 @@ def parts(folder: Path, text: str | bytes, **options: Any) -> list[PodPart]:
     return list(stream_pods(path, **options))
 
 
-def problems(found: list[PodPart]) -> list[str]:
+def problems(pod_parts: list[PodPart]) -> list[str]:
     return [
         str(problem)[str(problem).index("/pods.json") + 1 :] if "/pods.json" in str(problem) else str(problem)
-        for part in found
+        for part in pod_parts
         for problem in part.problems
     ]
 
@@ -64,15 +64,15 @@ def problems(found: list[PodPart]) -> list[str]:
 def test_each_object_of_a_list_is_a_part(tmp_path: Path, indent: int | None, mark: str) -> None:
     config = {"kind": "ConfigMap", "data": {"a": [1, 2.5, None, True]}}
     job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
-    found = parts(tmp_path, mark + listed(pod("a"), config, job, pod("b"), indent=indent))
-    assert [[(made.kind, made.name) for made in part.pods] for part in found] == [
+    pod_parts = parts(tmp_path, mark + listed(pod("a"), config, job, pod("b"), indent=indent))
+    assert [[(made.kind, made.name) for made in part.pods] for part in pod_parts] == [
         [("Pod", "a")],
         [],
         [("Job", "j")],
         [("Pod", "b")],
     ]
-    assert problems(found) == []
-    assert found[0].pods[0].pod == {"apiVersion": "v1", **pod("a")}
+    assert problems(pod_parts) == []
+    assert pod_parts[0].pods[0].pod == {"apiVersion": "v1", **pod("a")}
 
 
 def test_amounts_keep_their_text(tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ def test_amounts_keep_their_text(tmp_path: Path) -> None:
 
 def test_problems_have_the_place_of_their_object_and_others_are_read(tmp_path: Path) -> None:
     wrong = pod("wrong", resources={"limits": {"cpu": "two"}})
-    found = parts(tmp_path, listed(pod("a"), wrong, pod("b", resource={}), pod("c")))
-    assert [[made.name for made in part.pods] for part in found] == [["a"], [], ["b"], ["c"]]
-    bad, misspelt = problems(found)
+    pod_parts = parts(tmp_path, listed(pod("a"), wrong, pod("b", resource={}), pod("c")))
+    assert [[made.name for made in part.pods] for part in pod_parts] == [["a"], [], ["b"], ["c"]]
+    bad, misspelt = problems(pod_parts)
     assert bad.startswith("pods.json:18:9: error: /spec/containers/0/resources/limits/cpu: ")
     assert misspelt.startswith("pods.json:37:9: warning: Container has no field 'resource' (did you mean 'resources'?)")
 
@@ -155,9 +155,9 @@ def test_a_number_too_long_for_the_parser_is_a_problem(tmp_path: Path, monkeypat
 
 
 def test_a_list_larger_than_the_limit_is_a_problem_after_its_first_pods(tmp_path: Path) -> None:
-    found = parts(tmp_path, listed(pod("a"), *[pod(f"p{number}") for number in range(9)]), limit=1000)
-    assert found[0].pods[0].name == "a"
-    assert problems(found)[-1].endswith("error: the file is larger than 0 MiB [file-too-large]")
+    pod_parts = parts(tmp_path, listed(pod("a"), *[pod(f"p{number}") for number in range(9)]), limit=1000)
+    assert pod_parts[0].pods[0].name == "a"
+    assert problems(pod_parts)[-1].endswith("error: the file is larger than 0 MiB [file-too-large]")
 
 
 def test_files_that_cannot_be_read_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

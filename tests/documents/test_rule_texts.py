@@ -22,7 +22,7 @@ def test_texts_have_the_same_rules_and_digest_as_files(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(INJECTION, encoding="utf-8")
     files, texts = load([tmp_path]), load_texts([text("a.yaml", INJECTION)])
     assert texts.digest == files.digest
-    assert [found.name for found in texts.rules] == [found.name for found in files.rules]
+    assert [read_rule.name for read_rule in texts.rules] == [read_rule.name for read_rule in files.rules]
     assert not texts.problems
 
 

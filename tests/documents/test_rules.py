@@ -214,9 +214,9 @@ def test_a_quantity_is_read_from_its_text_and_never_through_a_float(tmp_path: Pa
 
 
 @pytest.mark.parametrize("written", ["Off", '"Off"'])
-def test_a_rule_is_switched_off_by_the_plain_word(tmp_path: Path, written: str) -> None:
-    found = only(tmp_path, rule("FallbackLadder", f"{{mode: {written}, rungs: [{{resource: a.b/c}}]}}"))
-    assert found.mode is Mode.OFF
+def test_a_plain_off_disables_a_rule(tmp_path: Path, written: str) -> None:
+    ladder = only(tmp_path, rule("FallbackLadder", f"{{mode: {written}, rungs: [{{resource: a.b/c}}]}}"))
+    assert ladder.mode is Mode.OFF
 
 
 @pytest.mark.parametrize(

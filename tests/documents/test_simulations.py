@@ -87,11 +87,11 @@ def messages(folder: Path, text: str, cluster: str = "") -> list[str]:
     """The problems of a scenario that cannot be played."""
     simulation, problems = read(folder, text, cluster)
     assert simulation is None
-    return [f"{found.location.line}:{found.location.column}: {found.message} [{found.code}]" for found in problems]
+    return [f"{p.location.line}:{p.location.column}: {p.message} [{p.code}]" for p in problems]
 
 
-def counts(found: tuple[PodGroup, ...]) -> list[tuple[str, int, int]]:
-    return [(group.name, group.parallel, group.total) for group in found]
+def counts(pod_groups: tuple[PodGroup, ...]) -> list[tuple[str, int, int]]:
+    return [(group.name, group.parallel, group.total) for group in pod_groups]
 
 
 def template(**labels: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_the_other_fields_are_read(folder: Path) -> None:
     assert simulation.events[0].becomes is NodeState.DRAINED
 
 
-def test_nothing_need_arrive(folder: Path) -> None:
+def test_arrivals_may_be_empty(folder: Path) -> None:
     simulation = sound(folder, scenario("[]", "events: [{at: 1s, node: w-1, becomes: Cordoned}]"))
     assert simulation.arrivals == ()
     assert simulation == sound(folder, scenario("[]", "events: [{at: 1s, node: w-1, becomes: Cordoned}]"))
@@ -260,13 +260,13 @@ def test_nothing_need_arrive(folder: Path) -> None:
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
-def test_workloads_have_as_many_pods_as_their_controllers_make(
+def test_workloads_have_as_many_pods_as_their_controllers_create(
     spec: dict[str, Any], expected: list[tuple[str, int, int]], folder: Path
 ) -> None:
-    found = groups(folder, spec)
-    assert counts(found) == expected
-    assert {group.controlled for group in found} == {spec["kind"] != "Pod"}
-    for group in found:
+    pod_groups = groups(folder, spec)
+    assert counts(pod_groups) == expected
+    assert {group.controlled for group in pod_groups} == {spec["kind"] != "Pod"}
+    for group in pod_groups:
         metadata = group.pod["metadata"]
         name = {"generateName": f"{group.name}-"} if group.controlled else {"name": group.name}
         assert isinstance(metadata, dict)
@@ -309,7 +309,7 @@ def test_a_workload_without_pods_is_left_out_with_a_warning(spec: dict[str, Any]
     simulation, problems = read(folder, scenario(f"[{{workload: {json.dumps(spec)}}}]"))
     assert simulation is not None
     assert simulation.arrivals == ()
-    assert [(found.message, found.code, found.severity.value) for found in problems] == [
+    assert [(problem.message, problem.code, problem.severity.value) for problem in problems] == [
         (message, "ignored-field", "warning")
     ]
 
@@ -358,13 +358,13 @@ CLASSES = """\
         ("", ", priority: 12", (None, 12, None)),
     ],
 )
-def test_priorities_are_those_of_priority_classes(
+def test_priorities_come_from_priority_classes(
     spec: str, arrival: str, expected: tuple[str | None, int, str | None], folder: Path
 ) -> None:
     pod = f"{{pod: {{spec: {{{spec}containers: [{{name: c}}]}}}}{arrival}}}"
     (found,) = sound(folder, scenario(f"[{pod}]", cluster=CLASSES)).arrivals
-    written: Any = found.groups[0].pod["spec"]
-    assert tuple(written.get(name) for name in ("priorityClassName", "priority", "preemptionPolicy")) == expected
+    pod_spec: Any = found.groups[0].pod["spec"]
+    assert tuple(pod_spec.get(name) for name in ("priorityClassName", "priority", "preemptionPolicy")) == expected
 
 
 def test_pods_of_the_cluster_have_the_priorities_of_their_classes(folder: Path) -> None:
@@ -374,10 +374,10 @@ def test_pods_of_the_cluster_have_the_priorities_of_their_classes(folder: Path) 
         for number, spec in enumerate(specs)
     ]
     cluster = f"{CLASSES[:-1]}, pods: [{', '.join(pods)}]}}"
-    found = sound(folder, scenario(cluster=cluster)).objects
-    assert [pod.spec.get("priority") for pod in found.pods] == [5, 1000, 3, None]
-    assert [node.name for node in found.nodes] == ["w"]
-    assert found.pods[0].cluster is found
+    cluster_objects = sound(folder, scenario(cluster=cluster)).objects
+    assert [pod.spec.get("priority") for pod in cluster_objects.pods] == [5, 1000, 3, None]
+    assert [node.name for node in cluster_objects.nodes] == ["w"]
+    assert cluster_objects.pods[0].cluster is cluster_objects
     critical = pods[1].replace("high", "system-node-critical")
     (pod,) = sound(folder, scenario(cluster=f"{{nodes: [{{name: w}}], pods: [{critical}]}}")).objects.pods
     assert pod.spec["priority"] == 2_000_001_000
@@ -399,8 +399,8 @@ def test_the_cluster_may_be_the_output_of_kubectl(folder: Path) -> None:
     simulation = sound(folder, scenario(f"[{{pod: {pod}}}]", cluster="{file: live.json}"))
     assert [node.name for node in simulation.objects.nodes] == ["live"]
     assert [pod.object_name.name for pod in simulation.objects.pods] == ["a"]
-    written: Any = simulation.arrivals[0].groups[0].pod["spec"]
-    assert written["priority"] == 3
+    pod_spec: Any = simulation.arrivals[0].groups[0].pod["spec"]
+    assert pod_spec["priority"] == 3
 
 
 def test_a_node_takes_as_many_pods_as_its_allocatable_says(folder: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_node_takes_as_many_pods_as_its_allocatable_says(folder: Path) -> None
     assert record.pods[2].message == "0/1 nodes are available: 1 Too many pods."
 
 
-def test_a_given_cluster_replaces_that_of_the_scenario(folder: Path) -> None:
+def test_the_cluster_argument_replaces_the_cluster_of_the_scenario(folder: Path) -> None:
     text = scenario("[]", "events: [{at: 1s, node: gpu-sim-cluster-worker, becomes: Cordoned}]", "{file: absent.yaml}")
     simulation = sound(folder, text, "two-workers.yaml")
     assert [node.name for node in simulation.cluster.nodes] == ["gpu-sim-cluster-worker"]
@@ -432,7 +432,7 @@ def test_a_node_that_joined_lists_have_twice_is_a_problem(folder: Path) -> None:
     assert messages(folder, rule("Simulation", "{arrivals: []}"), "live.json") == [f"1:1: {expected}"]
 
 
-def test_a_simulation_without_a_cluster_is_checked_as_far_as_it_is_known(folder: Path) -> None:
+def test_a_simulation_without_a_cluster_is_checked_as_far_as_possible(folder: Path) -> None:
     events = "events: [{at: 1s, node: any, becomes: Ready}]"
     pod = "{spec: {priorityClassName: any, containers: [{name: c}]}}"
     loaded = load_text(folder, rule("Simulation", f"{{arrivals: [{{pod: {pod}}}], {events}}}"))
@@ -535,15 +535,15 @@ ARRIVAL_PROBLEMS = [
 
 
 @pytest.mark.parametrize(("arrival", "message"), ARRIVAL_PROBLEMS)
-def test_an_arrival_that_cannot_be_played_is_a_problem(arrival: str, message: str, folder: Path) -> None:
+def test_an_arrival_that_cannot_be_simulated_is_a_problem(arrival: str, message: str, folder: Path) -> None:
     (folder / "two.yaml").write_text(f"{JOB}\n---\n{JOB}\n")
     (folder / "empty.yaml").write_text("---\n")
     named = "{metadata: {name: one, namespace: a}, spec: {containers: [{name: c}]}}"
     arrival = arrival.replace("NAMED", named).replace("P}", f"{POD}}}").replace("P,", f"{POD},")
     arrival = arrival.replace("T}", "{spec: {containers: [{name: c}]}}}")
     cluster = "{nodes: [{name: w}], objects: [{kind: PriorityClass, metadata: {name: high}, value: 3}]}"
-    found = messages(folder, scenario(f"[{arrival}]", "until: 2h", cluster))
-    assert [text.partition(": ")[2] for text in found] == [message.replace("FOLDER", str(folder))]
+    reported = messages(folder, scenario(f"[{arrival}]", "until: 2h", cluster))
+    assert [text.partition(": ")[2] for text in reported] == [message.replace("FOLDER", str(folder))]
 
 
 @pytest.mark.parametrize(
@@ -568,9 +568,9 @@ def test_an_arrival_that_cannot_be_played_is_a_problem(arrival: str, message: st
         ("scheduler: {scoring: Best}", "'Best' is not one of LeastAllocated, MostAllocated [wrong-value]"),
     ],
 )
-def test_other_fields_that_cannot_be_played_are_problems(more: str, message: str, folder: Path) -> None:
-    found = messages(folder, scenario("[]", f"until: 2h, {more}"))
-    assert [text.partition(": ")[2] for text in found] == [message]
+def test_other_fields_that_cannot_be_simulated_are_problems(more: str, message: str, folder: Path) -> None:
+    reported = messages(folder, scenario("[]", f"until: 2h, {more}"))
+    assert [text.partition(": ")[2] for text in reported] == [message]
 
 
 def test_all_problems_are_reported_in_one_run_in_file_order(folder: Path) -> None:
@@ -635,13 +635,13 @@ def test_pods_with_other_names_arrive_beside_each_other(first: str, second: str,
 @given(arrivals=st.lists(st.tuples(st.sampled_from(["a", "a-1", "a-2", "a-10", "b"]), st.integers(1, 3)), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
 def test_names_are_reported_if_and_only_if_two_pods_have_one(arrivals: list[tuple[str, int]], tmp_path: Path) -> None:
-    written = [f"{{name: {name}, count: {count}, pod: {POD}}}" for name, count in arrivals]
-    _, problems = read(tmp_path, scenario(f"[{', '.join(written)}]"))
+    lines = [f"{{name: {name}, count: {count}, pod: {POD}}}" for name, count in arrivals]
+    _, problems = read(tmp_path, scenario(f"[{', '.join(lines)}]"))
     names = [name if count == 1 else f"{name}-{number}" for name, count in arrivals for number in range(1, count + 1)]
     assert set(codes(problems)) == ({"duplicate-name"} if len(set(names)) < len(names) else set())
 
 
-def test_a_pod_of_the_cluster_has_its_name_already(folder: Path) -> None:
+def test_an_arrival_cannot_take_the_name_of_a_cluster_pod(folder: Path) -> None:
     there = "{metadata: {name: one}, spec: {nodeName: w, containers: [{name: c}]}}"
     cluster = f"{{nodes: [{{name: w}}], pods: [{there}]}}"
     (found,) = messages(folder, scenario(f"[{{pod: {POD}}}]", cluster=cluster))
@@ -650,8 +650,8 @@ def test_a_pod_of_the_cluster_has_its_name_already(folder: Path) -> None:
 
 @pytest.mark.parametrize(("count", "replicas"), [(1_000_000, 2), (2, 500_001)])
 def test_the_number_of_pods_is_bounded(count: int, replicas: int, folder: Path) -> None:
-    found = json.dumps(workload("Deployment", replicas=replicas))
-    (message,) = messages(folder, scenario(f"[{{count: {count}, workload: {found}}}]"))
+    deployment = json.dumps(workload("Deployment", replicas=replicas))
+    (message,) = messages(folder, scenario(f"[{{count: {count}, workload: {deployment}}}]"))
     assert message.endswith(": more than 1,000,000 pods arrive [too-many-pods]")
 
 
@@ -661,7 +661,7 @@ def test_too_many_pods_in_all_are_one_problem(folder: Path) -> None:
     assert message.endswith(": more than 1,000,000 pods arrive [too-many-pods]")
 
 
-def test_the_bounds_of_the_schema_are_those_of_the_value() -> None:
+def test_schema_bounds_equal_value_type_bounds() -> None:
     spec = schema("Simulation")["properties"]["spec"]["properties"]
     assert spec["arrivals"]["items"]["properties"]["count"]["maximum"] == MAX_PODS
     assert spec["events"]["items"]["properties"]["becomes"]["enum"] == [state.value for state in NodeState]
@@ -691,8 +691,8 @@ def test_a_given_cluster_with_errors_is_a_problem(folder: Path) -> None:
 
 def test_the_cluster_of_a_file_with_errors_is_a_problem(folder: Path) -> None:
     (folder / "broken.yaml").write_text("kind: Pod\n")
-    found = messages(folder, scenario("[]", cluster="{file: broken.yaml}"))
-    assert found[0] == f"4:24: '{folder}/broken.yaml' is not a cluster, or has errors [bad-reference]"
+    reported = messages(folder, scenario("[]", cluster="{file: broken.yaml}"))
+    assert reported[0] == f"4:24: '{folder}/broken.yaml' is not a cluster, or has errors [bad-reference]"
 
 
 def test_an_error_of_a_simulation_leaves_the_rules_as_they_are(folder: Path) -> None:
@@ -709,13 +709,13 @@ def test_an_error_of_a_simulation_leaves_the_rules_as_they_are(folder: Path) -> 
 
 def test_a_manifest_is_read_once(folder: Path) -> None:
     (folder / "broken.yaml").write_text("kind: [")
-    found = messages(folder, scenario("[{podFile: broken.yaml}, {podFile: broken.yaml, name: b}]"))
-    assert [text.rpartition("[")[2] for text in found] == ["bad-reference]", "bad-reference]", "yaml-syntax]"]
+    reported = messages(folder, scenario("[{podFile: broken.yaml}, {podFile: broken.yaml, name: b}]"))
+    assert [text.rpartition("[")[2] for text in reported] == ["bad-reference]", "bad-reference]", "yaml-syntax]"]
     arrivals = sound(folder, scenario("[{workloadFile: job.yaml}, {workloadFile: job.yaml, name: b}]")).arrivals
     assert [arrival.title for arrival in arrivals] == ["Job/t", "Job/b"]
 
 
-def test_files_that_a_simulation_names_are_references(folder: Path) -> None:
+def test_files_that_a_simulation_refers_to_are_references(folder: Path) -> None:
     loaded = load_text(folder, TEN_PODS)
     assert loaded.problems == ()
     assert [path.name for path in loaded.references] == ["two-workers.yaml", "job.yaml"]

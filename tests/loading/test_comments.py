@@ -49,7 +49,7 @@ def places(text: str) -> list[tuple[int, int, str]]:
         ("%YAML 1.1 # me\n---\na: 1", [(1, 1, "# me")]),
     ],
 )
-def test_comments_are_told_apart_from_values(
+def test_comments_are_distinguished_from_values(
     text: str, found: list[tuple[int, int, str]], loader: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "LOADER", loader)
@@ -67,7 +67,7 @@ def test_comments_are_told_apart_from_values(
         ("x: 1\n---\n# me\na: |\n  b\n\n\nc: 1\n", [4, 5, 6, 7]),
     ],
 )
-def test_a_comment_is_about_all_lines_of_a_value(text: str, about: list[int]) -> None:
+def test_a_comment_applies_to_all_lines_of_a_value(text: str, about: list[int]) -> None:
     read = comments(text)
     (comment,) = read.found
     assert [line for line in range(1, 10) if read.about(comment, line)] == about

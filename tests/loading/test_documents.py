@@ -49,11 +49,11 @@ def value(text: str, dialect: Dialect = Dialect.RULES) -> Json:
         ("|\n  1", "1\n"),
     ],
 )
-def test_scalars_are_read_as_yaml_1_2_and_json_have_them(text: str, meant: Json) -> None:
-    found = value(f"a: {text}\n")
-    assert found == {"a": meant}
-    assert isinstance(found, dict)
-    assert type(found["a"]) is type(meant)
+def test_scalars_are_read_as_in_yaml_1_2_and_json(text: str, meant: Json) -> None:
+    root = value(f"a: {text}\n")
+    assert root == {"a": meant}
+    assert isinstance(root, dict)
+    assert type(root["a"]) is type(meant)
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -68,7 +68,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(json_values)
-def test_what_pyyaml_writes_is_read_back(meant: Json) -> None:
+def test_pyyaml_output_round_trips(meant: Json) -> None:
     text = yaml.safe_dump({"value": meant}, allow_unicode=False)
     (document,), problems = documents(text)
     # PyYAML leaves y, n, 08 and 0o7 plain, which not all readers take for text.
@@ -86,7 +86,7 @@ def test_what_pyyaml_writes_is_read_back(meant: Json) -> None:
 @example("0:30.5")
 @example("1_.")
 @example("-.5e3")
-def test_what_yaml_1_1_reads_differently_is_a_surprise(text: str) -> None:
+def test_a_value_that_yaml_1_1_reads_differently_is_a_surprise(text: str) -> None:
     meant, surprise = resolve(text)
     assume(not re.fullmatch("[-+]?0[bx]_+", text))  # PyYAML takes them for numbers and then fails to read them
     loader: Any = yaml.SafeLoader("")
@@ -98,7 +98,7 @@ def test_what_yaml_1_1_reads_differently_is_a_surprise(text: str) -> None:
         assert float(text) == meant
 
 
-def test_every_value_knows_its_line_and_column() -> None:
+def test_every_value_has_its_line_and_column() -> None:
     (document,), _ = documents("a:\n  - b: {c: 1}\n  - [x, 'y']\n")
     root = document.root
     assert isinstance(root, MapNode)
@@ -145,11 +145,11 @@ def test_a_syntax_error_hides_no_other_document(
 ) -> None:
     monkeypatch.setattr(reading, "LOADER", loader)
     text = f"a: 1\n---\n{broken}\n--- # the last\nc:\n  - !t d\n  - 'e\n\n    f'\n"
-    found, problems = documents(text.replace("\n", end))
-    assert [document.root.json() for document in found] == [{"a": 1}, {"c": ["d", "e\nf"]}]
+    roots, problems = documents(text.replace("\n", end))
+    assert [document.root.json() for document in roots] == [{"a": 1}, {"c": ["d", "e\nf"]}]
     assert codes(problems)[1:] == ["yaml-tag"]
     assert 3 <= problems[0].location.line <= 3 + broken.count("\n")
-    last = found[1].root
+    last = roots[1].root
     assert isinstance(last, MapNode)
     items = last.get("c")
     assert isinstance(items, ListNode)
@@ -162,8 +162,8 @@ def test_a_syntax_error_hides_no_other_document(
 
 
 def test_each_document_with_a_syntax_error_is_reported() -> None:
-    found, problems = documents("a: [\n---\nb: 1\n...\n%YAML 1.1\n---\nc: 'd\n---\n{\n")
-    assert [document.root.json() for document in found] == [{"b": 1}]
+    roots, problems = documents("a: [\n---\nb: 1\n...\n%YAML 1.1\n---\nc: 'd\n---\n{\n")
+    assert [document.root.json() for document in roots] == [{"b": 1}]
     assert [(problem.code, problem.location.line) for problem in problems] == [
         ("yaml-syntax", 1),
         ("yaml-syntax", 7),
@@ -178,16 +178,16 @@ def test_an_unclosed_quote_is_reported_where_it_begins_even_before_another_docum
 
 def test_many_syntax_errors_are_read_in_linear_time() -> None:
     parts = 2000
-    found, problems = documents("a: [\n---\nb: 1\n---\n" * parts)
+    roots, problems = documents("a: [\n---\nb: 1\n---\n" * parts)
     assert codes(problems) == ["yaml-syntax"] * parts
-    assert len(found) == parts + 1
+    assert len(roots) == parts + 1
 
 
 def test_too_many_values_end_the_file_after_a_syntax_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_NODES", 10)
-    found, problems = documents("a: [\n---\n[1,2,3,4]\n---\n[1,2,3,4,5,6]\n---\n[\n")
+    roots, problems = documents("a: [\n---\n[1,2,3,4]\n---\n[1,2,3,4,5,6]\n---\n[\n")
     assert codes(problems) == ["yaml-syntax", "yaml-too-many-values"]
-    assert len(found) == 1
+    assert len(roots) == 1
 
 
 def test_the_anchors_of_a_document_end_with_it() -> None:
@@ -200,7 +200,7 @@ def test_an_alias_repeats_its_value() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "? "])
-def test_no_depth_ends_the_process(opening: str) -> None:
+def test_excessive_depth_is_a_problem_not_a_crash(opening: str) -> None:
     _, problems = documents(opening * 100_000)
     assert codes(problems) == ["yaml-too-deep"]
 
@@ -260,7 +260,7 @@ def test_all_keys_of_manifests_are_text() -> None:
     assert value("1: a\ntrue: b\non: c\n", Dialect.MANIFESTS) == {"1": "a", "true": "b", "on": "c"}
 
 
-def test_manifests_may_merge_maps_and_what_is_written_wins() -> None:
+def test_manifests_may_merge_maps_and_own_members_win() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: {<<: *b, '<<': 4}\ne: {<<: 5}\n"
     assert value(text, Dialect.MANIFESTS) == {
         "a": {"x": 1, "y": 1},
@@ -301,6 +301,6 @@ def test_the_first_character_that_yaml_forbids_is_located(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("loader", [yaml.SafeLoader, reading.LOADER])
-def test_half_a_character_is_no_text(loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lone_surrogate_is_a_syntax_error(loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "LOADER", loader)
     assert codes(documents('a: "\\ud83d"\n')[1]) == ["yaml-syntax"]

@@ -23,10 +23,10 @@ POD = {
 
 
 def pods(text: str) -> tuple[Manifest, ...]:
-    found, problems, sources = read_pods(text)
+    manifests, problems, sources = read_pods(text)
     assert problems == ()
     assert ["".join(f"{line}\n" for line in lines[:-1]) for lines in sources.values()] == [text]
-    return found
+    return manifests
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def pods(text: str) -> tuple[Manifest, ...]:
         ),
     ],
 )
-def test_the_pod_of_a_template_is_found_whatever_holds_it(kind: str, spec: str, path: str) -> None:
+def test_a_pod_template_is_found_in_any_kind_of_object(kind: str, spec: str, path: str) -> None:
     (found,) = pods(f"kind: {kind}\nmetadata: {{name: it, namespace: ml}}\n{spec}\n")
     assert (found.kind, found.name, found.namespace) == (kind, "it", "ml")
     assert "/".join(map(str, found.path)) == path
     assert found.pod == POD
 
 
-def test_a_pod_is_taken_whole() -> None:
+def test_every_member_of_a_pod_is_kept() -> None:
     (found,) = pods(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
         "status: {phase: Running}\n"
@@ -72,34 +72,34 @@ def test_a_pod_is_taken_whole() -> None:
     }
 
 
-def test_what_has_containers_and_no_kind_is_a_pod() -> None:
+def test_an_object_with_containers_and_no_kind_is_a_pod() -> None:
     (found,) = pods("spec: {containers: [{name: c}]}\n")
     assert (found.kind, found.name, found.namespace) == ("Pod", "", "")
     assert found.pod["metadata"] == {}
 
 
-def test_a_template_knows_its_namespace_where_its_owner_does_not() -> None:
+def test_a_template_supplies_the_namespace_that_its_owner_lacks() -> None:
     (found,) = pods("kind: Job\nspec: {template: {metadata: {namespace: ml}, spec: {containers: [{name: c}]}}}\n")
     assert found.namespace == "ml"
 
 
-def test_every_pod_of_every_document_and_list_is_found_where_it_is() -> None:
-    found = pods(
+def test_every_pod_is_located_in_every_document_and_list() -> None:
+    manifests = pods(
         "kind: Pod\nspec: {containers: [{name: c}]}\n---\n---\nkind: List\nitems:\n"
         "- kind: Pod\n  spec: {containers: [{name: c}]}\n"
         "- kind: Job\n  spec:\n    template:\n      spec: {containers: [{name: c}]}\n- 3\n"
         "---\nkind: PodList\nitems: [{spec: {containers: [{name: c}]}}]\n---\nkind: ConfigMap\n---\n- 3\n"
     )
-    assert [(item.kind, item.location.line) for item in found] == [("Pod", 1), ("Pod", 7), ("Job", 12), ("Pod", 16)]
+    assert [(item.kind, item.location.line) for item in manifests] == [("Pod", 1), ("Pod", 7), ("Job", 12), ("Pod", 16)]
 
 
 def test_each_template_of_an_object_is_a_pod() -> None:
     both = f"{{Master: {{template: {TEMPLATE}}}, Worker: {{template: {TEMPLATE}}}}}"
-    found = pods(f"kind: PyTorchJob\nspec: {{pytorchReplicaSpecs: {both}}}\n")
-    assert [item.path[2] for item in found] == ["Master", "Worker"]
+    manifests = pods(f"kind: PyTorchJob\nspec: {{pytorchReplicaSpecs: {both}}}\n")
+    assert [item.path[2] for item in manifests] == ["Master", "Worker"]
 
 
-def test_quantities_are_the_text_that_was_written() -> None:
+def test_quantities_keep_their_text() -> None:
     text = (
         "kind: Pod\nspec: {overhead: {cpu: 0.10}, priority: 3, containers: [{name: c, resources: "
         "{limits: {nvidia.com/gpu: 1, cpu: 1e3, memory: 8Gi, a/b: null, c/d: true}, requests: [1.0]}}], "
@@ -174,14 +174,14 @@ def test_json_from_standard_input_may_be_indented_by_tabs(monkeypatch: pytest.Mo
 
 def test_closed_standard_input_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    found, (problem,), _ = load_pods(STDIN)
-    assert (found, problem.code) == ((), "unreadable-file")
+    manifests, (problem,), _ = load_pods(STDIN)
+    assert (manifests, problem.code) == ((), "unreadable-file")
 
 
 def warned(text: str) -> list[str]:
     """Line, column and message of each warning about a text that has pods."""
-    found, problems, _ = read_pods(text)
-    assert found
+    manifests, problems, _ = read_pods(text)
+    assert manifests
     assert {problem.severity.value for problem in problems} <= {"warning"}
     return [f"{problem.location.line}:{problem.location.column}: {problem.message}" for problem in problems]
 
@@ -193,8 +193,8 @@ def test_a_template_of_kubernetes_own_objects_needs_no_containers(kind: str) -> 
     [warning] = warned(f"kind: {kind}\nspec:\n  {spec}\n")
     assert warning.startswith("3:")
     assert "PodSpec has no field 'container' (did you mean 'containers'?): Kubernetes drops it" in warning
-    found, problems, _ = read_pods(f"kind: {kind}\nspec: {{template: 3, jobTemplate: [], replicas: 3}}\n")
-    assert (found, codes(problems)) == ((), ["not-a-pod"])
+    manifests, problems, _ = read_pods(f"kind: {kind}\nspec: {{template: 3, jobTemplate: [], replicas: 3}}\n")
+    assert (manifests, codes(problems)) == ((), ["not-a-pod"])
 
 
 def test_other_projects_templates_may_have_extra_fields() -> None:
@@ -269,7 +269,7 @@ def test_fields_are_checked_in_lists_and_objects_not_in_open_maps() -> None:
         ),
     ],
 )
-def test_what_kubernetes_would_reject_is_a_warning(spec: str, warnings: list[str]) -> None:
+def test_a_pod_that_kubernetes_would_reject_has_a_warning(spec: str, warnings: list[str]) -> None:
     assert warned(f"kind: Pod\nspec: {spec}\n") == warnings
     assert warned("kind: Pod\n") == ["1:1: the pod has no containers: Kubernetes rejects it"]
 
@@ -286,8 +286,8 @@ def test_what_kubernetes_would_reject_is_a_warning(spec: str, warnings: list[str
     ],
 )
 def test_a_text_without_pods_or_with_errors_gives_none(text: str, code: str) -> None:
-    found, problems, _ = read_pods(text)
-    assert (found, codes(problems)) == ((), [code])
+    manifests, problems, _ = read_pods(text)
+    assert (manifests, codes(problems)) == ((), [code])
 
 
 def test_pods_are_read_from_files(tmp_path: Path) -> None:

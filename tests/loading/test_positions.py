@@ -20,9 +20,9 @@ PLAIN = "abcXYZ.é😀('=)"
 
 def scalar(text: str) -> SourceText:
     """The value of `k` in the only document of a text."""
-    found, problems = documents(text)
+    roots, problems = documents(text)
     assert not problems
-    root = found[0].root
+    root = roots[0].root
     assert isinstance(root, MapNode)
     node = root.get("k")
     assert isinstance(node, ScalarNode)
@@ -61,16 +61,16 @@ properties = st.sampled_from(["", "&a ", "&a\n  ", "&a # comment\n\n  # more\n  
 
 @given(text=folded_lines(spaces), before=properties)
 def test_every_character_of_a_plain_scalar_is_found(text: str, before: str) -> None:
-    written = f"# é\nk: {before}({text}\nend: 1\n"
-    assert_found(written, scalar(written))
+    document = f"# é\nk: {before}({text}\nend: 1\n"
+    assert_found(document, scalar(document))
 
 
 @given(text=folded_lines(), before=properties, lead=gaps, trail=gaps)
 def test_every_character_of_a_single_quoted_scalar_is_found(text: str, before: str, lead: str, trail: str) -> None:
     quoted = text.replace("'", "''")
-    written = f"k: {before}'{lead}{quoted}{trail}' # end\n"
-    source = scalar(written)
-    assert_found(written, source, " \n\t")
+    document = f"k: {before}'{lead}{quoted}{trail}' # end\n"
+    source = scalar(document)
+    assert_found(document, source, " \n\t")
 
 
 ESCAPES = [r"\"", r"\\", r"\n", r"\t", r"\x41", r"\u00e9", r"\U0001F600", r"\ ", r"\/"]
@@ -91,8 +91,8 @@ def escaped_lines(draw: st.DrawFn) -> str:
 @example(text="\n a", before="")
 @example(text="a\n\n  ", before="")
 def test_every_character_of_a_double_quoted_scalar_is_found(text: str, before: str) -> None:
-    written = f'k: {before}"{text}"\n'
-    assert_found(written, scalar(written), ' \n\t"\\AéÉ😀/')
+    document = f'k: {before}"{text}"\n'
+    assert_found(document, scalar(document), ' \n\t"\\AéÉ😀/')
 
 
 block_lines = st.lists(
@@ -116,9 +116,9 @@ def test_every_character_of_a_block_scalar_is_found(
     explicit = explicit or any(line[:1] in (" ", "\t") for line in lines)
     body = "".join((" " * indent + line if line.strip() else line) + "\n" for line in lines)
     header = f"{style}{indent if explicit else ''}{chomping}"
-    written = f"k: {before}{header} # comment\n{body}{end}"
-    source = scalar(written)
-    assert_found(written, source, "\n ")
+    document = f"k: {before}{header} # comment\n{body}{end}"
+    source = scalar(document)
+    assert_found(document, source, "\n ")
     # A space is where it is said to be as well, unless it stands for the end of a line.
     last = [source.at(offset) for offset in range(len(source.text) + 1)]
     assert last == sorted(last)
@@ -128,10 +128,10 @@ def test_every_character_of_a_block_scalar_is_found(
 @example("a\u2028b")
 @example("\x85")
 def test_every_letter_of_a_json_string_is_found(text: str) -> None:
-    written = json.dumps({"k": text})
-    source = scalar(written)
+    document = json.dumps({"k": text})
+    source = scalar(document)
     assert source.text == text
-    assert_found(written, source, "".join(c for c in text if not (c.isascii() and c.isalnum())))
+    assert_found(document, source, "".join(c for c in text if not (c.isascii() and c.isalnum())))
 
 
 @given(
@@ -140,20 +140,20 @@ def test_every_letter_of_a_json_string_is_found(text: str) -> None:
     width=st.sampled_from([10, 40, 200]),
 )
 def test_whatever_pyyaml_writes_is_found(value: str, style: str, width: int) -> None:
-    written = yaml.safe_dump({"k": value}, default_style=style, width=width, allow_unicode=True)
-    _, problems = documents(written)
+    document = yaml.safe_dump({"k": value}, default_style=style, width=width, allow_unicode=True)
+    _, problems = documents(document)
     if problems:
         # PyYAML leaves y, n, 08 and 0o7 plain, which not all readers take for text.
         assert {problem.code for problem in problems} <= {"yaml-character", "yaml-boolean", "yaml-number"}
         return
-    source = scalar(written)
+    source = scalar(document)
     assert source.text == value
     plain = {character for character in value if character.isalnum()}
-    lines = SourceFile("x.yaml", written).lines
+    lines = SourceFile("x.yaml", document).lines
     for offset, character in enumerate(value):
         place = source.at(offset)
         character_there = lines[place.line - 1][place.column - 1 : place.column]
-        assert character not in plain or character_there in (character, "\\"), (written, offset)
+        assert character not in plain or character_there in (character, "\\"), (document, offset)
 
 
 def test_an_offset_just_past_the_end_is_after_the_last_character() -> None:
@@ -180,7 +180,7 @@ def test_an_offset_just_past_the_end_is_after_the_last_character() -> None:
         ("k: a\r\n  b\r\n", ["1:4", "1:5", "2:3", "2:4"]),
     ],
 )
-def test_places_are_those_of_the_editor(text: str, places: list[str]) -> None:
+def test_positions_match_the_editor(text: str, places: list[str]) -> None:
     source = scalar(text)
     assert [str(source.at(offset)).removeprefix("x.yaml:") for offset in range(len(source.text) + 1)] == places
 

@@ -31,8 +31,8 @@ FILES = sorted(SCHEMAS.glob("*.json"))
 
 
 def written(file: Path) -> Schema:
-    found: Schema = json.loads(file.read_text())
-    return found
+    content: Schema = json.loads(file.read_text())
+    return content
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
@@ -96,8 +96,8 @@ def test_the_definitions_and_the_document_are_described_too(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)
-def test_unknown_fields_are_refused_everywhere(kind: str) -> None:
-    assert all(found["additionalProperties"] is False for found in objects(schema(kind)))
+def test_unknown_fields_are_rejected_everywhere(kind: str) -> None:
+    assert all(part["additionalProperties"] is False for part in objects(schema(kind)))
 
 
 def references(node: Any) -> Iterator[Schema]:
@@ -121,8 +121,8 @@ def test_each_file_meets_the_meta_schema(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_members_beside_a_reference_only_describe_it(file: Path) -> None:
     # A bundle replaces members of the field that is referred to, which is right for annotations only.
-    for found in references(written(file)):
-        assert found.keys() <= {"$ref", "description", "examples", "default"}, found
+    for reference in references(written(file)):
+        assert reference.keys() <= {"$ref", "description", "examples", "default"}, reference
 
 
 def test_common_definitions_are_used_by_more_than_one_kind() -> None:
@@ -154,8 +154,8 @@ def test_every_kind_of_rule_has_the_common_fields(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_a_printed_schema_refers_to_no_other_file(kind: str) -> None:
-    for found in references(schema(kind)):
-        assert found["$ref"].removeprefix("#/$defs/") in schema(kind)["$defs"]
+    for reference in references(schema(kind)):
+        assert reference["$ref"].removeprefix("#/$defs/") in schema(kind)["$defs"]
 
 
 def test_a_schema_of_another_folder_may_refer_to_common_definitions_and_to_itself(tmp_path: Path) -> None:
@@ -178,13 +178,13 @@ def test_a_reference_to_another_place_is_not_retrieved(tmp_path: Path) -> None:
         schema("Far", tmp_path)
 
 
-def test_the_packaged_schemas_are_those_at_the_top() -> None:
+def test_packaged_schemas_equal_the_top_level_ones() -> None:
     assert {path.stem for path in (TOP / "schemas").glob("*.json")} == {*DOCUMENT_KINDS, "common"}
     assert (TOP / "rules_engine" / "schemas").resolve() == (TOP / "schemas").resolve()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_defaults_are_those_of_the_value_types(file: Path) -> None:
+def test_schema_defaults_equal_value_type_defaults(file: Path) -> None:
     assert file.read_text() == schema_defaults.renewed(file.read_text())
 
 
@@ -274,7 +274,7 @@ def test_a_document_means_the_same_with_its_defaults_written(kind: str, tmp_path
     assert meant[0] == meant[1]
 
 
-def test_what_reads_schemas_is_only_imported_when_a_document_is_read() -> None:
+def test_schema_libraries_are_imported_only_to_read_a_document() -> None:
     # It takes longer to import than everything else that `gpu-rules --help` needs.
     script = "import sys, rules_engine.loading; sys.exit(bool({'jsonschema', 'jsonschema_rs'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", script], cwd=TOP, check=False).returncode == 0

@@ -64,9 +64,9 @@ def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest
     In between, the API server generates the name of a new pod that has a generateName only (k8s.io/apiserver,
     BeforeCreate).
     """
-    named = with_generated_name(pod)
-    raw = {**request.raw, "object": named}
-    if named is pod:
+    named_pod = with_generated_name(pod)
+    raw = {**request.raw, "object": named_pod}
+    if named_pod is pod:
         return replace(request, object=pod, raw=raw)
-    name = text(mapping(mapping(named).get("metadata")), "name")
-    return replace(request, name=name, object=named, raw={**raw, "name": name})
+    name = text(mapping(mapping(named_pod).get("metadata")), "name")
+    return replace(request, name=name, object=named_pod, raw={**raw, "name": name})

@@ -18,10 +18,10 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 R = TypeVar("R", bound=Rule)
 
 UNMATCHED = frozenset({"operation", "namespace", "object-selector", "resources", "namespace-selector", "opt-out"})
-"""Reasons of rules that do not apply, decided before any of their expressions is evaluated."""
+"""Reasons why a rule does not apply that are decided before any of its expressions is evaluated."""
 
 MAX_RESOURCE_NAME = MAX_SUBDOMAIN + len("/") + MAX_LABEL
-"""Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): no longer one matches."""
+"""Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): longer names match no glob."""
 
 CONTAINERS_PER_UNIT = 4
 AMOUNTS_PER_UNIT = 4
@@ -76,7 +76,7 @@ def _mismatch(rule: Rule, context: Context) -> tuple[str, str, str] | None:
         return "object-selector", "the labels of the pod do not match", "match.objectSelector"
     if match.resources and not _names_any(match.resources, rule, context):
         return "resources", "no container names one of its resources", "match.resources"
-    # Last: where another one does not match, the namespace need not be known.
+    # Last: if another criterion does not match, the namespace need not be known.
     if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
         message = f"the labels of the namespace {namespace} do not match"
         return "namespace-selector", message, "match.namespaceSelector"

@@ -21,7 +21,7 @@ from rules_engine.model.rules.rule import Mode, Rule
 
 @dataclass(frozen=True, slots=True)
 class NamedProgram:
-    """A variable or a match condition, compiled; `fields` has that of its expression."""
+    """A compiled variable or match condition; `fields` has the field of its expression."""
 
     name: str
     program: Program
@@ -31,8 +31,8 @@ class NamedProgram:
 class Context(Struct, frozen=True, kw_only=True):
     """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 
-    The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
-    own, so that their cost can't fail a rule that enforces. `reach` is computed on first use.
+    The budgets change: they count the cost of all expressions of the request. Rules in audit mode have their
+    own budget, so that their cost cannot fail a rule that enforces. `reach` is computed on first use.
     """
 
     request: AdmissionRequest
@@ -65,7 +65,7 @@ class Context(Struct, frozen=True, kw_only=True):
         )
 
     def budget_of(self, rule: Rule) -> Budget:
-        """Return the budget that a rule's expressions are counted against."""
+        """Return the budget that a rule's expressions spend."""
         return self.audit_budget if rule.mode is Mode.AUDIT else self.budget
 
     def namespace_labels(self) -> Mapping[str, str]:
@@ -85,9 +85,9 @@ class LazyScope(dict[str, object]):
     __slots__ = ("_budget", "_errors", "_variables")
 
     def __init__(
-        self, variables: Mapping[str, NamedProgram], budget: Budget, known: Mapping[str, object] = EMPTY
+        self, variables: Mapping[str, NamedProgram], budget: Budget, values: Mapping[str, object] = EMPTY
     ) -> None:
-        super().__init__(known)
+        super().__init__(values)
         self._variables = variables
         self._budget = budget
         self._errors: Mapping[str, EvaluationError] = {}
@@ -155,10 +155,10 @@ class Scope(LazyScope):
 
 
 class ClusterFunctions(Struct, frozen=True):
-    """CEL's `cluster`. Amounts are whole numbers, rounded down; if the cluster is not known they are errors."""
+    """CEL's `cluster`. Amounts are whole numbers, rounded down; for an unknown cluster they are errors."""
 
     cluster: Cluster
-    _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict)
+    _cached_amounts: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict)
     """Cached amounts by resource: an expression may loop over all resources that a pod names."""
 
     def allocatable(self, resource: str) -> int:
@@ -173,21 +173,24 @@ class ClusterFunctions(Struct, frozen=True):
         """Return the sum over all nodes, in use or not."""
         return self._amounts(resource, Offered.ALLOCATABLE)[1] // NANOS
 
-    def _known(self) -> Cluster:
+    def _require_cluster(self) -> Cluster:
         if not self.cluster.known:
             raise EvaluationError(self.cluster.freshness.unknown)
         return self.cluster
 
     def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
         """Return the largest amount that one node offers, and the sum over all nodes, in nanos."""
-        cluster = self._known()
+        cluster = self._require_cluster()
         if resource not in index_of(cluster).resources:
             # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0
-        found = self._found.get((offered, resource))
-        if found is None:
+        largest_and_sum = self._cached_amounts.get((offered, resource))
+        if largest_and_sum is None:
             capacity = capacity_of(cluster, NodeQuery(offered=offered, resources=(resource,)))
             amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in capacity.classes.counts()]
-            most = max((amount for amount, _ in amounts), default=0)
-            found = self._found[offered, resource] = most, sum(amount * count for amount, count in amounts)
-        return found
+            largest = max((amount for amount, _ in amounts), default=0)
+            largest_and_sum = self._cached_amounts[offered, resource] = (
+                largest,
+                sum(amount * count for amount, count in amounts),
+            )
+        return largest_and_sum

@@ -28,7 +28,7 @@ def mutate(
     """Evaluate each kind on the result of the kind before. Only Pods at CREATE are decided; all else is allowed.
 
     `indexed`: rules that the index excludes are not evaluated and leave no step. Nothing else differs. `budget` makes
-    the budget of the rules that enforce, and another one for those in audit mode.
+    the budget of the rules that enforce, and another one for rules in audit mode.
     """
     if not request.is_pod or request.operation != "CREATE":
         return Decision(object=request.object)

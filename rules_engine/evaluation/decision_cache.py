@@ -23,8 +23,8 @@ _OBJECT_BYTES = 320
 """Estimated memory of an operation, a step or a part of one, with its short texts and derived values."""
 
 _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
-"""Actions whose steps are equal for equal fingerprints. A denial names the pod, and so may a validation's message; an
-expression that failed may succeed with more time."""
+"""Actions whose steps are equal for equal fingerprints. Other decisions are not cached: a denial names the pod, and so
+may a validation's message; an expression that failed may succeed with more time."""
 
 
 class Decide(Protocol):
@@ -56,7 +56,8 @@ class DecisionCache:
         self._fingerprint = Fingerprint(rule_set.rules_at(endpoint), encode)
         self._lock = Lock()
         self._table: tuple[Cluster, dict[bytes, tuple[Decision, int]]] = (UNKNOWN_CLUSTER, {})
-        """The view of the cluster, and by fingerprint each decision with its estimated memory."""
+        """The view of the cluster, and by fingerprint each decision with its estimated memory. One tuple, because
+        readers take no lock: they must never see the decisions of one view beside another view."""
         self._bytes = 0
 
     def __call__(
@@ -65,18 +66,20 @@ class DecisionCache:
         """Return the endpoint's decision; rules that the index excludes are not evaluated and leave no step."""
         key = self._fingerprint.key(request) if self._fingerprint.repeats and request.is_pod else None
         if key is not None:
-            seen, decisions = self._table
-            found = decisions.get(key) if seen is cluster else None
-            if found is not None:
-                known, _ = found
+            view, decisions = self._table
+            # By identity: a view never changes, and comparing nodes would cost more than the evaluation.
+            entry = decisions.get(key) if view is cluster else None
+            if entry is not None:
+                cached_decision, _ = entry
                 return Decision(
-                    trace=known.trace,
-                    patch=known.patch,
-                    edits=known.edits,
+                    trace=cached_decision.trace,
+                    patch=cached_decision.patch,
+                    edits=cached_decision.edits,
                     object=request.object,
                     cached=True,
-                    derived=known.derived,
+                    derived=cached_decision.derived,
                 )
+        # Outside the lock: two threads may evaluate equal pods at once, and get equal decisions.
         decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
         if key is not None and decision.refusal is None and _repeatable(decision.trace):
             self._keep(key, cluster, decision)
@@ -86,7 +89,8 @@ class DecisionCache:
         size = _size(key, decision)
         if size > MAX_DECISION_BYTES:
             return
-        kept = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits, derived={})
+        # Without `object`, which is the pod of one request; each hit gets its own.
+        stripped = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits, derived={})
         with self._lock:
             if self._table[0] is not cluster:
                 self._table, self._bytes = (cluster, {}), 0
@@ -94,10 +98,11 @@ class DecisionCache:
             if key in decisions:
                 return
             self._bytes += size
+            # The oldest first, not the least recently used, so that a hit does not change the table and needs no lock.
             while self._bytes > MAX_BYTES:
                 _, released = decisions.pop(next(iter(decisions)))
                 self._bytes -= released
-            decisions[key] = kept, size
+            decisions[key] = stripped, size
 
 
 def _size(key: bytes, decision: Decision) -> int:
@@ -106,7 +111,7 @@ def _size(key: bytes, decision: Decision) -> int:
     size = len(key)
     for step in decision.trace:
         objects += 1 + len(step.requests) + len(step.amounts) + len(step.annotations)
-        objects += sum(1 + len(found.attempts) for found in step.resources)
+        objects += sum(1 + len(resource.attempts) for resource in step.resources)
         names = [request.container for request in step.requests] + [amount.container for amount in step.amounts]
         size += sum(map(getsizeof, (step.message, *step.notes, *step.warnings, *names)))
     return size + _OBJECT_BYTES * (1 + objects)

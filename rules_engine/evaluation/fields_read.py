@@ -1,4 +1,4 @@
-"""Members of a request that decisions read; those of its pods are below `object` and `oldObject`."""
+"""Members of a request that decisions read; members of its pods are below `object` and `oldObject`."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -41,7 +41,7 @@ DECIDING: Kept = {
 
 
 def fields_read(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> Kept:
-    """Return the members that decisions by these rules read; `messages`: also those that only their messages read."""
+    """Return the members that decisions by these rules read; `messages`: include members that only messages read."""
     return reduce(merged, (_of_rule(rule, messages=messages) for rule in rules), DECIDING)
 
 
@@ -54,7 +54,7 @@ def _of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
 
 
 def expressions_read(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
-    """Return the members that some expressions of a rule read, also in the variables that they name."""
+    """Return the members that expressions of a rule read, directly or by its variables."""
     variables = {name: variable.program.checked for name, variable in compiled.variables.items()}
     reads = Reads(_ROOTS, variables, compiled.rule.params)
     for program in programs:

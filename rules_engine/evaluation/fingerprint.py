@@ -18,7 +18,7 @@ MAX_KEY_BYTES = 16 * 1024
 """Longest fingerprint that is cached: several times what an ordinary pod's containers take."""
 
 MAX_KEY_CONTAINERS = MAX_KEY_BYTES // 3
-"""Containers of a pod that has a fingerprint: each takes some bytes."""
+"""Most containers of a pod that is encoded: a valid one takes more than three bytes, so more exceed MAX_KEY_BYTES."""
 
 _UNIQUE = (
     *(
@@ -28,13 +28,14 @@ _UNIQUE = (
     ("uid",),
     ("name",),
 )
-"""Fields that differ for every pod."""
+"""Fields that differ for every pod: a cache keyed by one of them would never hit."""
 
 Encode: TypeAlias = Callable[[list[Any]], bytes]
 """Serializer of JSON values: different values have different bytes; tuples are written as lists."""
 
 _PLAIN_MARSHAL = 2
-"""The last version of marshal's format whose output does not depend on reference counts."""
+"""The last version of marshal's format whose output does not depend on reference counts: from version 3 on, equal
+values may have different bytes, and so different fingerprints."""
 
 
 def marshalled(value: list[Any]) -> bytes:
@@ -43,7 +44,7 @@ def marshalled(value: list[Any]) -> bytes:
 
 
 class Fingerprint:
-    """The fields of a pod's request that some rules read, but for those that only their messages read."""
+    """The fields of a pod's request that decisions read; fields that only messages read are not part of it."""
 
     __slots__ = ("_encode", "_kept", "repeats")
 
@@ -51,14 +52,12 @@ class Fingerprint:
         self._encode = encode
         self._kept = fields_read(rules, messages=False)
         self.repeats = not any(keeps(self._kept, *unique) for unique in _UNIQUE)
-        """True if two requests can have equal fingerprints: no rule reads a field that differs for every pod."""
+        """True if requests can have equal fingerprints: no rule reads a field that differs for every pod."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
-        """Return the fingerprint of the request. None if it is malformed or too large: such a request is not cached.
-
-        Each field that parsing the pod reads is either in it or checked here: none can be an error for only one of two
-        pods with the same key.
-        """
+        """Return the fingerprint of the request; None if the request is malformed or too large to be cached."""
+        # A cached decision is returned without parsing the pod. So each field whose parsing can fail is either part of
+        # the key or checked here; otherwise a malformed pod could get the decision of a valid one.
         pod = request.object
         metadata, spec = (pod.get("metadata"), pod.get("spec")) if isinstance(pod, dict) else (None, None)
         if not isinstance(metadata, dict) or not isinstance(spec, dict):
@@ -75,6 +74,8 @@ class Fingerprint:
                 and all(isinstance(container, dict) for container in containers)
             ):
                 return None
+        # Copied in the order of `_kept`, so that the order of members in the request matters only in fields kept whole.
+        # A different order there costs an evaluation, never a wrong decision: the bytes differ.
         try:
             key = self._encode([reduced(request.raw, self._kept)])
         except (TypeError, ValueError):  # nested too deeply for the encoder
@@ -88,7 +89,7 @@ def _all_texts(members: Json) -> bool:
         return True
     if not isinstance(members, dict):
         return False
-    for value in members.values():  # noqa: SIM110 - a generator would cost more than all the rest
+    for value in members.values():  # noqa: SIM110 - a generator would cost more than the other checks together
         if type(value) is not str:
             return False
     return True

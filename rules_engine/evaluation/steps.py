@@ -63,7 +63,7 @@ def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
 
 
 def _text(error: Exception) -> str:
-    """Return the text of a rule's error; for a bug its place but no message, which might quote the pod.
+    """Return the text of a rule's error; for a bug its place, without the message, which might quote the pod.
 
     Raises the error itself if the pod is malformed, since no rule can be evaluated on it.
     """

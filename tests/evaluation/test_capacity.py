@@ -159,7 +159,7 @@ def test_an_updated_capacity_equals_a_new_one(
     assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
-def test_what_did_not_change_is_shared() -> None:
+def test_unchanged_parts_of_an_index_are_shared() -> None:
     index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
     query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
     index = index.with_capacity(Capacity.of(query, index.nodes))

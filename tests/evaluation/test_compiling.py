@@ -39,11 +39,11 @@ def test_a_problem_of_any_expression_excludes_the_rule(rule: Rule) -> None:
     rule_set, problems = compile_rules([rule, good])
     assert [problem.code for problem in problems] == ["cel-undeclared"]
     assert "did you mean 'object'?" in problems[0].message
-    assert [found.rule for found in rule_set.rules_at(Endpoint.VALIDATE)] == [good]
+    assert [item.rule for item in rule_set.rules_at(Endpoint.VALIDATE)] == [good]
     assert rule_set.rules_at(Endpoint.MUTATE) == ()
 
 
-def test_what_threads_share_cannot_be_changed() -> None:
+def test_compiled_rules_are_immutable() -> None:
     rule_set = compiled(ladder(MIG2, rung(GPU, when="true")), injection(), validation("true"))
     shared: list[tuple[Any, str]] = [(rule_set, "kinds"), *((item, "rule") for item in rule_set.rules)]
     shared += [(item.rule, "priority") for item in rule_set.rules]
@@ -95,7 +95,7 @@ def test_expressions_that_kubernetes_rejects_are_problems(rule: Rule, code: str)
 def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
     names = [("b", 0), ("a", 0), ("z", 5), ("a-1", 0), ("aa", -1)]
     rule_set, _ = compile_rules([validation("true", name=name, priority=priority) for name, priority in names])
-    assert [found.rule.name for found in rule_set.rules_at(Endpoint.VALIDATE)] == ["z", "a", "a-1", "b", "aa"]
+    assert [item.rule.name for item in rule_set.rules_at(Endpoint.VALIDATE)] == ["z", "a", "a-1", "b", "aa"]
 
 
 def test_a_variable_may_be_the_cluster() -> None:

@@ -22,7 +22,7 @@ PARAMS: dict[str, Json] = {
 }
 
 
-def found(expression: str, **fields: Any) -> list[str]:
+def problem_texts(expression: str, **fields: Any) -> list[str]:
     """Column, message and code of every problem."""
     problems = compile_rules([validation(expression, params=PARAMS, **fields)])[1]
     return [f"{p.location.column}-{p.location.column + p.length}: {p.message} [{p.code}]" for p in problems]
@@ -86,7 +86,7 @@ FAILING = [
 
 @pytest.mark.parametrize(("expression", "text"), FAILING)
 def test_a_part_that_fails_for_every_pod_is_reported_once(expression: str, text: str) -> None:
-    [problem] = found(expression)
+    [problem] = problem_texts(expression)
     assert problem.startswith(text)
 
 
@@ -126,17 +126,17 @@ FINE = [
 
 @pytest.mark.parametrize("expression", FINE)
 def test_an_expression_that_may_hold_for_some_pod_is_valid(expression: str) -> None:
-    assert found(expression) == []
+    assert problem_texts(expression) == []
 
 
 def test_a_broken_variable_of_params_is_reported_once() -> None:
     variables = {"strict": "has(params.strict)", "limit": "params.max", "broken": "params.mx"}
-    assert found("variables.strict ? params.strict : true", variables=variables) == [
+    assert problem_texts("variables.strict ? params.strict : true", variables=variables) == [
         "8-10: params has no 'mx' (did you mean 'max'?) [cel-params]"
     ]
-    [problem] = found("variables.limit.size() > 1", variables={"limit": "params.max"})
+    [problem] = problem_texts("variables.limit.size() > 1", variables={"limit": "params.max"})
     assert problem.startswith("17-21: with the rule's params this always fails: variables.limit.size(): no such")
-    assert found("variables.own > params.max", variables={"own": "object.spec.containers.size()"}) == []
+    assert problem_texts("variables.own > params.max", variables={"own": "object.spec.containers.size()"}) == []
 
 
 def test_every_expression_of_a_rule_is_checked() -> None:
@@ -164,6 +164,6 @@ def test_a_warning_beside_a_param_is_no_error() -> None:
 
 
 def test_a_long_operand_is_shortened() -> None:
-    [problem] = found(f"{{'{'a' * 90}': params}}.b == 1")
+    [problem] = problem_texts(f"{{'{'a' * 90}': params}}.b == 1")
     assert "has no 'b'" in problem
     assert "…" in problem

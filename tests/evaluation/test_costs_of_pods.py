@@ -120,7 +120,7 @@ def test_the_cost_of_a_pod_is_bounded_by_its_size_not_the_nodes(made: dict[str, 
     ],
     ids=["selector", "values", "numbers", "tolerations"],
 )
-def test_each_part_of_what_is_read_costs_something(spec: dict[str, Any], least: int) -> None:
+def test_each_part_of_a_placement_has_a_cost(spec: dict[str, Any], least: int) -> None:
     budget = Budget()
     decided(pod(container("main", {MIG2: 1}), **spec), SMALL, falls(), budget=budget)
     assert least <= units_spent(budget) <= 2 * least + 100

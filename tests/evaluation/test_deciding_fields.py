@@ -24,7 +24,7 @@ def last_step(folder: Path, rules: str, made: Json, namespace: str = "ml", opera
     return decide(files.rule_set, sent, cluster({MIG1: 1})).trace[-1]
 
 
-def found(folder: Path, step: Step) -> dict[str, str]:
+def deciding_fields(folder: Path, step: Step) -> dict[str, str]:
     """Return the text at the location of each field, by its path."""
     lines = (folder / "rules.yaml").read_text().splitlines()
     return {field.path: lines[field.location.line - 1][field.location.column - 1 :] for field in step.fields}
@@ -43,7 +43,7 @@ def found(folder: Path, step: Step) -> dict[str, str]:
 )
 def test_a_mismatch_has_the_member_of_match(tmp_path: Path, match: str, path: str) -> None:
     step = last_step(tmp_path, validation("v", "has(object.spec)", match=match), asks({GPU: 1}))
-    assert found(tmp_path, step) == {path: f"{match[1:]}"}
+    assert deciding_fields(tmp_path, step) == {path: f"{match[1:]}"}
 
 
 def test_a_mismatch_with_a_default_has_no_field(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_mismatch_with_a_default_has_no_field(tmp_path: Path) -> None:
 def test_a_false_match_condition_has_its_expression(tmp_path: Path) -> None:
     conditions = "[{name: one, expression: 'true'}, {name: two, expression: '1 > 2'}]"
     step = last_step(tmp_path, validation("v", "has(object.spec)", matchConditions=conditions), asks({GPU: 1}))
-    assert found(tmp_path, step) == {"matchConditions[1].expression": "1 > 2'}]"}
+    assert deciding_fields(tmp_path, step) == {"matchConditions[1].expression": "1 > 2'}]"}
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
@@ -64,7 +64,7 @@ def test_an_evaluation_error_has_its_place_in_the_expression(tmp_path: Path, pol
     variables = "[{name: a, expression: '1'}, {name: b, expression: object.spec.priority}]"
     rules = validation("v", "variables.b == 1", variables=variables, failurePolicy=policy)
     step = last_step(tmp_path, rules, asks({GPU: 1}))
-    assert found(tmp_path, step) == {"variables[1].expression": "priority}]"}
+    assert deciding_fields(tmp_path, step) == {"variables[1].expression": "priority}]"}
 
 
 def test_an_error_without_a_place_has_no_field(tmp_path: Path) -> None:
@@ -75,7 +75,10 @@ def test_an_error_without_a_place_has_no_field(tmp_path: Path) -> None:
 def test_a_failed_validation_has_each_expression_that_does_not_hold(tmp_path: Path) -> None:
     rules = validation("v", "1 > 2") + "    - expression: 1 < 2\n    - expression: 3 > 4\n"
     step = last_step(tmp_path, rules, asks({GPU: 1}))
-    assert found(tmp_path, step) == {"validations[0].expression": "1 > 2", "validations[2].expression": "3 > 4"}
+    assert deciding_fields(tmp_path, step) == {
+        "validations[0].expression": "1 > 2",
+        "validations[2].expression": "3 > 4",
+    }
     members = step.to_json()
     assert members["field"] == "validations[0].expression"
     assert members["source"] == f"{tmp_path}/rules.yaml:6:19"
@@ -84,7 +87,7 @@ def test_a_failed_validation_has_each_expression_that_does_not_hold(tmp_path: Pa
 
 def test_a_move_has_the_rung_that_the_pod_gets_and_a_rejection_its_condition(tmp_path: Path) -> None:
     step = last_step(tmp_path, ladder("l", *LADDER), asks({MIG2: 1}))
-    assert found(tmp_path, step) == {"rungs[2]": f"{GPU}, assume: true}}"}
+    assert deciding_fields(tmp_path, step) == {"rungs[2]": f"{GPU}, assume: true}}"}
     (decision,) = step.resources
     assert [attempt.field and attempt.field.path for attempt in decision.attempts] == [None, "rungs[1].when", None]
     assert decision.attempts[1].to_json() == {
@@ -98,23 +101,23 @@ def test_a_move_has_the_rung_that_the_pod_gets_and_a_rejection_its_condition(tmp
 
 def test_a_request_that_stays_has_its_rung(tmp_path: Path) -> None:
     step = last_step(tmp_path, ladder("l", *LADDER), asks({MIG1: 1}))
-    assert found(tmp_path, step) == {"rungs[1]": f"{MIG1}, when: 'false'}}"}
+    assert deciding_fields(tmp_path, step) == {"rungs[1]": f"{MIG1}, when: 'false'}}"}
 
 
 def test_a_ladder_that_denies_has_when_exhausted(tmp_path: Path) -> None:
     step = last_step(tmp_path, ladder("l", MIG2, "x.y/z", whenExhausted="Deny"), asks({MIG2: 1}))
-    assert found(tmp_path, step) == {"whenExhausted": "whenExhausted: Deny"}
+    assert deciding_fields(tmp_path, step) == {"whenExhausted": "whenExhausted: Deny"}
 
 
 def test_a_ladder_without_a_request_has_its_rungs(tmp_path: Path) -> None:
     step = last_step(tmp_path, ladder("l", MIG2, "x.y/z"), asks({GPU: 1}))
-    assert found(tmp_path, step) == {"rungs": "rungs:"}
+    assert deciding_fields(tmp_path, step) == {"rungs": "rungs:"}
 
 
 def test_a_resource_that_another_ladder_decided_has_its_rung(tmp_path: Path) -> None:
     rules = f"{ladder('a', *LADDER)}---\n{ladder('b', MIG1, GPU)}"
     step = last_step(tmp_path, rules, asks({MIG2: 1}))
-    assert (step.reason, found(tmp_path, step)) == ("already-decided", {"rungs[1]": f"{GPU}}}"})
+    assert (step.reason, deciding_fields(tmp_path, step)) == ("already-decided", {"rungs[1]": f"{GPU}}}"})
 
 
 NAMESPACES = "{team-a: {inherit: Merge, coefficients: {memory: 1Gi}}, team-b: {coefficients: {cpu: 8}}, team-c: {}}"
@@ -131,8 +134,8 @@ NAMESPACES = "{team-a: {inherit: Merge, coefficients: {memory: 1Gi}}, team-b: {c
 )
 def test_an_injection_has_the_entry_of_the_namespace(tmp_path: Path, namespace: str, path: str, text: str) -> None:
     step = last_step(tmp_path, injection("i", namespaces=NAMESPACES), asks({GPU: 1}), namespace)
-    ((field, written),) = found(tmp_path, step).items()
-    assert (field, written[: len(text)]) == (path, text)
+    ((field, source_text),) = deciding_fields(tmp_path, step).items()
+    assert (field, source_text[: len(text)]) == (path, text)
 
 
 def test_an_inherited_amount_has_the_default_coefficient(tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ def test_an_injection_that_injects_nothing_has_the_reason(
     tmp_path: Path, fields: dict[str, str], made: Json, path: str
 ) -> None:
     step = last_step(tmp_path, injection("i", **fields), made)
-    assert list(found(tmp_path, step)) == [path]
+    assert list(deciding_fields(tmp_path, step)) == [path]
 
 
 def test_an_injection_without_a_default_has_no_field_for_it(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def rules(*expressions: str) -> Any:
 
 
 @pytest.mark.parametrize(("expression", "reads"), READS.items(), ids=READS)
-def test_what_an_expression_reads_is_known(expression: str, reads: list[str]) -> None:
+def test_fields_read_are_those_that_an_expression_names(expression: str, reads: list[str]) -> None:
     found = missing(DECIDING, fields_read(rules(expression).rules, messages=False))
     assert sorted(".".join(path).removeprefix("object.") for path in found) == sorted(reads)
 
@@ -141,7 +141,7 @@ def facts(decision: Decision) -> Any:
 @pytest.mark.unmeasured
 @law
 @given(st.data(), made_pods(), made_pods())
-def test_what_is_not_recorded_changes_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
+def test_fields_that_are_not_recorded_change_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
     expression = data.draw(st.sampled_from([*READS]))
     rule_set = rules(expression)
     asked = pod_request(made, namespace="ml", old_pod=data.draw(st.sampled_from([None, old])))

@@ -271,7 +271,7 @@ def test_scale_rounds_the_weight_up_by_less_than_a_device(made: Json, rule: Fall
 
 @law
 @given(pods(), ladders(), clusters())
-def test_what_a_ladder_moved_to_is_offered_or_assumed(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+def test_a_ladder_moves_only_to_offered_or_assumed_resources(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     decision = mutated(made, rule, on=on)
     assumed = {rung.resource for rung in rule.rungs if rung.assume}
     for found in decision.trace[0].resources if decision.allowed else ():

@@ -21,14 +21,14 @@ def node(name: str = "n", taints: tuple[Taint, ...] = (), **labels: str) -> Node
     return Node(name=name, labels=labels, taints=taints)
 
 
-def found(index: NodeIndex, placement: Placement) -> list[str]:
+def reachable_nodes(index: NodeIndex, placement: Placement) -> list[str]:
     """The names of the nodes that the index finds, in order."""
     nodes = matching_nodes(index, placement, Budget())
     return sorted(node.name for number, node in index.nodes.items() if nodes >> number & 1)
 
 
 def fits(spec: dict[str, Any], on: Node) -> bool:
-    return bool(found(NodeIndex.of([on]), Placement.parse(spec)))
+    return bool(reachable_nodes(NodeIndex.of([on]), Placement.parse(spec)))
 
 
 def test_a_pod_without_requirements_fits_everywhere() -> None:
@@ -59,7 +59,7 @@ def test_all_labels_of_the_node_selector_must_be_there() -> None:
         ("In", [], set()),
     ],
 )
-def test_operators(operator: str, values: list[str], fitting: set[str | None]) -> None:
+def test_operators_match_label_values(operator: str, values: list[str], fitting: set[str | None]) -> None:
     labels: dict[str | None, dict[str, str]] = {"5": {"k": "5"}, "10": {"k": "10"}, "x": {"k": "x"}, None: {}}
     spec = requiring(expression("k", operator, *values))
     assert {value for value, on in labels.items() if fits(spec, node("n", (), **on))} == fitting
@@ -210,7 +210,7 @@ def placements(draw: st.DrawFn) -> Placement:
 def test_an_index_finds_the_nodes_that_a_search_of_all_finds(on: list[Node], wanted: list[Placement]) -> None:
     index = NodeIndex.of(on).with_places()
     for placement in wanted:
-        assert found(index, placement) == sorted(one.name for one in on if takes(one, placement))
+        assert reachable_nodes(index, placement) == sorted(one.name for one in on if takes(one, placement))
 
 
 @law
@@ -234,7 +234,7 @@ def test_an_updated_index_finds_the_nodes_that_exist(
         assert sorted(node.name for node in index.nodes.values()) == sorted(node.name for node in there)
         assert index.every.bit_length() <= len(on) + 18
         for placement in wanted:
-            assert found(index, placement) == sorted(one.name for one in there if takes(one, placement))
+            assert reachable_nodes(index, placement) == sorted(one.name for one in there if takes(one, placement))
     assert index.places.labels.keys() == {key for one in there for key in one.labels}
 
 
@@ -243,13 +243,13 @@ def test_an_updated_index_finds_the_nodes_that_exist(
 def test_a_comparison_does_not_read_every_value_of_a_label(numbers: list[int], bound: int, operator: str) -> None:
     on = [node(f"n{index:03}", number=str(number)) for index, number in enumerate(numbers)]
     placement = Placement.parse(requiring(expression("number", operator, str(bound))))
-    assert found(NodeIndex.of(on), placement) == [one.name for one in on if takes(one, placement)]
+    assert reachable_nodes(NodeIndex.of(on), placement) == [one.name for one in on if takes(one, placement)]
 
 
 def test_a_node_that_is_renamed_has_its_new_name() -> None:
     index = NodeIndex.of([node("a")]).after([(node("a"), node("b"))])
-    assert found(index, Placement.parse({"nodeName": "b"})) == ["b"]
-    assert found(index, Placement.parse({"nodeName": "a"})) == []
+    assert reachable_nodes(index, Placement.parse({"nodeName": "b"})) == ["b"]
+    assert reachable_nodes(index, Placement.parse({"nodeName": "a"})) == []
 
 
 def test_a_number_is_reused() -> None:

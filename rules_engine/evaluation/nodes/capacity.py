@@ -40,7 +40,7 @@ class Capacity:
         return Capacity(self.query, self.classes.after(changed)) if changed else self
 
     def covers(self, demand: Demand, among: NodeSet | None = None) -> bool:
-        """Return True if one node of those in `among` has all of `demand`.
+        """Return True if one node in `among` offers all of `demand`.
 
         `demand` has resources of the query; `among` None: all nodes.
         """

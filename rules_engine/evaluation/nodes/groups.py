@@ -25,17 +25,17 @@ K = TypeVar("K", bound=Hashable)
 
 
 def union(sets: Iterable[NodeSet]) -> NodeSet:
-    """Return the nodes that are in one of some sets."""
+    """Return the union of sets of nodes."""
     return reduce(or_, sets, 0)
 
 
 def node_set(numbers: Sequence[int]) -> NodeSet:
     """Return the set of these nodes."""
     if len(numbers) <= SMALL:
-        found = 0
+        nodes = 0
         for number in numbers:
-            found |= 1 << number
-        return found
+            nodes |= 1 << number
+        return nodes
     digits = bytearray(b"0") * (max(numbers) + 1)
     for number in numbers:
         digits[~number] = 49  # "1", from the right
@@ -46,17 +46,17 @@ def numbers_of(nodes: NodeSet) -> tuple[int, ...]:
     """Return the nodes of a set, in order."""
     # As text, since a shift of a set of 5,000 nodes for each of them takes ten times as long.
     digits = bin(nodes)[:1:-1]
-    found = []
+    numbers = []
     number = digits.find("1")
     while number >= 0:
-        found.append(number)
+        numbers.append(number)
         number = digits.find("1", number + 1)
-    return tuple(found)
+    return tuple(numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Groups(Generic[K]):
-    """Nodes by some key. No group is empty; those of at most SMALL nodes list them."""
+    """Nodes by some key. No group is empty; groups of at most SMALL nodes list them."""
 
     small: Mapping[K, tuple[int, ...]]
     large: Mapping[K, NodeSet]
@@ -77,16 +77,16 @@ class Groups(Generic[K]):
 
     def __getitem__(self, key: K) -> NodeSet:
         """Return the nodes of a group; the empty set if there is no such group."""
-        found = self.large.get(key)
-        return node_set(self.small.get(key, ())) if found is None else found
+        nodes = self.large.get(key)
+        return node_set(self.small.get(key, ())) if nodes is None else nodes
 
     @property
     def every(self) -> NodeSet:
         """The nodes of all groups."""
-        found = node_set([number for numbers in self.small.values() for number in numbers])
+        every = node_set([number for numbers in self.small.values() for number in numbers])
         for nodes in self.large.values():
-            found |= nodes
-        return found
+            every |= nodes
+        return every
 
     def counts(self) -> Iterator[tuple[K, int]]:
         """Yield each key with the number of its nodes."""
@@ -101,11 +101,11 @@ class Groups(Generic[K]):
         for number, left, joined in moves:
             for key in left:
                 if key in large:
-                    rest = large.pop(key) ^ 1 << number
-                    if rest.bit_count() > SMALL:
-                        large[key] = rest
+                    remaining = large.pop(key) ^ 1 << number
+                    if remaining.bit_count() > SMALL:
+                        large[key] = remaining
                     else:
-                        small[key] = numbers_of(rest)
+                        small[key] = numbers_of(remaining)
                 else:
                     others = tuple([other for other in small.pop(key) if other != number])
                     if others:

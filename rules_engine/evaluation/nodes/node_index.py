@@ -1,6 +1,6 @@
 """A cluster's nodes by number, name, label, taint and capacity.
 
-An index is a value, cached in its cluster: parts that are built on first use are added to a copy, which replaces it.
+An index is a value, cached in its cluster. A part built on first use is added to a copy, which replaces the index.
 The index of the next view of a live cluster is computed from it and the few nodes that changed.
 """
 
@@ -28,7 +28,7 @@ few classes, and 4 MiB if each of 5,000 nodes is a class of its own. The newest 
 class NodeIndex:
     """Nodes by number.
 
-    `by_name` is their name as a label; `resources` counts the nodes that have a resource, in use or not. `placed`,
+    `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`,
     their labels and taints, is computed on first use.
     """
 
@@ -64,7 +64,7 @@ class NodeIndex:
         return replace(self, placed=self.places)
 
     def with_capacity(self, capacity: Capacity) -> "NodeIndex":
-        """Return the index with one more capacity, and without the oldest of too many or too large ones."""
+        """Return the index with one more capacity; the oldest are evicted if they are too many or too large."""
         capacities = {**self.capacities, capacity.query: capacity}
         while len(capacities) > MAX_CAPACITIES or (len(capacities) > 1 and _bytes(capacities) > MAX_CAPACITIES_BYTES):
             del capacities[next(iter(capacities))]
@@ -136,11 +136,11 @@ def index_of(cluster: Cluster) -> NodeIndex:
 
     Threads may build or extend it at the same time: all indexes of one cluster number nodes alike.
     """
-    found = cluster.views.get(_INDEX)
-    if isinstance(found, NodeIndex):
-        return found
-    made = cluster.views[_INDEX] = NodeIndex.of(cluster.nodes)
-    return made
+    cached_index = cluster.views.get(_INDEX)
+    if isinstance(cached_index, NodeIndex):
+        return cached_index
+    new_index = cluster.views[_INDEX] = NodeIndex.of(cluster.nodes)
+    return new_index
 
 
 def placed_index_of(cluster: Cluster) -> NodeIndex:
@@ -155,9 +155,9 @@ def placed_index_of(cluster: Cluster) -> NodeIndex:
 def capacity_of(cluster: Cluster, query: NodeQuery) -> Capacity:
     """Return the cluster's capacity for a query, computed on first use."""
     index = index_of(cluster)
-    found = index.capacities.get(query)
-    if found is None:
-        found = Capacity.of(query, index.nodes)
+    capacity = index.capacities.get(query)
+    if capacity is None:
+        capacity = Capacity.of(query, index.nodes)
         # Read again: another thread may have replaced the index meanwhile.
-        cluster.views[_INDEX] = index_of(cluster).with_capacity(found)
-    return found
+        cluster.views[_INDEX] = index_of(cluster).with_capacity(capacity)
+    return capacity

@@ -24,28 +24,28 @@ AMOUNTS_PER_UNIT = 4
 class Reach:
     """The nodes that a pod may run on, searched once per request, on first use."""
 
-    __slots__ = ("_cluster", "_error", "_found", "_pod")
+    __slots__ = ("_cluster", "_error", "_nodes", "_pod")
 
     def __init__(self, pod: Pod, cluster: Cluster) -> None:
         self._pod = pod
         self._cluster = cluster
-        self._found: NodeSet | None = None
+        self._nodes: NodeSet | None = None
         self._error: EvaluationError | None = None
 
     def nodes(self, budget: Budget) -> NodeSet:
         """Return the nodes. Raises PodError if the pod's placement is malformed, EvaluationError if it is too large."""
         if self._error is not None:
             raise self._error
-        found = self._found
-        if found is None:
+        nodes = self._nodes
+        if nodes is None:
             try:
                 placement = self._pod.placement
             except TooLargeError as error:
                 self._error = EvaluationError(str(error))
                 raise self._error from None
             # Not cached if it fails: the error is of this budget, and the next rule may have another one.
-            found = self._found = matching_nodes(placed_index_of(self._cluster), placement, budget)
-        return found
+            nodes = self._nodes = matching_nodes(placed_index_of(self._cluster), placement, budget)
+        return nodes
 
 
 class Offers:
@@ -76,6 +76,6 @@ class Offers:
 
 def nodes_for(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:
     """Return a predicate on node names: a pod may run there. Raises CostExceeded."""
-    found = matching_nodes(placed_index_of(cluster), placement, Budget())
+    nodes = matching_nodes(placed_index_of(cluster), placement, Budget())
     names = placed_index_of(cluster).by_name.values
-    return lambda name: bool(names[name] & found)
+    return lambda name: bool(names[name] & nodes)

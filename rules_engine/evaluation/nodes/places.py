@@ -1,4 +1,4 @@
-"""Nodes by label and by taint, which pods choose them by."""
+"""Nodes by label and by taint: the properties by which pods choose nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ REPELLING = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The nodes that have a label, and those with each value of it."""
+    """The nodes that have a label, and the nodes with each of its values."""
 
     present: NodeSet
     values: Groups[str]

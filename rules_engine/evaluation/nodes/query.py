@@ -26,7 +26,7 @@ class NodeRequirement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """The nodes that count for a ladder; all by default."""
+    """The nodes that count for a ladder. Default: all nodes."""
 
     selector: LabelSelector = LabelSelector()  # noqa: RUF009 - immutable
     require: frozenset[NodeRequirement] = frozenset()

@@ -29,7 +29,7 @@ def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> No
         # The pod bypasses the scheduler.
         budget.spend(1)
         return index.by_name.values[placement.node_name]
-    return _Search(index, placement, budget).found()
+    return _Search(index, placement, budget).find_nodes()
 
 
 def selected_nodes(
@@ -38,7 +38,7 @@ def selected_nodes(
     """Return the nodes that a nodeSelector and terms of node affinity select, whatever their taints."""
     placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
     # Without a limit: the size of a placement is bounded.
-    return _Search(index, placement, Budget(sys.maxsize)).selected()
+    return _Search(index, placement, Budget(sys.maxsize)).select_nodes()
 
 
 class _Search:
@@ -52,23 +52,23 @@ class _Search:
         self._numbers: dict[int, _Numbers] = {}
         """Numbers by the id of their label; the index keeps all labels alive."""
 
-    def found(self) -> NodeSet:
-        selected = self.selected()
+    def find_nodes(self) -> NodeSet:
+        selected = self.select_nodes()
         return selected & ~self._repelled(self._placement.tolerations) if selected else 0
 
-    def selected(self) -> NodeSet:
+    def select_nodes(self) -> NodeSet:
         placement, labels = self._placement, self._places.labels
         self._budget.spend(1 + len(placement.node_selector))
-        found = self._index.every
+        nodes = self._index.every
         for key, value in placement.node_selector:
-            found &= labels.get(key, NO_LABEL).values[value]
-        if found and placement.terms is not None:
-            found &= self._affine(placement.terms)
-        return found
+            nodes &= labels.get(key, NO_LABEL).values[value]
+        if nodes and placement.terms is not None:
+            nodes &= self._affine(placement.terms)
+        return nodes
 
     def _affine(self, terms: Sequence[NodeTerm]) -> NodeSet:
         """Return the nodes that one of the terms matches."""
-        found = 0
+        nodes = 0
         for term in terms:
             self._budget.spend(1)
             matched = self._index.every
@@ -76,8 +76,8 @@ class _Search:
                 matched &= self._holding(expression, self._places.labels.get(expression.key, NO_LABEL))
             for field in term.fields:
                 matched &= self._holding(field, self._index.by_name if field.key == NODE_NAME else NO_LABEL)
-            found |= matched
-        return found
+            nodes |= matched
+        return nodes
 
     def _holding(self, expression: NodeExpression, label: Label) -> NodeSet:
         """Return the nodes that an expression matches: like a label selector's, plus Gt and Lt on whole numbers."""
@@ -92,9 +92,9 @@ class _Search:
             case "DoesNotExist":
                 return self._index.every & ~label.present
             case _:
-                return self._compared(expression, label)
+                return self._compare_numbers(expression, label)
 
-    def _compared(self, expression: NodeExpression, label: Label) -> NodeSet:
+    def _compare_numbers(self, expression: NodeExpression, label: Label) -> NodeSet:
         bound = compared_integer(expression.values[0]) if len(expression.values) == 1 else None
         if bound is None:
             return 0
@@ -110,11 +110,11 @@ class _Search:
         taints = self._places.taints
         self._budget.spend(1 + len(tolerations) + len(taints))
         tolerated = Tolerated(tolerations)
-        found = 0
+        nodes = 0
         for taint in taints:
             if not tolerated.includes(taint):
-                found |= taints[taint]
-        return found
+                nodes |= taints[taint]
+        return nodes
 
 
 def _any_of(label: Label, values: Sequence[str]) -> NodeSet:

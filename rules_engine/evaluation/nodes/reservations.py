@@ -39,12 +39,12 @@ Usage = tuple[tuple[str, int], ...]
 
 
 def usage(requests: Iterable[tuple[str, int]]) -> Usage:
-    """Return effective requests of a pod."""
+    """Return a pod's effective requests, in order of name."""
     return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
 
 
 def devices(requests: Mapping[str, int]) -> Usage:
-    """Return the positive amounts of extended resources among effective requests of a pod."""
+    """Return the positive amounts of extended resources in a pod's effective requests."""
     return usage((resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended(resource))
 
 
@@ -87,7 +87,7 @@ class Reservations:
         return key in self._by_key
 
     def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> None:
-        """Reserve devices on the tightest node that takes a pod, if there is one; of too many, drop the oldest."""
+        """Reserve devices on the tightest node that takes a pod, if any; drop the oldest beyond the maximum."""
         node = self.room.tightest(demand, takes)
         if node is None:
             return
@@ -150,18 +150,18 @@ class Room:
             insort(self._nodes[vector], name)
 
     def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
-        """Return the accepted node with the least left after `demand`, of equal ones the first by name, or None."""
+        """Return the accepted node with the least left after `demand`, or None; of equal nodes, the first by name."""
         fitting = [(left, vector) for vector, free in self._free.items() if (left := _left(free, demand)) is not None]
         candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
         return next(filter(accepts, candidates), None)
 
 
 def _left(free: Mapping[str, int], demand: Usage) -> int | None:
-    """Return the sum of what is left of the demanded resources, or None if one is insufficient."""
+    """Return the sum of the demanded resources left, or None if one is insufficient."""
     left = 0
     for resource, amount in demand:
-        rest = free.get(resource, 0) - amount
-        if rest < 0:
+        remainder = free.get(resource, 0) - amount
+        if remainder < 0:
             return None
-        left += rest
+        left += remainder
     return left

@@ -21,13 +21,13 @@ class CompiledRule(Generic[R_co]):
 
     rule: R_co
     variables: Mapping[str, NamedProgram]
-    """By their names in expressions, in order: each may read those before it."""
+    """By their names in expressions, in order: each may read the variables before it."""
     conditions: tuple[NamedProgram, ...]
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """The expressions that may change a decision, so not those of messages."""
-        return (*(named.program for named in (*self.variables.values(), *self.conditions)), *self.own_programs)
+        """The expressions that may change a decision; expressions of messages may not."""
+        return (*(item.program for item in (*self.variables.values(), *self.conditions)), *self.own_programs)
 
     @property
     def own_programs(self) -> tuple[Program, ...]:
@@ -49,9 +49,9 @@ class CompiledRule(Generic[R_co]):
     def reads_available(self) -> bool:
         """True if a decision depends on free amounts, and so on the pods admitted before."""
         # The whole rule counts: a variable may be the cluster. No expression reads free amounts without this word.
-        found = (*self.programs, *self.messages)
-        return any("cluster" in program.reads for program in found) and any(
-            "available" in program.source.text for program in found
+        programs = (*self.programs, *self.messages)
+        return any("cluster" in program.reads for program in programs) and any(
+            "available" in program.source.text for program in programs
         )
 
 

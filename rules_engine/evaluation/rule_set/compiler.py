@@ -42,7 +42,7 @@ ENVIRONMENT = Environment(
 class ExpressionCompiler:
     """Compiler of one document's expressions: of its variables at once, of others on request.
 
-    `environment` has the names that its expressions may use beside the variables. `problems` are those found so far. An
+    `environment` has the names that its expressions may use beside the variables. `problems`: the problems so far. An
     expression with an error is None, so that others are compiled all the same. `advice`: report expressions that are
     constant, and names that are not read, as well. Its programs have no generated code: they are reported on, not
     evaluated for objects.
@@ -60,7 +60,7 @@ class ExpressionCompiler:
         self._selected: Paths = frozenset()
         """Paths that exist for every object that is selected."""
         self._levels: dict[str, int] = {}
-        """Levels of each variable, with those of the variables that it reads."""
+        """Levels of each variable, including the variables that it reads."""
         self.variables, self._environment = self._variables(environment)
 
     @property
@@ -73,19 +73,19 @@ class ExpressionCompiler:
         self.problems.append(warning(code, message, source.at(0), source.text.partition("\n")[0]))
 
     def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
-        """Compile an expression of type bool. `effects`: those of one that is always false, and always true."""
+        """Compile a condition. `effects`: the effects of a condition that is always false, and always true."""
         return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
 
     def guard(self) -> None:
-        """Note that expressions compiled from now on are evaluated only if all conditions so far are true."""
+        """Declare that expressions compiled from now on are evaluated only if all conditions so far are true."""
         self._guards, self._guarded = self._guarded, []
 
     def text(self, source: SourceText, failing: Severity = Severity.ERROR) -> Program | None:
-        """Compile an expression of type string. `failing`: the severity of one that fails for every object."""
+        """Compile an expression of type string. `failing`: the severity if it fails for every object."""
         return self._compile(source, self._environment, types.STRING, failing)
 
     def expression(self, source: SourceText) -> Program | None:
-        """Compile an expression of any type, that is not one of the rule's own."""
+        """Compile an expression of any type that does not belong to the rule."""
         return self._compile(source, self._environment, types.DYN)
 
     def unused(self) -> Iterator[Problem]:
@@ -101,18 +101,18 @@ class ExpressionCompiler:
             yield from unguarded(variables, guards, guarded, self._selected, absent)
 
     def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
-        """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
+        """Compile the variables: each may read earlier ones. A variable with an error is declared all the same."""
         declared: dict[str, Type] = {}
         compiled = {}
-        for named in self._declared.variables:
+        for variable in self._declared.variables:
             program = self._compile(
-                named.expression, _with_variables(environment, declared), types.DYN, variable=named.name
+                variable.expression, _with_variables(environment, declared), types.DYN, variable=variable.name
             )
             if program:
-                path = f"{VARIABLES}.{named.name}"
-                compiled[path] = NamedProgram(named.name, program)
+                path = f"{VARIABLES}.{variable.name}"
+                compiled[path] = NamedProgram(variable.name, program)
                 self._constants.learn(path, program)
-            declared[named.name] = program.result if program else types.DYN
+            declared[variable.name] = program.result if program else types.DYN
         return compiled, _with_variables(environment, declared)
 
     def _compile(
@@ -126,12 +126,12 @@ class ExpressionCompiler:
     ) -> Program | None:
         """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
 
-        `variable`: the name of the variable of which it is the value. `effects`: those of a condition that is constant.
+        `variable`: the name of the variable whose value it is. `effects`: the effects of a constant condition.
         """
         try:
             program = compile_expression(source, environment, result=result, generated=not self._advice)
-        except CelProblems as found:
-            self.problems.extend(found.problems)
+        except CelProblems as failure:
+            self.problems.extend(failure.problems)
             return None
         self.problems.extend(program.warnings)
         checked, inner = program.checked, self._levels_of_variables(program)
@@ -146,14 +146,14 @@ class ExpressionCompiler:
         self._programs.append(program)
         if variable is None and failing is Severity.ERROR:
             self._guarded.append(program)
-        doomed = [*self._constants.problems(program, environment, result)]
-        self.problems.extend(replace(problem, severity=failing) for problem in doomed)
-        if self._advice and not doomed:
+        failures = [*self._constants.problems(program, environment, result)]
+        self.problems.extend(replace(problem, severity=failing) for problem in failures)
+        if self._advice and not failures:
             self.problems.extend(constant_conditions(program, self._constants, effects))
         return program
 
     def _levels_of_variables(self, program: Program) -> int:
-        """Return the levels of the deepest variable that an expression reads, with those of reading it."""
+        """Return the levels of the deepest variable that an expression reads, including the read itself."""
         reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
         return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
 
@@ -164,9 +164,9 @@ class Compiler(ExpressionCompiler):
     def __init__(self, rule: Rule, *, advice: bool = False) -> None:
         super().__init__(rule, ENVIRONMENT, advice=advice)
         self.conditions = tuple(
-            NamedProgram(named.name, program, rule.fields[f"matchConditions[{index}].expression"])
-            for index, named in enumerate(rule.match_conditions)
-            if (program := self.condition(named.expression, MATCH_EFFECTS))
+            NamedProgram(condition.name, program, rule.fields[f"matchConditions[{index}].expression"])
+            for index, condition in enumerate(rule.match_conditions)
+            if (program := self.condition(condition.expression, MATCH_EFFECTS))
         )
         self.guard()
         labels = ("namespaceObject", "metadata", "labels"), ("object", "metadata", "labels")
@@ -179,7 +179,7 @@ class Compiler(ExpressionCompiler):
         ) | {labels[0]}
 
     def message(self, source: SourceText | None) -> Program | None:
-        """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
+        """Compile a messageExpression. If it fails for every pod, that is a warning: the message replaces it."""
         return None if source is None else self.text(source, Severity.WARNING)
 
 

@@ -33,7 +33,7 @@ _REFLEXIVE = {"==": True, "<=": True, ">=": True, "!=": False, "<": False, ">": 
 def constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
     """Yield the constant parts of an expression.
 
-    `effects`: those of an expression that is itself a condition and is false, and true; empty if it is none.
+    `effects`: the effects of an expression that is a condition and is false, and true; empty if it is no condition.
     """
     conditions = _Conditions(program)
     expression = program.checked.expression
@@ -72,7 +72,7 @@ class _Conditions:
         return self._checked.problem(Code.CONSTANT_CONDITION, message, node.span, Severity.WARNING)
 
     def _culprit(self, node: Expression) -> Expression:
-        """Return the part that decides a condition: an operand of which the value is always the same, if one is."""
+        """Return the part that decides a condition: an operand with a constant value, if there is one."""
         if isinstance(node, Logic):
             for operand in node.operands:
                 if self.decision(operand) is (node.operator == "||") and not _is_deliberate(operand):
@@ -106,23 +106,26 @@ class _Conditions:
         negated = (operand.operand for operand in operands if isinstance(operand, Unary) and operand.operator == "!")
         if not texts.isdisjoint(map(self._text, negated)):
             return True
-        wanted = "!=" if operator == "||" else "=="
-        compared = [pair for operand in operands if (pair := self._compared(operand, wanted))]
-        return any(one == other and first != second for (one, first), (other, second) in combinations(compared, 2))
+        comparison = "!=" if operator == "||" else "=="
+        comparisons = [pair for operand in operands if (pair := self._literal_comparison(operand, comparison))]
+        return any(
+            text == other_text and value != other_value
+            for (text, value), (other_text, other_value) in combinations(comparisons, 2)
+        )
 
-    def _compared(self, node: Expression, operator: str) -> tuple[str, object] | None:
+    def _literal_comparison(self, node: Expression, operator: str) -> tuple[str, object] | None:
         """Return the text and the literal of a comparison by an operator."""
         match node:
-            case Binary(operator=found, left=left, right=Literal(value=value)) if found == operator:
+            case Binary(operator=actual, left=left, right=Literal(value=value)) if actual == operator:
                 return self._text(left), value
-            case Binary(operator=found, left=Literal(value=value), right=right) if found == operator:
+            case Binary(operator=actual, left=Literal(value=value), right=right) if actual == operator:
                 return self._text(right), value
         return None
 
     def _equals_itself(self, node: Expression) -> bool:
         """Return True for a member that is not and contains no NaN, which differs from itself."""
-        found = self._checked.members.get(node)
-        return found is not None and not _mentions_double(found)
+        member_type = self._checked.members.get(node)
+        return member_type is not None and not _mentions_double(member_type)
 
     def _text(self, node: Expression) -> str:
         return self._checked.source.text[node.span.start : node.span.end]
@@ -142,8 +145,8 @@ def _has_switch(node: Expression, reading: Reading) -> bool:
     return any(_has_switch(part, reading) for part in children(node))
 
 
-def _mentions_double(found: Type) -> bool:
-    return found in (types.DOUBLE, types.DYN) or any(map(_mentions_double, found.parameters))
+def _mentions_double(value_type: Type) -> bool:
+    return value_type in (types.DOUBLE, types.DYN) or any(map(_mentions_double, value_type.parameters))
 
 
 def _word(value: bool) -> str:

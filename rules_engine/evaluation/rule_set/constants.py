@@ -72,9 +72,9 @@ class Constants:
         if program.reads.isdisjoint(self._values):
             return
         reading = self.reading(program)
-        found = list(reading.failures(program.checked.expression, environment))
-        yield from found
-        if not found:
+        failures = list(reading.failures(program.checked.expression, environment))
+        yield from failures
+        if not failures:
             yield from reading.wrong_result(result)
 
 
@@ -92,7 +92,7 @@ class Reading:
         self._checked = checked
         self._values = values
         self._budget = Budget(MAX_COST)
-        self._reads = cache(self._found)
+        self._reads = cache(self._find_reads)
 
     def value(self, node: Expression) -> object:
         """Return the value of a part, or an Unknown."""
@@ -108,13 +108,13 @@ class Reading:
             return Unknown(error)
 
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
-        """Yield the innermost parts that fail for every pod; parts that are never evaluated are left out."""
+        """Yield the innermost parts that fail for every pod, without parts that are never evaluated."""
         value = self.value(node)
         if not isinstance(value, Unknown):
             return
-        found = [problem for part in self._parts(node) for problem in self.failures(part, environment)]
-        if found:
-            yield from found
+        inner_failures = [problem for part in self._parts(node) for problem in self.failures(part, environment)]
+        if inner_failures:
+            yield from inner_failures
         elif value.error is None:
             yield from self._mistyped(node, environment)
         elif self._reads(node):
@@ -128,8 +128,8 @@ class Reading:
             message = f"the expression must be {wanted}, not {type_of(value).plain}"
             yield self._checked.problem(Code.CEL_RESULT_TYPE, message, node.span)
 
-    def _found(self, node: Expression) -> Mapping[str, Expression]:
-        """Return a read of each variable that a part depends on, including those of macros around it."""
+    def _find_reads(self, node: Expression) -> Mapping[str, Expression]:
+        """Return a read of each variable that a part depends on, including variables of macros around it."""
         reference = self._checked.references.get(node)
         if isinstance(reference, str):
             return {reference: node}
@@ -174,21 +174,21 @@ class Reading:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
         match node:
             case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
-                written: Expression = replace(node, left=self._literal(left), right=self._literal(right))
+                with_literals: Expression = replace(node, left=self._literal(left), right=self._literal(right))
             case Conditional(condition=condition):
-                written = replace(node, condition=self._literal(condition))
+                with_literals = replace(node, condition=self._literal(condition))
             case Logic(operands=operands):
-                written = replace(node, operands=tuple(map(self._literal, operands)))
+                with_literals = replace(node, operands=tuple(map(self._literal, operands)))
             case Call(function="matches", arguments=arguments):
-                written = replace(node, arguments=tuple(map(self._literal, arguments)))
+                with_literals = replace(node, arguments=tuple(map(self._literal, arguments)))
             case _:
                 return
-        if children(written) == children(node):
+        if children(with_literals) == children(node):
             return
         types, reads = self._checked.locals, self._reads(node).values()
         names = {read.name: types[read] for read in reads if isinstance(read, Name) and read in types}
-        found = check(self._checked.source, written, environment.extended(**names))
-        for problem in (*found.problems, *found.warnings):
+        result = check(self._checked.source, with_literals, environment.extended(**names))
+        for problem in (*result.problems, *result.warnings):
             if problem not in self._checked.warnings:
                 yield replace(problem, code=Code.CEL_PARAMS)
 

@@ -1,4 +1,4 @@
-"""Globs over names: `*` is any run of characters, also of `/`; `?` is any one.
+"""Globs over names: `*` matches any run of characters, also `/`; `?` matches one character.
 
 They are not compiled to regular expressions: 10,000 take seconds to compile, and milliseconds to compare with a name.
 """
@@ -26,7 +26,7 @@ def matches(pattern: str, name: str) -> bool:
     if at > end or not (_is_at(first, name, 0) and _is_at(last, name, end)):
         return False
     for text in between:
-        # The first place of a text between two stars leaves the most for the rest, so no other place is tried.
+        # The first place of a text between two stars leaves the most for the texts after it, so no other is tried.
         at = _first_place(text, name, at, end)
         if at < 0:
             return False
@@ -45,4 +45,4 @@ def _is_at(text: str, name: str, place: int) -> bool:
     """Return True if the name has the text at a place; it is long enough."""
     if "?" not in text:
         return name.startswith(text, place)
-    return all(expected in ("?", found) for expected, found in zip(text, name[place:], strict=False))
+    return all(expected in ("?", actual) for expected, actual in zip(text, name[place:], strict=False))

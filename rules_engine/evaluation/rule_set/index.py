@@ -48,11 +48,11 @@ class Demands:
 
     def met(self, facts: Iterable[Fact]) -> Positions:
         """Return the rules whose criterion these facts meet."""
-        found = self.indifferent
+        positions = self.indifferent
         if self.by_fact:
             for fact in facts:
-                found |= self.by_fact.get(fact, 0)
-        return found
+                positions |= self.by_fact.get(fact, 0)
+        return positions
 
 
 class Index:
@@ -74,26 +74,26 @@ class Index:
 
     def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[CompiledRule[Rule]]:
         """Return the rules that may apply to the pod, in their order."""
-        found = self._in_namespace(namespace) & self._operations.met([operation])
-        found &= self._labels.met([*pod.labels, *pod.labels.items()])
-        found &= self._annotations.met(pod.annotations.items())
-        found &= self._resources.met(pod.resources)
-        return [self._compiled[position] for position in _positions(found)]
+        positions = self._in_namespace(namespace) & self._operations.met([operation])
+        positions &= self._labels.met([*pod.labels, *pod.labels.items()])
+        positions &= self._annotations.met(pod.annotations.items())
+        positions &= self._resources.met(pod.resources)
+        return [self._compiled[position] for position in _positions(positions)]
 
 
-def _positions(found: Positions) -> Iterable[int]:
-    while found:
-        lowest = found & -found
+def _positions(remaining: Positions) -> Iterable[int]:
+    while remaining:
+        lowest = remaining & -remaining
         yield lowest.bit_length() - 1
-        found ^= lowest
+        remaining ^= lowest
 
 
 def _in_namespace(matches: Iterable[Match], namespace: str) -> Positions:
-    found = 0
+    positions = 0
     for position, match in enumerate(matches):
         if globs.in_any(match.namespaces, namespace) and not globs.in_any(match.exclude_namespaces, namespace):
-            found |= 1 << position
-    return found
+            positions |= 1 << position
+    return positions
 
 
 def _label_facts(rule: Rule) -> frozenset[Fact] | None:
@@ -112,7 +112,7 @@ def _annotation_facts(rule: Rule) -> frozenset[Fact] | None:
 
 
 def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
-    """Yield the resources of which a pod must name one: a rule's own, and those that other rules move to them."""
+    """Yield the resources of which a pod must name one: a rule's own, and resources that other rules move to them."""
     beside: dict[str, set[str]] = {}
     for rule in rules:
         if rule.interests.moves:

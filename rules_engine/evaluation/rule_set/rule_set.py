@@ -50,7 +50,9 @@ class RuleSet:
         return self._at[endpoint]
 
     def __post_init__(self) -> None:
-        at = {one: tuple([group for group in self.kinds if group.kind.endpoint is one]) for one in Endpoint}
+        at = {
+            endpoint: tuple([group for group in self.kinds if group.kind.endpoint is endpoint]) for endpoint in Endpoint
+        }
         object.__setattr__(self, "_at", at)
         operations = {
             operation.value for rule in self.rules_at(Endpoint.VALIDATE) for operation in rule.rule.match.operations
@@ -61,7 +63,7 @@ class RuleSet:
 def compile_rules(
     rules: Iterable[Rule], kinds: Sequence[RuleKind], compiler_of: Callable[[Rule], Compiler] = Compiler
 ) -> tuple[RuleSet, tuple[Problem, ...]]:
-    """Compile every expression of every rule; those of rules that are Off as well, so that they stay valid.
+    """Compile every expression of every rule, also of rules that are Off, so that they stay valid.
 
     Kinds are evaluated in the order given, and rules of a kind by their `order`. A rule with a problem is not in the
     rule set: the caller decides whether to use the others. `compiler_of` makes the compiler of a rule. Raises
@@ -69,15 +71,15 @@ def compile_rules(
     """
     problems: list[Problem] = []
     by_kind: dict[str, list[CompiledRule[Rule]]] = {kind.name: [] for kind in kinds}
-    known = {kind.name: kind for kind in kinds}
-    if len(known) < len(kinds):
+    kinds_by_name = {kind.name: kind for kind in kinds}
+    if len(kinds_by_name) < len(kinds):
         raise ValueError(f"two kinds have the same name: {', '.join(kind.name for kind in kinds)}")
     for rule in sorted(rules, key=lambda rule: rule.order):
-        if rule.kind not in known:
-            raise ValueError(f"{rule.id} is of none of the kinds {', '.join(known)}")
+        if rule.kind not in kinds_by_name:
+            raise ValueError(f"{rule.id} is of none of the kinds {', '.join(kinds_by_name)}")
         compiler = compiler_of(rule)
-        compiled = known[rule.kind].compile(rule, compiler)
-        absent = GENERATED if known[rule.kind].endpoint is Endpoint.MUTATE else ()
+        compiled = kinds_by_name[rule.kind].compile(rule, compiler)
+        absent = GENERATED if kinds_by_name[rule.kind].endpoint is Endpoint.MUTATE else ()
         problems.extend((*compiler.problems, *compiler.unguarded(absent), *compiler.unused()))
         if not compiler.failed and rule.mode is not Mode.OFF:
             by_kind[rule.kind].append(compiled)
@@ -95,7 +97,7 @@ class ClusterRequirements:
 
 
 def cluster_requirements(rule_set: RuleSet) -> ClusterRequirements:
-    """Return the collections that the rules read, those of rules in audit mode as well."""
+    """Return the collections that the rules read, including rules in audit mode."""
     rules = rule_set.rules
     pods = any(rule.reads_available for rule in rules)
     return ClusterRequirements(

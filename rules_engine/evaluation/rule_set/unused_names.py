@@ -37,7 +37,7 @@ def _unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
 
 
 def _params(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
-    """Yield the members of params that an expression reads; None if it reads them by a name that it computes."""
+    """Yield the members of params that an expression reads; None for a read by a computed name."""
     match node:
         case (
             Select(operand=operand, field=str(name))

@@ -30,7 +30,7 @@ def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def allocatable(node: Node) -> Mapping[str, int]:
-    """Return a node's allocatable amounts in the scheduler's units."""
+    """Return a node's allocatable amounts, in the scheduler's units."""
     return counted({resource: amount.nanos for resource, amount in node.allocatable.items()})
 
 
@@ -63,11 +63,11 @@ class FreeAmounts:
         """The amounts of `_below`, in order."""
 
     def of(self, number: int) -> int:
-        """Return what a node has free."""
+        """Return the amount that a node has free."""
         return self._free.get(number, 0)
 
     def change(self, number: int, by: int) -> None:
-        """Add to what a node has free."""
+        """Add to the amount that a node has free."""
         before = self._free.get(number, 0)
         after = self._free[number] = before + by
         thresholds = self._thresholds
@@ -82,13 +82,13 @@ class FreeAmounts:
 
     def below(self, amount: int) -> NodeSet:
         """Return the nodes that have less free than an amount."""
-        found = self._below.get(amount)
-        if found is None:
+        nodes = self._below.get(amount)
+        if nodes is None:
             if len(self._below) >= MAX_CACHED:
                 self._below.clear()
                 self._thresholds.clear()
-            found = self._search(amount)
-        return found
+            nodes = self._search(amount)
+        return nodes
 
     def _search(self, amount: int) -> NodeSet:
         while amount not in self._below:
@@ -96,7 +96,7 @@ class FreeAmounts:
             if len(numbers) <= FEW_NODES or len(self._thresholds) < FEW_AMOUNTS:
                 self._store(amount, low, numbers)
             else:
-                # Both halves have at most half of the nodes: those with the middle amount are in neither.
+                # Both halves have at most half of the nodes: nodes with the middle amount are in neither.
                 middle = sorted([self.of(number) for number in numbers])[len(numbers) // 2]
                 for edge in {middle, middle + 1} - self._below.keys():
                     self._store(edge, low, numbers)

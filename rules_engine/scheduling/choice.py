@@ -1,4 +1,4 @@
-"""Choice of one node among equally good ones, by names alone: the order in which nodes are written does not matter."""
+"""Choice of one node among equally good ones, by names alone, so that the order of nodes in a file does not matter."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -9,8 +9,8 @@ from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 BITS = 64
 
 COMPARED = 32
-"""Nodes whose hashes with a pod's are compared, in less than a microsecond each. Of more
-nodes, the 32 nearest by XOR are chosen first, which is nearly as even."""
+"""Nodes whose hashes with a pod's are compared, in less than a microsecond each. Of more nodes, the 32 nearest by XOR
+are chosen first, which is nearly as even."""
 
 
 def h64(seed: int, *names: str) -> int:
@@ -30,7 +30,7 @@ def fraction(seed: int, purpose: str, name: str) -> float:
 class Choice:
     """The choice of nodes for pods: the node with the lowest hash of seed, pod and node.
 
-    Of more than COMPARED nodes, only those are compared whose own hashes differ least from the pod's (XOR).
+    Of more than COMPARED nodes, only the nodes whose own hashes differ least from the pod's (XOR) are compared.
     """
 
     __slots__ = ("_by_bit", "_hashes", "_seed")
@@ -39,23 +39,23 @@ class Choice:
         """Take the names of the nodes by number."""
         self._seed = seed
         hashes = [h64(seed, name) for name in nodes]
-        differences = [one ^ other for one, other in pairwise(sorted(hashes))]
+        differences = [lower ^ higher for lower, higher in pairwise(sorted(hashes))]
         lowest = min(map(int.bit_length, differences), default=BITS + 1) - 1
         sets = [
-            (1 << bit, node_set([number for number, found in enumerate(hashes) if found >> bit & 1]))
+            (1 << bit, node_set([number for number, node_hash in enumerate(hashes) if node_hash >> bit & 1]))
             for bit in reversed(range(lowest, BITS))
         ]
         every = (1 << len(nodes)) - 1
         self._hashes = hashes
         self._by_bit = [(bit, having, every ^ having) for bit, having in sets]
-        """The nodes whose hash has a bit and those whose has not, from the highest bit to that by which all differ."""
+        """The nodes with and without each bit of the hash, from the highest bit to the one by which all differ."""
 
     def lowest(self, pod: str, nodes: NodeSet) -> int:
-        """Return the number of the node for a pod, among nodes of which there is at least one."""
-        wanted, hashes = h64(self._seed, pod), self._hashes
+        """Return the number of the node for a pod, among at least one node."""
+        pod_hash, hashes = h64(self._seed, pod), self._hashes
 
         def mixed(number: int) -> bytes:
-            return blake2b((wanted ^ hashes[number]).to_bytes(BITS // 8), digest_size=BITS // 8).digest()
+            return blake2b((pod_hash ^ hashes[number]).to_bytes(BITS // 8), digest_size=BITS // 8).digest()
 
         return min(numbers_of(self.first(pod, nodes, COMPARED)), key=mixed)
 
@@ -63,14 +63,14 @@ class Choice:
         """Return the nodes whose own hashes differ least from the pod's, at most `count`."""
         if nodes.bit_count() <= count:
             return nodes
-        wanted = h64(self._seed, pod)
-        found = 0
+        pod_hash = h64(self._seed, pod)
+        nearest = 0
         for bit, having, lacking in self._by_bit:
-            equal = nodes & (having if wanted & bit else lacking)
-            if (some := equal.bit_count()) > count:
+            equal = nodes & (having if pod_hash & bit else lacking)
+            if (size := equal.bit_count()) > count:
                 nodes = equal
             else:
-                found |= equal
+                nearest |= equal
                 nodes ^= equal
-                count -= some
-        return found
+                count -= size
+        return nearest

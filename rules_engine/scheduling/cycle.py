@@ -22,7 +22,7 @@ COMPARISONS = 20_000_000
 """Labels of bound pods that one answer compares with topology spread and pod affinity: some 20 seconds."""
 
 CACHED_TALLIES = 10_000
-"""Numbers of pods by domain that are cached: those of all pods that arrive, as a rule. One takes a kilobyte or two."""
+"""Tallies of pods by domain that are cached: usually enough for all pods that arrive. One takes a kilobyte or two."""
 
 
 class SchedulingCycle:
@@ -69,25 +69,25 @@ class SchedulingCycle:
         """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none."""
         nodes = self.top(pod)
         if nodes:
-            found = Bound(self._choice.lowest(name, nodes))
+            bound = Bound(self._choice.lowest(name, nodes))
         elif self._preempts(pod):
             preempted = self._preemption.find(name, pod)
             if preempted is None:
                 return None
-            found = preempted
-            for victim in found.victims:
+            bound = preempted
+            for victim in bound.victims:
                 self.release(victim)
-            # Topology spread never counted these, but the choice of victims did.
-            terminating = any(victim.pod.requirements.terminating for victim in found.victims)
-            if terminating and not self.feasible(pod) >> found.node & 1:
-                return Bound(found.node, found.victims, waits=True)
+            # Topology spread never counted terminating victims, but the choice of victims did.
+            terminating = any(victim.pod.requirements.terminating for victim in bound.victims)
+            if terminating and not self.feasible(pod) >> bound.node & 1:
+                return Bound(bound.node, bound.victims, waits=True)
         else:
             return None
-        self.bind(BoundPod(name, pod, found.node, now))
-        return found
+        self.bind(BoundPod(name, pod, bound.node, now))
+        return bound
 
     def explain(self, pod: SchedulablePod) -> Scheduling:
-        """Return the answer of the filters for a pod that is not bound."""
+        """Return the filters' answer for an unbound pod."""
         return self._scheduler.answer(pod.requirements)
 
     def feasible(self, pod: SchedulablePod) -> NodeSet:
@@ -99,7 +99,7 @@ class SchedulingCycle:
         return self._scores.top(pod.preferences, self.feasible(pod))
 
     def scores(self, pod: SchedulablePod) -> Mapping[Plugin, Mapping[int, int]]:
-        """Return the score of each feasible node, times its weight, by plugin; those that are skipped are left out."""
+        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
         return self._scores.by_plugin(pod.preferences, self.feasible(pod))
 
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:

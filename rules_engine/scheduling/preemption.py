@@ -22,7 +22,7 @@ from rules_engine.scheduling.scheduling import Filter, Scheduling
 MAX_DRY_RUNS = 100
 """Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
 there it takes some runs of all filters. The scheduler looks for 100 candidates, or a tenth of the nodes. The nodes are
-chosen among those with the lowest priority of victims."""
+chosen among the nodes with the lowest priority of victims."""
 
 CACHED_PRIORITIES = 16
 """Priorities for which the amounts that nodes have free without the pods up to them are cached: 0.4 MB each for a
@@ -35,7 +35,7 @@ _LEAST_PRIORITY = -(2**31)
 
 Key = tuple[int, int, int, int]
 """Order of candidates: highest priority of a victim, sum of their priorities, their number, and minus the earliest
-start of those with the highest priority. The lowest is the best one."""
+start of the victims with the highest priority. The lowest is the best one."""
 
 
 class Preemption:
@@ -59,7 +59,7 @@ class Preemption:
         if self._nodes[pod.node].add(pod) == 1:
             priority = pod.pod.priority
             self._having[priority] = self._having.get(priority, 0) | 1 << pod.node
-        self._changed(pod, -1)
+        self._record_change(pod, -1)
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node."""
@@ -70,15 +70,15 @@ class Preemption:
                 self._having[priority] = left
             else:
                 del self._having[priority]
-        self._changed(pod, 1)
+        self._record_change(pod, 1)
 
     def forget(self) -> None:
-        """Drop what is cached, since the allocatable amounts of a node have changed."""
+        """Clear the caches, since the allocatable amounts of a node have changed."""
         self._free.clear()
         self._cached.clear()
 
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
-        """Return True if a node has the resources for a pod, if it `preempts` without the pods of lower priority."""
+        """Return True if a node has the resources for a pod; if it `preempts`, pods of lower priority do not count."""
         below = pod.priority if preempts else _LEAST_PRIORITY
         free, used = self._scheduler.free, self._nodes[number].used
         # Loops, since this is called for each group of waiting pods when a node changes.
@@ -106,34 +106,34 @@ class Preemption:
         scheduling = self._scheduler.answer(pod.requirements)
         candidates &= scheduling.resolvable
         other_filters = _needing_all_filters(pod.requirements, scheduling)
-        found = {}
+        victims_by_node = {}
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
             cached = self._cached_for(pod)
             for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
                 victims = cached.get(number)
                 if victims is None:
                     victims = cached[number] = self._victims(pod, number)
-                found[number] = victims
+                victims_by_node[number] = victims
         for number in numbers_of(self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS)):
             if victims := self._dry_run(pod, number):
-                found[number] = victims
-        if not found:
+                victims_by_node[number] = victims
+        if not victims_by_node:
             return None
-        keys = {number: _key(victims) for number, victims in found.items()}
+        keys = {number: _key(victims) for number, victims in victims_by_node.items()}
         best = min(keys.values())
         chosen = self._choice.lowest(name, node_set([number for number, key in keys.items() if key == best]))
-        return Bound(chosen, found[chosen])
+        return Bound(chosen, victims_by_node[chosen])
 
     def _cached_for(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
-        found = self._cached.get(id(pod))
-        if found is None:
+        entry = self._cached.get(id(pod))
+        if entry is None:
             if len(self._cached) >= CACHED_PODS:
                 del self._cached[next(iter(self._cached))]
-            found = self._cached[id(pod)] = (pod, {})
-        return found[1]
+            entry = self._cached[id(pod)] = (pod, {})
+        return entry[1]
 
     def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
-        """Return those of some nodes where the highest priority of a victim is the lowest.
+        """Return the nodes of `among` where the highest priority of a victim is the lowest.
 
         Resources alone decide there: a pod of higher priority than needed never is a victim.
         """
@@ -143,31 +143,31 @@ class Preemption:
         return among & self._sufficient(pod, lower[position])
 
     def _sufficient(self, pod: SchedulablePod, priority: int) -> NodeSet:
-        """Return the nodes that have the resources for a pod without those up to a priority."""
+        """Return the nodes that have the resources for a pod without their pods up to a priority."""
         by_resource = self._free.pop(priority, None)
         if by_resource is None:
             if len(self._free) >= CACHED_PRIORITIES:
                 del self._free[next(iter(self._free))]
             by_resource = {}
         self._free[priority] = by_resource
-        found = self._every
+        nodes = self._every
         for resource, amount in pod.amounts:
-            if not found:
+            if not nodes:
                 break
             free = by_resource.get(resource)
             if free is None:
                 left = [self._free_below(number, priority + 1, resource) for number in range(len(self._nodes))]
                 free = by_resource[resource] = FreeAmounts(dict(enumerate(left)), self._every)
-            found &= ~free.below(amount)
-        return found
+            nodes &= ~free.below(amount)
+        return nodes
 
     def _free_below(self, number: int, priority: int, resource: str) -> int:
         """Return what a node has free of a resource without its pods below a priority."""
-        found = self._scheduler.free(number, resource)
+        free = self._scheduler.free(number, resource)
         for other, used in self._nodes[number].used.items():
             if other < priority:
-                found += used.get(resource, 0)
-        return found
+                free += used.get(resource, 0)
+        return free
 
     def _victims(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
         """Return the victims on a node where the pod fits without the pods below its priority.
@@ -175,20 +175,20 @@ class Preemption:
         Resources alone decide there.
         """
         left = {resource: self._free_below(number, pod.priority, resource) - amount for resource, amount in pod.amounts}
-        found = []
+        victims = []
         for other in self._nodes[number].lower(pod.priority):
             used = [(resource, amount) for resource, amount in other.pod.amounts if resource in left]
             for resource, amount in used:
                 if amount > left[resource]:
-                    found.append(other)
+                    victims.append(other)
                     break
             else:
                 for resource, amount in used:
                     left[resource] -= amount
-        return tuple(found)
+        return tuple(victims)
 
     def _dry_run(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
-        """Return the victims on a node, found by all filters; none if the pod cannot run there. Raises CostExceeded."""
+        """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
         scheduler, requirements = self._scheduler, pod.requirements
         waiting = deque(self._nodes[number].lower(pod.priority))
         victims: list[BoundPod] = []
@@ -208,7 +208,7 @@ class Preemption:
             for other in (*victims, *waiting):
                 scheduler.bind(number, _subtracted(other))
 
-    def _changed(self, pod: BoundPod, sign: int) -> None:
+    def _record_change(self, pod: BoundPod, sign: int) -> None:
         for _, cached in self._cached.values():
             cached.pop(pod.node, None)
         for priority, by_resource in self._free.items():
@@ -253,7 +253,10 @@ class _NodeUse:
 
 
 def _subtracted(victim: BoundPod) -> Requirements:
-    """Return what a dry run subtracts, also if topology spread did not count it (podtopologyspread, updateWithPod)."""
+    """Return the footprint that a dry run subtracts, even if topology spread did not count it.
+
+    Source: podtopologyspread, updateWithPod.
+    """
     return replace(victim.pod.requirements, terminating=False)
 
 
@@ -262,7 +265,7 @@ def _importance(pod: BoundPod) -> tuple[int, int, str]:
 
 
 def _key(victims: Sequence[BoundPod]) -> Key:
-    """Return the order of a candidate by its victims, of which the most important one is the first."""
+    """Return the order of a candidate by its victims, the most important one first."""
     first = victims[0]
     # None counts less than 0, so that few victims of negative priority are better than many.
     total = sum(victim.pod.priority - _LEAST_PRIORITY for victim in victims)
@@ -273,7 +276,7 @@ def _needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
     """Return the nodes on which more than resources may depend on the victims.
 
     On others, resources alone keep the pod away: pods that end there take no port, add no anti-affinity, and do not
-    increase the skew of their own domain. They may be those to which the pod has affinity.
+    increase the skew of their own domain. They may be the pods to which the pod has affinity.
     """
     if pod.affinity:
         return scheduling.every

@@ -44,10 +44,10 @@ class WeightedTerm(Struct, frozen=True):
 class Preferences(Struct, frozen=True, kw_only=True):
     """A pod's preferences among the nodes that its requirements leave.
 
-    `non_zero`: requests with amounts for containers that request no cpu or memory, in the scheduler's units; `scored`:
-    without those at pod level, as NodeResourcesFit scores nodes for the pod.
-    `spread`: constraints with ScheduleAnyway; `by_default`: those of the system, for a pod of a controller that has
-    none of its own. `pod_affinity`: preferred terms.
+    `non_zero`: requests with default amounts for containers that request no cpu or memory, in the scheduler's units;
+    `scored`: the same without requests at pod level, as NodeResourcesFit scores nodes for the pod.
+    `spread`: constraints with ScheduleAnyway; `by_default`: the system's constraints, for a pod of a controller that
+    has none of its own. `pod_affinity`: preferred terms.
     """
 
     requirements: Requirements
@@ -60,7 +60,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, raw: Object, requirements: Requirements, selector: LabelSelector | None = None) -> Self:
-        """Read a pod; `selector`: that of its ReplicaSet, StatefulSet or ReplicationController, which spreads its pods.
+        """Read a pod; `selector`: the selector of its ReplicaSet, StatefulSet or ReplicationController.
 
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
@@ -112,12 +112,12 @@ def _weighted(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterat
 def _non_zero(pod: Pod) -> Mapping[str, int]:
     """Return the requests with amounts for containers that request no cpu or memory.
 
-    Resources that a pod with resources at pod level names nowhere have them too (pkg/scheduler/framework/types.go,
+    So do resources that a pod with resources at pod level does not name (pkg/scheduler/framework/types.go,
     getNonMissingContainerRequests).
     """
-    named = pod.effective_requests()
+    effective_requests = pod.effective_requests()
     at_pod_level = any(map(_is_pod_level, (*pod.requests, *pod.limits)))
-    missing = {name: amount for name, amount in _MISSING.items() if not (at_pod_level and name in named)}
+    missing = {name: amount for name, amount in _MISSING.items() if not (at_pod_level and name in effective_requests)}
     return counted(pod.effective_requests(missing))
 
 

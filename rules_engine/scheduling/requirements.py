@@ -78,7 +78,7 @@ class Footprint(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, pod: PodObject) -> "Footprint":
-        """Read a bound pod; what is malformed is left out."""
+        """Read a bound pod; malformed fields are ignored."""
         spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
         namespace, labels = text(metadata, "namespace") or DEFAULT_NAMESPACE, strings(metadata.get("labels"))
         return Footprint(
@@ -95,7 +95,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
 
     `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
-    `not_modelled`: what the pod uses that other filters read.
+    `not_modelled`: features that the pod uses and only other filters read.
     """
 
     priority: int
@@ -138,7 +138,11 @@ def host_ports(spec: Object) -> tuple[HostPort, ...]:
     """Return the node's ports that a pod uses while it runs (pkg/scheduler/util/utils.go, GetHostPorts)."""
     # A pod on the node's network uses its containers' ports, which the API server writes as hostPort.
     own = "containerPort" if spec.get("hostNetwork") is True else "hostPort"
-    sidecars = (found for found in objects(spec.get("initContainers")) if found.get("restartPolicy") == "Always")
+    sidecars = (
+        init_container
+        for init_container in objects(spec.get("initContainers"))
+        if init_container.get("restartPolicy") == "Always"
+    )
     return tuple(
         HostPort(text(port, "hostIP") or ALL_ADDRESSES, text(port, "protocol") or "TCP", number)
         for container in (*sidecars, *objects(spec.get("containers")))
@@ -158,7 +162,7 @@ def _node_names(spec: Object) -> frozenset[str] | None:
     Source: plugins/nodeaffinity/node_affinity.go (PreFilter). Empty terms count here, though they match no node.
     """
     required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
-    found: frozenset[str] | None = None
+    allowed: frozenset[str] | None = None
     for term in objects(mapping(required).get("nodeSelectorTerms")):
         names: frozenset[str] | None = None
         for field in objects(term.get("matchFields")):
@@ -167,8 +171,8 @@ def _node_names(spec: Object) -> frozenset[str] | None:
                 names = values if names is None else names & values
         if names is None:
             return None
-        found = names if found is None else found | names
-    return found
+        allowed = names if allowed is None else allowed | names
+    return allowed
 
 
 def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
@@ -253,7 +257,7 @@ _OPERATORS = {kind.value: kind for kind in ConditionKind}
 
 
 def selector_of(raw: Json) -> LabelSelector | None:
-    """Read a selector. None, of an absent one, matches nothing, and an empty one everything."""
+    """Read a selector. An absent one is None, which matches nothing; an empty one matches everything."""
     return LabelSelector((*_equal(raw), *_expressions(mapping(raw)))) if isinstance(raw, dict) else None
 
 
@@ -282,9 +286,9 @@ _EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def with_state_taints(node: Node) -> Node:
-    """Return a node with the taints that the node lifecycle controller sets for its state, and without others of these.
+    """Return a node with the taints that the node lifecycle controller sets for its state, and no other state taints.
 
-    A node that is not Ready stays unreachable if it has a taint that says so; this is not told apart otherwise.
+    A node that is not Ready stays unreachable if it has that taint; its other fields do not show this.
     """
     wanted = [CORDON] if node.unschedulable else []
     if not node.ready:

@@ -18,7 +18,7 @@ NEVER = "Never"
 class SchedulablePod(Struct, frozen=True):
     """A pod as the scheduler reads it, without its name: equal pods share one value.
 
-    `amounts`: the positive requests and one of PODS, in the scheduler's units; first those that the fewest nodes have.
+    `amounts`: the positive requests and one of PODS, in the scheduler's units; the rarest resources first.
     """
 
     requirements: Requirements
@@ -28,14 +28,14 @@ class SchedulablePod(Struct, frozen=True):
 
     @classmethod
     def of(cls, raw: Object, selector: LabelSelector | None = None) -> Self:
-        """Read a pod; `selector` is that of its ReplicaSet, StatefulSet or ReplicationController.
+        """Read a pod; `selector`: the selector of its ReplicaSet, StatefulSet or ReplicationController.
 
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
         requirements = Requirements.of(raw)
         requested = sorted(
             [(resource, amount) for resource, amount in requirements.requests.items() if amount > 0],
-            key=lambda found: ("/" not in found[0], found[0]),
+            key=lambda request: ("/" not in request[0], request[0]),
         )
         preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
         return cls(requirements, Preferences.of(raw, requirements, selector), preempts, (*requested, (PODS, 1)))

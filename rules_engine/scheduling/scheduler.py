@@ -76,9 +76,8 @@ class Scheduler:
         """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
         `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
-        scheduler makes room on a node; answers that they may change name them. `comparisons`: what each answer costs at
-        most; None: all answers together cost MAX_COMPARISONS at most. `tallies`: numbers of
-        pods by domain that are cached.
+        scheduler makes room on a node; answers that they may change name them. `comparisons`: the comparison budget per
+        answer; None: all answers share MAX_COMPARISONS. `tallies`: numbers of pods by domain that are cached.
         """
         self._nodes = [*nodes]
         self._names = tuple([node.name for node in nodes])
@@ -147,11 +146,11 @@ class Scheduler:
         self._allowed.cache_clear()
 
     def free(self, number: int, resource: str) -> int:
-        """Return what a node has left of a resource, in the scheduler's units; `pods`: the pods it has room for."""
+        """Return the amount of a resource left on a node, in the scheduler's units; `pods`: the pods that fit."""
         return self._usage.free(number, resource)
 
     def explain(self, pod: Object) -> Scheduling:
-        """Return the answer for a pod that is not bound.
+        """Return the answer for an unbound pod.
 
         Raises PodError if it is malformed, TooLargeError if its placement exceeds the bounds of one, and CostExceeded
         if no more labels may be compared.
@@ -182,8 +181,8 @@ class Scheduler:
     def _allowed_by(self, placement: Placement) -> NodeSet:
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
         untolerated = self.taints.untolerated(placement.tolerations)
-        found = self.selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
-        return found & self._named((placement.node_name,)) if placement.node_name else found
+        nodes = self.selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
+        return nodes & self._nodes_named((placement.node_name,)) if placement.node_name else nodes
 
     def _unspread(self, pod: Requirements) -> Excluded:
         placement = pod.placement
@@ -197,7 +196,7 @@ class Scheduler:
         )
 
     def answer(self, pod: Requirements, name: str = "") -> Scheduling:
-        """Return the answer for a pod's requirements; `name`: that of a pod that may be nominated.
+        """Return the answer for a pod's requirements; `name`: the name of a pod that may be nominated.
 
         Raises CostExceeded.
         """
@@ -208,7 +207,9 @@ class Scheduler:
         fit = self._insufficient(pod)
         excluded: dict[Filter, Excluded] = {
             Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
-            Filter.NODE_NAME: {OTHER_NAME: every & ~self._named((placement.node_name,)) if placement.node_name else 0},
+            Filter.NODE_NAME: {
+                OTHER_NAME: every & ~self._nodes_named((placement.node_name,)) if placement.node_name else 0
+            },
             Filter.TAINT_TOLERATION: {TAINTED: untolerated.every},
             Filter.NODE_AFFINITY: {NOT_SELECTED: every & ~selected},
             Filter.NODE_PORTS: {PORTS_TAKEN: self._ports.taken(pod.ports)},
@@ -217,30 +218,30 @@ class Scheduler:
             Filter.INTER_POD_AFFINITY: self._apart(pod),
         }
         excluded = {
-            name: some
+            name: non_empty
             for name, reasons in excluded.items()
-            if (some := {why: nodes for why, nodes in reasons.items() if nodes})
+            if (non_empty := {why: nodes for why, nodes in reasons.items() if nodes})
         }
         return Scheduling(
             nodes=self._names,
             excluded=excluded,
             rejected=CONFLICT if pod.node_names == frozenset() else "",
-            by_name=self._named(pod.node_names) if pod.node_names else None,
+            by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
             waiting_for=_waiting_for(fit, every & ~_others(excluded)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name)),
         )
 
-    def _named(self, names: Iterable[str]) -> NodeSet:
+    def _nodes_named(self, names: Iterable[str]) -> NodeSet:
         return node_set([self._numbers[name] for name in names if name in self._numbers])
 
     def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
-        """Return the nodes without enough of each resource that the pod requests; `pods`: those that are full."""
-        found = {PODS: self.full}
+        """Return the nodes without enough of each resource that the pod requests; `pods`: the full nodes."""
+        nodes = {PODS: self.full}
         for resource, amount in pod.requests.items():
             if amount > 0:
-                found[resource] = self._usage.below(resource, amount)
-        return found
+                nodes[resource] = self._usage.below(resource, amount)
+        return nodes
 
     def _apart(self, pod: Requirements) -> Excluded:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
@@ -269,7 +270,7 @@ def _reason(resource: str) -> str:
 
 
 def _others(excluded: Mapping[Filter, Excluded]) -> NodeSet:
-    """Return the nodes that another filter than NodeResourcesFit excludes."""
+    """Return the nodes that a filter other than NodeResourcesFit excludes."""
     others = [reasons for name, reasons in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
     return union([nodes for reasons in others for nodes in reasons.values()])
 
@@ -289,17 +290,19 @@ _VIEW: Final = "scheduler"
 
 
 def scheduler_of(objects: ClusterObjects) -> Scheduler:
-    """Return the scheduler of a cluster's objects, which is made once: that takes a second for 100,000 pods."""
-    found = objects.views.get(_VIEW)
-    if not isinstance(found, Scheduler):
-        found = objects.views[_VIEW] = _scheduler_of(objects)
-    return found
+    """Return the scheduler of a cluster's objects, built once: building takes a second for 100,000 pods."""
+    scheduler = objects.views.get(_VIEW)
+    if not isinstance(scheduler, Scheduler):
+        scheduler = objects.views[_VIEW] = _scheduler_of(objects)
+    return scheduler
 
 
 def _scheduler_of(objects: ClusterObjects) -> Scheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
-        namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
+        namespaces = {
+            namespace.name: strings(namespace.metadata.get("labels")) for namespace in objects.of("Namespace")
+        }
     nodes = objects.view.nodes
     numbers = {node.name: number for number, node in enumerate(nodes)}
     nominated = (

@@ -19,7 +19,7 @@ from rules_engine.scheduling.reasons import (
 
 
 class Filter(StrEnum):
-    """The filters, in the order of kube-scheduler's default profile; those for volumes and claims are not modelled."""
+    """The filters, in the order of kube-scheduler's default profile, without filters for volumes and claims."""
 
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_NAME = "NodeName"
@@ -39,13 +39,13 @@ Excluded = Mapping[str, NodeSet]
 class Scheduling:
     """The answer for one pod.
 
-    `nodes`: the names of all nodes, by number. `excluded`: what each filter excludes of all nodes, whatever the others
+    `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes, whatever the others
     do; filters that exclude no node are left out. `rejected`: why the filter NodeAffinity rejects the pod before it
     looks at any node, or "". `by_name`: the nodes that required node affinity leaves, or None if it names no nodes.
     `untolerated`: the nodes by the first of their taints that the pod does not tolerate. `waiting_for`: the resources
     that keep the pod from every node that its other requirements allow: each of them does, or, if none does alone, all
     of them together; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read:
-    they may exclude further nodes.
+    such filters may exclude further nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)
@@ -79,19 +79,21 @@ class Scheduling:
     def failing(self) -> Mapping[Filter, Excluded]:
         """The nodes by the first filter that excludes them, and its reasons, among the nodes that filters look at."""
         left = 0 if self.rejected else self.every if self.by_name is None else self.by_name
-        found = {}
+        by_filter = {}
         for name in Filter:
-            first = {why: some for why, nodes in self.excluded.get(name, {}).items() if (some := nodes & left)}
+            first = {
+                why: remaining for why, nodes in self.excluded.get(name, {}).items() if (remaining := nodes & left)
+            }
             if first:
-                found[name] = first
+                by_filter[name] = first
             for nodes in first.values():
                 left &= ~nodes
-        return found
+        return by_filter
 
     @property
     def resolvable(self) -> NodeSet:
-        """The nodes that could run the pod if others ended there: not those that are UnschedulableAndUnresolvable."""
-        found = 0
+        """The nodes that could run the pod if others ended there: not UnschedulableAndUnresolvable."""
+        resolvable = 0
         for name in (
             Filter.NODE_PORTS,
             Filter.NODE_RESOURCES_FIT,
@@ -100,16 +102,16 @@ class Scheduling:
         ):
             for why, nodes in self.failing.get(name, {}).items():
                 if why not in (NO_TOPOLOGY, NO_AFFINE_POD):
-                    found |= nodes
-        return found
+                    resolvable |= nodes
+        return resolvable
 
     @cached_property
     def nodes_by_reason(self) -> Mapping[str, NodeSet]:
         """The nodes by the reasons of the first filter that excludes them, in the words of Kubernetes 1.36."""
-        found = {why: nodes for excluded in self.failing.values() for why, nodes in excluded.items()}
+        by_reason = {why: nodes for excluded in self.failing.values() for why, nodes in excluded.items()}
         if self.by_name is not None and (others := self.every & ~self.by_name):
-            found[NOT_NAMED] = others
-        return found
+            by_reason[NOT_NAMED] = others
+        return by_reason
 
     @property
     def reasons(self) -> Mapping[str, int]:
@@ -118,14 +120,14 @@ class Scheduling:
 
     def counts(self, wording: Wording) -> Mapping[str, int]:
         """Return the number of nodes for each reason, in the words of a release."""
-        found = dict(self.reasons)
-        if wording is Wording.EACH_TAINT and found.pop(TAINTED, 0):
+        counts = dict(self.reasons)
+        if wording is Wording.EACH_TAINT and counts.pop(TAINTED, 0):
             tainted = self.nodes_by_reason[TAINTED]
             for taint, nodes in self.untolerated.items():
                 if count := (nodes & tainted).bit_count():
                     # Taints that differ in their effect alone have the same words.
-                    found[untolerated(taint)] = found.get(untolerated(taint), 0) + count
-        return found
+                    counts[untolerated(taint)] = counts.get(untolerated(taint), 0) + count
+        return counts
 
     def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:
         """Return the filters' part of the scheduler's message; "" if a node passes all filters."""

@@ -30,7 +30,7 @@ from rules_engine.scheduling.scores.pod_affinity import BoundTerm, BoundTerms, p
 from rules_engine.scheduling.scores.spread import CountedConstraint, spread_score
 
 MAX_KINDS = 10_000
-"""Different pods whose preferences are compiled at the same time; beyond it all are compiled anew. One takes a few
+"""Different pods whose compiled preferences are cached; when there are more, all are dropped. One takes a few
 kilobytes."""
 
 MAX_RANKINGS = 256
@@ -111,7 +111,7 @@ class Scores:
             kind.taints, kind.counted = None, ()
 
     def top(self, pod: Preferences, feasible: NodeSet) -> NodeSet:
-        """Return those of the feasible nodes that have the highest total score."""
+        """Return the feasible nodes with the highest total score."""
         if not feasible & (feasible - 1):
             return feasible
         kind = self._kind(pod)
@@ -125,15 +125,15 @@ class Scores:
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
     def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
-        """Return the score of each feasible node, times its weight, by plugin; those that are skipped are left out."""
+        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
         kind = self._kind(pod)
         fit, balanced = by_node(self._states, kind.scored, feasible)
-        found = {Plugin.NODE_RESOURCES_FIT: fit}
+        scores = {Plugin.NODE_RESOURCES_FIT: fit}
         if balanced is not None:
-            found[Plugin.BALANCED_ALLOCATION] = balanced
+            scores[Plugin.BALANCED_ALLOCATION] = balanced
         for plugin, partition in self._normalised(kind, feasible):
-            found[plugin] = {node: score for score, nodes in partition.items() for node in numbers_of(nodes)}
-        return found
+            scores[plugin] = {node: score for score, nodes in partition.items() for node in numbers_of(nodes)}
+        return scores
 
     def _is_indifferent(self, kind: _Kind) -> bool:
         """Return True if a pod prefers no node for anything but its resources."""
@@ -167,7 +167,7 @@ class Scores:
             score = spread_score(constraints, topologies, feasible, by_default=by_default)
             yield _weighted(Plugin.POD_TOPOLOGY_SPREAD, score)
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
-        sums = (*self._own_terms(kind.pod), *((1, found.domains.by_sum) for found in self._bound_terms(kind)))
+        sums = (*self._own_terms(kind.pod), *((1, bound_term.domains.by_sum) for bound_term in self._bound_terms(kind)))
         yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
     def _count(self, number: int, pod: Preferences, sign: int) -> None:
@@ -177,25 +177,25 @@ class Scores:
             self._terms.add(number, kind.terms, sign)
 
     def _ranking(self, amounts: Amounts) -> Ranking:
-        found = self._rankings.get(amounts)
-        if found is None:
+        ranking = self._rankings.get(amounts)
+        if ranking is None:
             if len(self._rankings) >= MAX_RANKINGS:
                 self._rankings.popitem(last=False)
-            found = self._rankings[amounts] = Ranking(self._states, amounts)
+            ranking = self._rankings[amounts] = Ranking(self._states, amounts)
         else:
             self._rankings.move_to_end(amounts)
-        return found
+        return ranking
 
     def _kind(self, pod: Preferences) -> _Kind:
         # By identity, since a hash of all preferences takes longer than the rest.
-        found = self._kinds.get(id(pod))
-        if found is None:
+        kind = self._kinds.get(id(pod))
+        if kind is None:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
-            found = self._kinds[id(pod)] = self._compiled(pod)
-        return found
+            kind = self._kinds[id(pod)] = self._compile_kind(pod)
+        return kind
 
-    def _compiled(self, pod: Preferences) -> _Kind:
+    def _compile_kind(self, pod: Preferences) -> _Kind:
         kind = _Kind(pod, self._allocation)
         if pod.node_affinity is not None:
             kind.node_affinity = affinity_weights(pod.node_affinity, self._scheduler.index)
@@ -218,15 +218,15 @@ class Scores:
     def _counted_nodes(self, pod: Preferences, constraint: SpreadConstraint) -> NodeSet:
         """Return the nodes whose pods a constraint counts."""
         scheduler, placement = self._scheduler, pod.requirements.placement
-        found = scheduler.index.every
+        nodes = scheduler.index.every
         if not pod.by_default:
             for other in pod.spread:
-                found &= scheduler.topologies.having(other.topology_key)
+                nodes &= scheduler.topologies.having(other.topology_key)
         if constraint.honors_affinity:
-            found &= scheduler.selected(placement.node_selector, placement.terms)
+            nodes &= scheduler.selected(placement.node_selector, placement.terms)
         if constraint.honors_taints:
-            found &= ~scheduler.taints.untolerated(placement.tolerations).every
-        return found
+            nodes &= ~scheduler.taints.untolerated(placement.tolerations).every
+        return nodes
 
     def _own_terms(self, pod: Preferences) -> Iterator[tuple[int, Mapping[int, NodeSet]]]:
         """Yield the weights of a pod's preferred terms, each with the nodes by their domain's number of pods."""

@@ -22,11 +22,11 @@ def test_counts_agree_with_a_second_implementation(random: Random) -> None:
     model = scheduler(nodes, bound, namespaces)
     for _ in range(5):
         subject = generator.pending(nodes)
-        found = model.explain(subject)
+        answer = model.explain(subject)
         expected = reasons(subject, nodes, bound, namespaces)
-        assert found.reasons == expected
-        assert not any(found.passing & nodes for nodes in found.nodes_by_reason.values())
-        if not found.feasible:
-            recorded = parse_recorded(found.message())
+        assert answer.reasons == expected
+        assert not any(answer.passing & nodes for nodes in answer.nodes_by_reason.values())
+        if not answer.feasible:
+            recorded = parse_recorded(answer.message())
             assert recorded is not None
-            assert compare(recorded, found)
+            assert compare(recorded, answer)

@@ -31,7 +31,7 @@ def read(nodes: list[Object], bound: list[Object]) -> tuple[list[Node], Bound]:
 
 
 @given(st.randoms(use_true_random=True), st.sampled_from([1, 2, 64]))
-def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random, cached: int) -> None:
+def test_answers_after_changes_equal_answers_of_a_new_scheduler(random: Random, cached: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pod_affinity, "CACHED_DOMAINS", cached)
         compare(random, cached)
@@ -120,7 +120,7 @@ def test_names_and_labels_of_nodes_cannot_change() -> None:
         Scheduler(nodes, {}).change_node(0, replace(nodes[0], labels={}))
 
 
-def test_each_answer_may_cost_the_comparisons_that_are_given() -> None:
+def test_each_answer_has_its_own_comparison_budget() -> None:
     nodes, bound = read([node("a"), node("b")], [pod(name, {"app": name}, on="a") for name in ("x", "y")])
     scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=4)
     for count in range(10):

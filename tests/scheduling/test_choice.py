@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import node_set
+from rules_engine.scheduling import choice
 from rules_engine.scheduling.choice import COMPARED, Choice, fraction, h64
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=30, unique=True)
@@ -25,7 +26,7 @@ def test_choice_is_the_lowest_hash_of_the_nearest_nodes(
     among = [number for number in range(len(nodes)) if h64(0, str(number)) % 3] or [0]
     nearest = sorted(among, key=distance)[:compared]
     expected = min(nearest, key=lambda number: blake2b(distance(number).to_bytes(8), digest_size=8).digest())
-    with patch("rules_engine.scheduling.choice.COMPARED", compared):
+    with patch.object(choice, "COMPARED", compared):
         assert Choice(seed, nodes).lowest(pod, node_set(among)) == expected
 
 
@@ -45,9 +46,9 @@ def test_the_order_of_nodes_changes_no_choice(nodes: Sequence[str], seed: int, p
 @pytest.mark.parametrize("count", [2, 3, 8, COMPARED, 40, 90])
 def test_pods_are_distributed_over_equal_nodes(count: int) -> None:
     nodes = [f"node-{number}" for number in range(count)]
-    choice, every = Choice(1, nodes), (1 << count) - 1
+    choice_of_nodes, every = Choice(1, nodes), (1 << count) - 1
     pods = 200 * count
-    chosen = Counter(choice.lowest(f"default/pod-{number}", every) for number in range(pods))
+    chosen = Counter(choice_of_nodes.lowest(f"default/pod-{number}", every) for number in range(pods))
     # Of evenly distributed pods, one node gets 200 and 14 more or less; XOR alone makes more of a difference.
     tolerance = 70 if count <= COMPARED else 120
     assert all(abs(chosen[number] - 200) < tolerance for number in range(count))
@@ -58,6 +59,6 @@ def test_a_hash_depends_on_each_name_and_the_seed() -> None:
 
 
 def test_fractions_are_between_zero_and_one() -> None:
-    found = [fraction(1, "runFor", f"default/pod-{number}") for number in range(1_000)]
-    assert all(0 <= value < 1 for value in found)
-    assert 0.45 < sum(found) / len(found) < 0.55
+    fractions = [fraction(1, "runFor", f"default/pod-{number}") for number in range(1_000)]
+    assert all(0 <= value < 1 for value in fractions)
+    assert 0.45 < sum(fractions) / len(fractions) < 0.55

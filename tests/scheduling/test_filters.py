@@ -36,28 +36,28 @@ def spread(key: str = HOSTNAME, **members: Any) -> dict[str, Any]:
 
 def test_two_gpus_are_missing_behind_a_tainted_control_plane() -> None:
     nodes = [node("cp", taints=[CONTROL_PLANE]), node("a", allocatable={GPU: "1"}), node("b")]
-    found = scheduled(pod(requests={GPU: "2"}), nodes)
-    assert found.message() == (
+    answer = scheduled(pod(requests={GPU: "2"}), nodes)
+    assert answer.message() == (
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
     )
-    assert found.names(found.nodes_by_reason[f"Insufficient {GPU}"]) == ("a", "b")
-    assert found.waiting_for == (GPU,)
-    assert found.feasible == 0
+    assert answer.names(answer.nodes_by_reason[f"Insufficient {GPU}"]) == ("a", "b")
+    assert answer.waiting_for == (GPU,)
+    assert answer.feasible == 0
 
 
 def test_a_pod_that_fits_has_no_message() -> None:
-    found = scheduled(pod(requests={"cpu": "4"}), [node("a"), node("b", unschedulable=True)])
-    assert (found.feasible, found.feasible_nodes) == (1, ("a",))
-    assert (found.message(), found.waiting_for) == ("", ())
-    assert found.reasons == {"node(s) were unschedulable": 1}
+    answer = scheduled(pod(requests={"cpu": "4"}), [node("a"), node("b", unschedulable=True)])
+    assert (answer.feasible, answer.feasible_nodes) == (1, ("a",))
+    assert (answer.message(), answer.waiting_for) == ("", ())
+    assert answer.reasons == {"node(s) were unschedulable": 1}
 
 
 def test_the_first_filter_that_excludes_a_node_gives_its_reason() -> None:
     nodes = [node("a", taints=["t:NoSchedule"], unschedulable=True)]
-    found = scheduled(pod(requests={GPU: "1"}, nodeSelector={"x": "y"}, nodeName="b"), nodes)
-    assert found.reasons == {"node(s) were unschedulable": 1}
-    assert [*found.failing] == [Filter.NODE_UNSCHEDULABLE]
-    assert [*found.excluded] == [
+    answer = scheduled(pod(requests={GPU: "1"}, nodeSelector={"x": "y"}, nodeName="b"), nodes)
+    assert answer.reasons == {"node(s) were unschedulable": 1}
+    assert [*answer.failing] == [Filter.NODE_UNSCHEDULABLE]
+    assert [*answer.excluded] == [
         Filter.NODE_UNSCHEDULABLE,
         Filter.NODE_NAME,
         Filter.TAINT_TOLERATION,
@@ -73,44 +73,44 @@ def test_a_toleration_of_the_taint_of_a_cordon_allows_cordoned_nodes(operator: s
 
 
 def test_a_pod_that_names_its_node_is_only_compared_with_that_node() -> None:
-    found = scheduled(pod(nodeName="b"), [node("a"), node("b")])
-    assert found.reasons == {"node(s) didn't match the requested node name": 1}
-    assert found.feasible_nodes == ("b",)
+    answer = scheduled(pod(nodeName="b"), [node("a"), node("b")])
+    assert answer.reasons == {"node(s) didn't match the requested node name": 1}
+    assert answer.feasible_nodes == ("b",)
 
 
 def test_taints_that_only_advise_do_not_exclude() -> None:
-    found = scheduled(pod(), [node("a", taints=["t:PreferNoSchedule"]), node("b", taints=["t:NoExecute"])])
-    assert found.feasible_nodes == ("a",)
+    answer = scheduled(pod(), [node("a", taints=["t:PreferNoSchedule"]), node("b", taints=["t:NoExecute"])])
+    assert answer.feasible_nodes == ("a",)
 
 
 def test_a_selector_and_affinity_must_both_match() -> None:
     nodes = [node("a", {"x": "1", "y": "1"}), node("b", {"x": "1"}), node("c", {"y": "1"})]
     expression = {"key": "y", "operator": "Exists"}
-    found = scheduled(
+    answer = scheduled(
         pod(nodeSelector={"x": "1"}, **affinity("nodeAffinity", {"matchExpressions": [expression]})), nodes
     )
-    assert found.feasible_nodes == ("a",)
-    assert found.reasons == {"node(s) didn't match Pod's node affinity/selector": 2}
+    assert answer.feasible_nodes == ("a",)
+    assert answer.reasons == {"node(s) didn't match Pod's node affinity/selector": 2}
 
 
 def test_affinity_to_named_nodes_leaves_the_others_out() -> None:
     nodes = [node("a"), node("b", taints=["t:NoSchedule"]), node("c", taints=["t:NoSchedule"])]
-    found = scheduled(pod(requests={GPU: "1"}, **affinity("nodeAffinity", by_name("a"), by_name("nowhere"))), nodes)
-    assert found.message() == (
+    answer = scheduled(pod(requests={GPU: "1"}, **affinity("nodeAffinity", by_name("a"), by_name("nowhere"))), nodes)
+    assert answer.message() == (
         "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
     # A term without a name allows all nodes, even an empty one, which matches none.
-    found = scheduled(pod(**affinity("nodeAffinity", by_name("nowhere"), {})), nodes)
-    assert found.reasons == {
+    answer = scheduled(pod(**affinity("nodeAffinity", by_name("nowhere"), {})), nodes)
+    assert answer.reasons == {
         "node(s) didn't match Pod's node affinity/selector": 1,
         "node(s) had untolerated taint(s)": 2,
     }
 
 
 def test_affinity_to_two_names_at_once_rejects_the_pod() -> None:
-    found = scheduled(pod(**affinity("nodeAffinity", by_name("a", "b"))), [node("a"), node("b")])
-    assert found.message() == "0/2 nodes are available: pod affinity terms conflict."
-    assert (found.feasible, found.reasons, found.failing) == (0, {}, {})
+    answer = scheduled(pod(**affinity("nodeAffinity", by_name("a", "b"))), [node("a"), node("b")])
+    assert answer.message() == "0/2 nodes are available: pod affinity terms conflict."
+    assert (answer.feasible, answer.reasons, answer.failing) == (0, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -128,23 +128,23 @@ def test_affinity_to_two_names_at_once_rejects_the_pod() -> None:
 def test_host_ports_conflict_with_their_address_and_protocol(
     wanted: dict[str, Any], taken: dict[str, Any], feasible: int
 ) -> None:
-    found = scheduled(pod(ports=[wanted]), [node("a")], [pod("b", on="a", ports=[taken])])
-    assert found.feasible == feasible
+    answer = scheduled(pod(ports=[wanted]), [node("a")], [pod("b", on="a", ports=[taken])])
+    assert answer.feasible == feasible
     if not feasible:
-        assert found.reasons == {"node(s) didn't have free ports for the requested pod ports": 1}
+        assert answer.reasons == {"node(s) didn't have free ports for the requested pod ports": 1}
 
 
 def test_pods_on_the_nodes_network_use_the_ports_of_their_containers() -> None:
-    found = scheduled(
+    answer = scheduled(
         pod(ports=[{"containerPort": 80}], hostNetwork=True), [node("a")], [pod("b", on="a", ports=[{"hostPort": 80}])]
     )
-    assert found.feasible == 0
+    assert answer.feasible == 0
 
 
 def test_every_insufficient_resource_is_counted_and_full_nodes_too() -> None:
     nodes = [node("a", allocatable={"pods": "1"}), node("b", allocatable={GPU: "1"})]
-    found = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])
-    assert found.reasons == {"Insufficient cpu": 2, f"Insufficient {GPU}": 2, "Too many pods": 1}
+    answer = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])
+    assert answer.reasons == {"Insufficient cpu": 2, f"Insufficient {GPU}": 2, "Too many pods": 1}
 
 
 def test_amounts_in_use_are_rounded_up_for_each_pod() -> None:
@@ -153,7 +153,7 @@ def test_amounts_in_use_are_rounded_up_for_each_pod() -> None:
     assert scheduled(pod(requests={"cpu": "1m"}), [node("a")], used[:1]).feasible == 1
 
 
-def test_finished_pods_and_those_of_unknown_nodes_hold_nothing() -> None:
+def test_finished_pods_and_pods_on_unknown_nodes_use_nothing() -> None:
     ended = pod("u", on="a", requests={"cpu": "4"}) | {"status": {"phase": "Succeeded"}}
     elsewhere = pod("v", on="nowhere", requests={"cpu": "4"})
     assert scheduled(pod(requests={"cpu": "4"}), [node("a")], [ended, elsewhere]).feasible == 1
@@ -161,25 +161,25 @@ def test_finished_pods_and_those_of_unknown_nodes_hold_nothing() -> None:
 
 def test_requests_of_zero_and_names_that_are_no_resources_are_ignored() -> None:
     full = [pod("u", on="a", requests={GPU: "2"})]
-    found = scheduled(pod(requests={GPU: "0", "storage": "1"}), [node("a", allocatable={GPU: "1"})], full)
-    assert found.feasible == 1
+    answer = scheduled(pod(requests={GPU: "0", "storage": "1"}), [node("a", allocatable={GPU: "1"})], full)
+    assert answer.feasible == 1
 
 
 def test_only_a_node_without_any_amount_is_full_if_it_has_no_limit_of_pods() -> None:
     unlimited, empty = node("a", allocatable={"pods": None}), node("b")
     empty["status"] = {}
-    found = scheduled(pod(), [unlimited, empty])
-    assert found.reasons == {"Too many pods": 1}
-    assert found.feasible_nodes == ("a",)
+    answer = scheduled(pod(), [unlimited, empty])
+    assert answer.reasons == {"Too many pods": 1}
+    assert answer.feasible_nodes == ("a",)
 
 
 def test_malformed_amounts_of_nodes_and_pods_are_left_out() -> None:
-    found = scheduled(
+    answer = scheduled(
         pod(requests={"cpu": "1"}),
         [node("a"), node("b", allocatable={"cpu": "many"})],
         [pod("u", on="a", requests={"cpu": "4", "memory": "x"})],
     )
-    assert found.feasible_nodes == ("a",)
+    assert answer.feasible_nodes == ("a",)
 
 
 def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes() -> None:
@@ -191,10 +191,10 @@ def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes
     roomy = node("d", allocatable={"cpu": "8"})
     assert scheduled(pod(**request), [nodes[0], roomy]).waiting_for == ("cpu", GPU)
     # Nodes that another filter excludes do not matter.
-    found = scheduled(
+    answer = scheduled(
         pod(requests={GPU: "2"}, nodeSelector={"pool": "x"}), nodes, [pod("u", on="c", requests={GPU: "7"})]
     )
-    assert found.waiting_for == (GPU,)
+    assert answer.waiting_for == (GPU,)
     assert scheduled(pod(requests={GPU: "9"}, nodeSelector={"pool": "y"}), nodes).waiting_for == ()
     assert scheduled(pod(), [node("a", allocatable={"pods": "0"})]).waiting_for == ("pods",)
 
@@ -202,9 +202,9 @@ def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes
 def test_the_skew_of_domains_is_bounded() -> None:
     nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
     bound = [pod("x", {"app": "a"}, on="a")]
-    found = scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound)
-    assert found.feasible_nodes == ("c",)
-    assert found.reasons == {SPREAD: 2, f"{SPREAD} (missing required label)": 1}
+    answer = scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound)
+    assert answer.feasible_nodes == ("c",)
+    assert answer.reasons == {SPREAD: 2, f"{SPREAD} (missing required label)": 1}
     # Pods that are being deleted, and those of other namespaces, do not count.
     bound[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound).feasible == 3
@@ -265,9 +265,9 @@ def test_terms_of_affinity_compare_the_labels_that_they_name() -> None:
 def test_affinity_wants_a_domain_with_a_pod_that_all_terms_match() -> None:
     nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
     bound = [pod("x", {"app": "a"}, on="a")]
-    found = scheduled(pod(**affinity("podAffinity", app("a", topologyKey="zone"))), nodes, bound)
-    assert found.feasible_nodes == ("a", "b")
-    assert found.reasons == {"node(s) didn't match pod affinity rules": 2}
+    answer = scheduled(pod(**affinity("podAffinity", app("a", topologyKey="zone"))), nodes, bound)
+    assert answer.feasible_nodes == ("a", "b")
+    assert answer.reasons == {"node(s) didn't match pod affinity rules": 2}
     both = affinity("podAffinity", app("a", topologyKey="zone"), app("b"))
     assert scheduled(pod(**both), nodes, [*bound, pod("y", {"app": "b"}, on="a")]).feasible == 0
 
@@ -281,17 +281,17 @@ def test_the_first_pod_of_a_group_may_run_wherever_the_label_is() -> None:
 
 def test_the_namespace_of_the_pod_exists_even_if_it_was_not_read() -> None:
     own = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}
-    found = scheduled(pod(labels={"app": "a"}, **affinity("podAffinity", app("a", **own))), [node("a")])
-    assert found.feasible_nodes == ("a",)
+    answer = scheduled(pod(labels={"app": "a"}, **affinity("podAffinity", app("a", **own))), [node("a")])
+    assert answer.feasible_nodes == ("a",)
 
 
 def test_anti_affinity_works_in_both_directions() -> None:
     nodes = [node("a"), node("b")]
     apart = affinity("podAntiAffinity", app("a"))
-    found = scheduled(pod(**apart), nodes, [pod("x", {"app": "a"}, on="a")])
-    assert found.reasons == {"node(s) didn't match pod anti-affinity rules": 1}
-    found = scheduled(pod(labels={"app": "a"}), nodes, [pod("x", on="a", **apart)])
-    assert found.reasons == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    answer = scheduled(pod(**apart), nodes, [pod("x", {"app": "a"}, on="a")])
+    assert answer.reasons == {"node(s) didn't match pod anti-affinity rules": 1}
+    answer = scheduled(pod(labels={"app": "a"}), nodes, [pod("x", on="a", **apart)])
+    assert answer.reasons == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
     assert scheduled(pod(labels={"app": "b"}), nodes, [pod("x", on="a", **apart)]).feasible == 2
 
 
@@ -323,8 +323,8 @@ def test_terms_select_namespaces(members: dict[str, Any], feasible: int, existin
 
 
 def test_a_cluster_without_nodes_has_a_message_of_its_own() -> None:
-    found = scheduled(pod(), [])
-    assert (found.message(), found.feasible) == ("no nodes available to schedule pods", 0)
+    answer = scheduled(pod(), [])
+    assert (answer.message(), answer.feasible) == ("no nodes available to schedule pods", 0)
 
 
 def test_malformed_and_too_large_pods_are_errors() -> None:

@@ -39,7 +39,7 @@ from tests.support.scheduling import NOW, REQUIRED, node, pod, scheduled, schedu
         ),
     ],
 )
-def test_what_the_model_leaves_out_is_named(spec: dict[str, Any], named: tuple[str, ...]) -> None:
+def test_features_that_are_not_modelled_are_listed(spec: dict[str, Any], named: tuple[str, ...]) -> None:
     assert scheduled(pod(**spec), [node("a")]).not_modelled == named
 
 

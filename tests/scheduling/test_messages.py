@@ -21,16 +21,16 @@ PREEMPTION = " preemption: 0/4 nodes are available: 4 Preemption is not helpful 
 
 
 def test_earlier_releases_name_the_first_taint_that_is_not_tolerated() -> None:
-    found = scheduled(pod(requests={GPU: "1"}), TAINTED)
-    assert found.message() == ALL
-    assert found.message(Wording.EACH_TAINT) == EACH
+    answer = scheduled(pod(requests={GPU: "1"}), TAINTED)
+    assert answer.message() == ALL
+    assert answer.message(Wording.EACH_TAINT) == EACH
     tolerating = pod(tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}])
     assert scheduled(tolerating, TAINTED).counts(Wording.EACH_TAINT) == {"node(s) had untolerated taint {a: b}": 3}
 
 
 def test_a_taint_behind_an_earlier_filter_is_not_counted() -> None:
-    found = scheduled(pod(), [node("a", taints=["a=b:NoSchedule"], unschedulable=True), TAINTED[0]])
-    assert found.counts(Wording.EACH_TAINT) == {
+    answer = scheduled(pod(), [node("a", taints=["a=b:NoSchedule"], unschedulable=True), TAINTED[0]])
+    assert answer.counts(Wording.EACH_TAINT) == {
         "node(s) were unschedulable": 1,
         "node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }": 1,
     }

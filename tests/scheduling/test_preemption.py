@@ -33,21 +33,21 @@ def _check(subject: SchedulingCycle, cluster: Cluster, made: Object, now: int) -
     names = [one["metadata"]["name"] for one in cluster.nodes]
     feasible = {names[number] for number in numbers_of(subject.feasible(schedulable))}
     before = subject.explain(schedulable)
-    found = subject.schedule(f"{made['metadata']['namespace']}/{made['metadata']['name']}", schedulable, now)
+    binding = subject.schedule(f"{made['metadata']['namespace']}/{made['metadata']['name']}", schedulable, now)
     if feasible:
-        assert found is not None
-        assert names[found.node] in feasible
-        assert not found.victims
-        return found
+        assert binding is not None
+        assert names[binding.node] in feasible
+        assert not binding.victims
+        return binding
     candidates = {} if before.rejected else best_candidates(made, cluster)
-    if found is None:
+    if binding is None:
         assert not candidates
         assert subject.explain(schedulable) == before
         return None
-    assert [victim.name for victim in found.victims] == candidates[names[found.node]]
-    assert all(victim.pod.priority < schedulable.priority for victim in found.victims)
-    assert found.waits is not _suits(cluster, made, names[found.node], {victim.name for victim in found.victims})
-    return found
+    assert [victim.name for victim in binding.victims] == candidates[names[binding.node]]
+    assert all(victim.pod.priority < schedulable.priority for victim in binding.victims)
+    assert binding.waits is not _suits(cluster, made, names[binding.node], {victim.name for victim in binding.victims})
+    return binding
 
 
 def _suits(cluster: Cluster, made: Object, node: str, ended: set[str]) -> bool:
@@ -87,15 +87,15 @@ def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
             continue
         made = _gpus(f"p{now}", random.choice((0, 1, 1, 2)), priority=random.choice(PRIORITIES))
         cluster = Cluster(nodes, [running for running, _ in bound.values()], [])
-        found = _check(subject, cluster, made, now // 4)
-        if found is None:
+        binding = _check(subject, cluster, made, now // 4)
+        if binding is None:
             continue
-        for victim in found.victims:
+        for victim in binding.victims:
             del bound[victim.name]
-        placed = _gpus(f"p{now}", 0) | {"spec": {**made["spec"], "nodeName": f"n{found.node}"}}
+        placed = _gpus(f"p{now}", 0) | {"spec": {**made["spec"], "nodeName": f"n{binding.node}"}}
         bound[f"default/p{now}"] = (
             Running(placed, now // 4),
-            BoundPod(f"default/p{now}", SchedulablePod.of(made), found.node, now // 4),
+            BoundPod(f"default/p{now}", SchedulablePod.of(made), binding.node, now // 4),
         )
 
 
@@ -109,10 +109,10 @@ def test_the_order_of_nodes_changes_nothing(random: Random) -> None:
         made = generator.pending(nodes)
         made["spec"]["priority"] = random.choice(PRIORITIES)
         schedulable = SchedulablePod.of(made)
-        found = [subject.schedule(f"default/p{now}", schedulable, now // 3) for subject, _ in subjects]
+        binding = [subject.schedule(f"default/p{now}", schedulable, now // 3) for subject, _ in subjects]
         one, other = [
             bound and (order[bound.node]["metadata"]["name"], [victim.name for victim in bound.victims])
-            for bound, (_, order) in zip(found, subjects, strict=True)
+            for bound, (_, order) in zip(binding, subjects, strict=True)
         ]
         assert one == other
 
@@ -172,8 +172,8 @@ def test_more_important_pods_are_reprieved() -> None:
     }
     for one in bound.values():
         subject.bind(one)
-    found = subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
-    assert found == Bound(0, (bound["new"], bound["low"]))
+    binding = subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
+    assert binding == Bound(0, (bound["new"], bound["low"]))
 
 
 def test_few_victims_of_negative_priority_are_better_than_many() -> None:
@@ -250,9 +250,9 @@ def test_the_lowest_priority_of_all_nodes_is_found() -> None:
     subject, bound = _full(*priorities)
     high = SchedulablePod.of(_gpus("p", 1, priority=5))
     assert subject.schedule("default/p", high, 999) == Bound(MAX_DRY_RUNS, (bound[MAX_DRY_RUNS],))
-    found = subject.schedule("default/q", high, 999)
-    assert found is not None
-    assert found.victims == (bound[found.node],)
+    binding = subject.schedule("default/q", high, 999)
+    assert binding is not None
+    assert binding.victims == (bound[binding.node],)
 
 
 def test_a_node_with_other_amounts_is_considered_as_it_is() -> None:
@@ -267,9 +267,9 @@ def test_a_node_with_other_amounts_is_considered_as_it_is() -> None:
     (larger,) = ClusterObjects({"Node": [node("b", allocatable={GPU: "2"})]}, now=NOW).view.nodes
     subject.change_node(1, larger)
     assert subject.may_fit(high, 1)
-    found = subject.schedule("default/p", high, 9)
-    assert found is not None
-    assert (found.node, [victim.name for victim in found.victims]) == (1, ["default/low-1"])
+    binding = subject.schedule("default/p", high, 9)
+    assert binding is not None
+    assert (binding.node, [victim.name for victim in binding.victims]) == (1, ["default/low-1"])
 
 
 def test_a_cordon_keeps_what_is_known_of_amounts() -> None:
@@ -293,6 +293,6 @@ def test_equal_pods_that_preempt_one_after_the_other_have_other_victims() -> Non
 def test_more_pods_than_are_cached_change_no_answer() -> None:
     subject, pods = _full(*range(CACHED_PODS + 2))
     for number, victim in enumerate(pods):
-        found = subject.schedule(f"high-{number}", SchedulablePod.of(_gpus("high", 1, priority=99 + number)), 10)
-        assert found is not None
-        assert [other.name for other in found.victims] == [victim.name]
+        binding = subject.schedule(f"high-{number}", SchedulablePod.of(_gpus("high", 1, priority=99 + number)), 10)
+        assert binding is not None
+        assert [other.name for other in binding.victims] == [victim.name]

@@ -72,16 +72,18 @@ def test_overhead_is_added() -> None:
 )
 def test_resources_at_pod_level_replace_missing_requests(level: Object, expected: tuple[int, int]) -> None:
     containers = [container({"memory": "1Gi"}), container()]
-    found = preferences({"containers": containers, "resources": level})
-    assert (found.non_zero["cpu"], found.non_zero["memory"]) == expected
-    assert found.scored == {"cpu": 200, "memory": 1224 * MIB}
+    pod_preferences = preferences({"containers": containers, "resources": level})
+    assert (pod_preferences.non_zero["cpu"], pod_preferences.non_zero["memory"]) == expected
+    assert pod_preferences.scored == {"cpu": 200, "memory": 1224 * MIB}
 
 
 def test_pods_of_controllers_spread_by_the_defaults_of_the_system() -> None:
-    found = preferences({"containers": [container()]}, APP)
-    assert [(one.topology_key, one.max_skew) for one in found.spread] == [(HOSTNAME, 3), (ZONE, 5)]
-    assert {one.selector for one in found.spread} == {APP}
-    assert found.by_default
+    pod_preferences = preferences({"containers": [container()]}, APP)
+    assert [
+        (spread_constraint.topology_key, spread_constraint.max_skew) for spread_constraint in pod_preferences.spread
+    ] == [(HOSTNAME, 3), (ZONE, 5)]
+    assert {spread_constraint.selector for spread_constraint in pod_preferences.spread} == {APP}
+    assert pod_preferences.by_default
 
 
 @pytest.mark.parametrize("selector", [None, LabelSelector()])
@@ -92,15 +94,15 @@ def test_pods_without_a_selector_do_not_spread(selector: LabelSelector | None) -
 @pytest.mark.parametrize(("action", "count"), [("DoNotSchedule", 0), ("ScheduleAnyway", 1)])
 def test_constraints_of_their_own_replace_the_defaults(action: str, count: int) -> None:
     constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": action, "labelSelector": {}}
-    found = preferences({"containers": [container()], "topologySpreadConstraints": [constraint]}, APP)
-    assert (len(found.spread), found.by_default) == (count, False)
+    pod_preferences = preferences({"containers": [container()], "topologySpreadConstraints": [constraint]}, APP)
+    assert (len(pod_preferences.spread), pod_preferences.by_default) == (count, False)
 
 
 def test_anti_affinity_has_negative_weights() -> None:
     terms = {PREFERRED: [{"weight": 7, "podAffinityTerm": TERM}]}
-    found = preferences({"containers": [], "affinity": {"podAffinity": terms, "podAntiAffinity": terms}})
-    assert [one.weight for one in found.pod_affinity] == [7, -7]
-    assert found.pod_affinity[0].term.namespaces == {"ml"}
+    pod_preferences = preferences({"containers": [], "affinity": {"podAffinity": terms, "podAntiAffinity": terms}})
+    assert [term.weight for term in pod_preferences.pod_affinity] == [7, -7]
+    assert pod_preferences.pod_affinity[0].term.namespaces == {"ml"}
 
 
 def node_affinity(*terms: Object) -> Object:
@@ -111,9 +113,9 @@ def test_node_terms_without_weight_or_expression_match_no_node() -> None:
     expression = {"key": "pool", "operator": "Exists"}
     kept = {"weight": 2, "preference": {"matchExpressions": [expression]}}
     spec = node_affinity({"weight": 1, "preference": {}}, kept, {"preference": kept["preference"]})
-    found = preferences(spec).node_affinity
-    assert found is not None
-    assert [one.weight for one in found] == [2]
+    pod_preferences = preferences(spec).node_affinity
+    assert pod_preferences is not None
+    assert [term.weight for term in pod_preferences] == [2]
 
 
 def test_pods_without_node_terms_have_no_preferred_node_affinity() -> None:

@@ -36,11 +36,11 @@ def test_counts_agree_with_the_message_of_kube_scheduler(real: RealScheduler, fi
             for number in range(PODS):
                 subject = generator.pending(nodes)
                 subject["metadata"]["name"] = f"p{number}"
-                found = scheduler_of(real.objects()).explain(subject)
+                answer = scheduler_of(real.objects()).explain(subject)
                 attempt = real.attempt(subject)
                 if attempt.node:
-                    assert attempt.node in found.feasible_nodes, seed
+                    assert attempt.node in answer.feasible_nodes, seed
                     continue
                 recorded = parse_recorded(attempt.message)
                 assert recorded is not None, attempt.message
-                assert compare(recorded, found), f"seed {seed}, pod {number}:\n{attempt.message}\n{found.message()}"
+                assert compare(recorded, answer), f"seed {seed}, pod {number}:\n{attempt.message}\n{answer.message()}"

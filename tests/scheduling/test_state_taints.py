@@ -18,9 +18,9 @@ OTHERS = (
 
 
 def node(taints: tuple[str, ...], *, ready: bool = True, cordoned: bool = False) -> Node:
-    pairs = [written.split(":") for written in taints]
-    found = tuple(Taint(key=key, effect=effect) for key, effect in pairs)
-    return Node(name="a", taints=found, ready=ready, unschedulable=cordoned)
+    pairs = [text.split(":") for text in taints]
+    node_taints = tuple(Taint(key=key, effect=effect) for key, effect in pairs)
+    return Node(name="a", taints=node_taints, ready=ready, unschedulable=cordoned)
 
 
 @pytest.mark.parametrize(

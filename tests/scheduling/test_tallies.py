@@ -26,7 +26,7 @@ TOPOLOGIES = Topologies(placed_index_of(Cluster(nodes=NODES)).places.labels, [no
     st.integers(0, 2 ** len(ZONES) - 1),
     st.integers(0, 60),
 )
-def test_tallies_are_those_of_the_pods_that_are_left(changes: list[int], among: int, until: int) -> None:
+def test_tallies_count_only_the_remaining_pods(changes: list[int], among: int, until: int) -> None:
     labelled = TOPOLOGIES.having("zone")
     presence, levels = Domains(TOPOLOGIES, "zone", labelled), Domains(TOPOLOGIES, "zone", among & labelled)
     by_node = PodsByNode()

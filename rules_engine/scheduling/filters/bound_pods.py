@@ -22,7 +22,7 @@ T = TypeVar("T", Domains, PodsByNode)
 
 
 class Selection(Hashable, Protocol):
-    """Pods that are counted; `live`: without those that are being deleted."""
+    """Pods that are counted; `live`: without pods that are being deleted."""
 
     @property
     def live(self) -> bool: ...
@@ -40,7 +40,7 @@ class Selection(Hashable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The pods of a namespace that a selector matches, but for those that are being deleted."""
+    """The pods of a namespace that a selector matches, without pods that are being deleted."""
 
     namespace: str
     selector: LabelSelector
@@ -58,9 +58,9 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """Pods of one namespace with the same labels: their number by node; `live`: of those that are not being deleted.
+    """Pods of one namespace with the same labels: their number by node; `live`: without pods that are being deleted.
 
-    `tallies`: the cached ones that count them, and `live_tallies` those that count the live ones.
+    `tallies` are the cached tallies that count all pods, and `live_tallies` the ones that count live pods.
     """
 
     labels: Mapping[str, str]
@@ -79,7 +79,7 @@ class LabelGroup:
             for tally in self.live_tallies:
                 tally.change(number, by)
 
-    def listed(self, *, live: bool) -> tuple[list[Tally], Mapping[int, int]]:
+    def tallies_and_nodes(self, *, live: bool) -> tuple[list[Tally], Mapping[int, int]]:
         """Return the tallies of the pods, and the pods by node."""
         return (self.live_tallies, self.live) if live else (self.tallies, self.nodes)
 
@@ -92,7 +92,7 @@ class BoundPods:
     ) -> None:
         """Take each pod with the number of its node.
 
-        `most_tallies`: tallies that are cached, since equal pods have equal ones; when there are more, all are dropped.
+        `most_tallies`: tallies that are cached for equal pods; when there are more, all are dropped.
         """
         self._topologies = topologies
         self._budget = budget
@@ -116,7 +116,7 @@ class BoundPods:
             namespace.add(key, group)
             for selection, tally in self._index.matching(pod.labels):
                 if selection.includes(pod.namespace, pod.labels):
-                    group.listed(live=selection.live)[0].append(tally)
+                    group.tallies_and_nodes(live=selection.live)[0].append(tally)
         group.change(number, 1, live=not pod.terminating)
 
     def remove(self, number: int, pod: Footprint) -> None:
@@ -136,10 +136,10 @@ class BoundPods:
 
     def matching(self, namespace: str, selector: LabelSelector) -> Iterator[LabelGroup]:
         """Yield the groups of a namespace that a selector matches. Raises CostExceeded."""
-        found = self._by_namespace.get(namespace)
-        if found is None:
+        groups_of_namespace = self._by_namespace.get(namespace)
+        if groups_of_namespace is None:
             return
-        groups = found.candidates(selector)
+        groups = groups_of_namespace.candidates(selector)
         self._budget.spend(len(groups))
         for group in groups:
             if selector.matches(group.labels):
@@ -147,28 +147,28 @@ class BoundPods:
                 yield group
 
     def by_domain(self, selection: Selection, key: str, among: NodeSet) -> Domains:
-        """Return the number of selected pods on some nodes by domain of a label. Raises CostExceeded."""
-        found = self._by_domain.get((selection, key, among))
-        if found is None:
-            found = self._counted(selection, Domains(self._topologies, key, among))
-            self._by_domain[selection, key, among] = found
-        return found
+        """Return the number of selected pods on the nodes in `among`, by domain of a label. Raises CostExceeded."""
+        domains = self._by_domain.get((selection, key, among))
+        if domains is None:
+            domains = self._count_pods(selection, Domains(self._topologies, key, among))
+            self._by_domain[selection, key, among] = domains
+        return domains
 
     def by_node(self, selection: Selection) -> PodsByNode:
         """Return the nodes by their number of selected pods. Raises CostExceeded."""
-        found = self._by_node.get(selection)
-        if found is None:
-            found = self._by_node[selection] = self._counted(selection, PodsByNode())
-        return found
+        tally = self._by_node.get(selection)
+        if tally is None:
+            tally = self._by_node[selection] = self._count_pods(selection, PodsByNode())
+        return tally
 
-    def _counted(self, selection: Selection, tally: T) -> T:
+    def _count_pods(self, selection: Selection, tally: T) -> T:
         """Count the selected pods in a new tally, which follows all changes until it is dropped."""
         groups = [*selection.groups(self)]
         if len(self._by_domain) + len(self._by_node) >= self._most_tallies:
             self._forget()
         self._index.add(selection.selector, (selection, tally))
         for group in groups:
-            tallies, nodes = group.listed(live=selection.live)
+            tallies, nodes = group.tallies_and_nodes(live=selection.live)
             for number, count in nodes.items():
                 tally.change(number, count)
             tallies.append(tally)
@@ -208,13 +208,15 @@ class _Namespace:
                     del values[value]
 
     def candidates(self, selector: LabelSelector) -> Sequence[LabelGroup]:
-        """Return the groups to compare with a selector: those of its first required label."""
-        requirement = next((found for found in selector.requirements if found.operator in _INCLUDING), None)
+        """Return the groups to compare with a selector: the groups of its first required label."""
+        requirement = next((candidate for candidate in selector.requirements if candidate.operator in _INCLUDING), None)
         if requirement is None:
             return [*self.groups.values()]
         values = self._index().get(requirement.key, {})
-        listed: Sequence[str] = [*values] if requirement.operator is ConditionKind.EXISTS else requirement.values
-        return [group for value in dict.fromkeys(listed) for group in values.get(value, {}).values()]
+        values_to_read: Sequence[str] = (
+            [*values] if requirement.operator is ConditionKind.EXISTS else requirement.values
+        )
+        return [group for value in dict.fromkeys(values_to_read) for group in values.get(value, {}).values()]
 
     def _index(self) -> Mapping[str, Mapping[str, Mapping[Labels, LabelGroup]]]:
         if self._by_label is None:

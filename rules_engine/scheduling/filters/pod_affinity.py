@@ -28,7 +28,7 @@ class Namespaces:
     def __init__(self, labels: Mapping[str, Mapping[str, str]] | None) -> None:
         """Take the labels by namespace; a namespace that is not listed has none but its name."""
         self.known = labels is not None
-        self._labels = {name: {**found, NAMESPACE_NAME_LABEL: name} for name, found in (labels or {}).items()}
+        self._labels = {name: {**own_labels, NAMESPACE_NAME_LABEL: name} for name, own_labels in (labels or {}).items()}
 
     def covers(self, term: AffinityTerm, namespace: str) -> bool:
         """Return True if a term of a pod that is not bound yet selects pods of a namespace."""
@@ -46,7 +46,7 @@ class Namespaces:
 
 
 class RepellingTerms:
-    """Terms of the bound pods' required anti-affinity, with the nodes of those pods.
+    """Terms of the bound pods' required anti-affinity, with the nodes of these pods.
 
     Terms that are compared, and their nodes on first use, cost a unit each.
     """
@@ -77,7 +77,7 @@ class RepellingTerms:
                 self._index.remove(term.selector, term)
 
     def matching(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
-        """Return the terms whose selector matches labels. Raises CostExceeded."""
+        """Return the terms whose selector matches the labels. Raises CostExceeded."""
         return self._index.matching(labels) if self._carriers else iter(())
 
     def near(self, term: AffinityTerm) -> NodeSet:
@@ -114,7 +114,7 @@ class _Carriers:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The pods that all of some terms match."""
+    """The pods that match every term."""
 
     terms: tuple[AffinityTerm, ...]
     namespaces: Namespaces = field(compare=False)
@@ -135,8 +135,10 @@ class Affine:
         if first.selector is None:
             return
         covers = self.namespaces.covers
-        named = [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(covers, first))
-        for namespace in named:
+        selected_namespaces = (
+            [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(covers, first))
+        )
+        for namespace in selected_namespaces:
             if all(covers(term, namespace) for term in others):
                 for group in pods.matching(namespace, first.selector):
                     if all(term.matches_labels(group.labels) for term in others):

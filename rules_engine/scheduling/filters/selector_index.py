@@ -33,7 +33,7 @@ class SelectorIndex(Generic[V]):
                     del self._by_label[label]
 
     def matching(self, labels: Mapping[str, str]) -> Iterator[V]:
-        """Yield the values whose selector matches labels, each once. Raises CostExceeded."""
+        """Yield the values whose selector matches the labels, each once. Raises CostExceeded."""
         for group in (self._others, *(self._by_label.get(label) for label in labels.items())):
             if not group:
                 continue

@@ -20,7 +20,7 @@ def unspread(
 ) -> Mapping[str, NodeSet]:
     """Return the nodes that the pod's constraints exclude, by reason; the first constraint that excludes one decides.
 
-    `selected`: the nodes of its selector and node affinity; `repelled`: those with taints that it does not tolerate.
+    `selected`: the nodes of its selector and node affinity; `repelled`: the nodes with an untolerated taint.
     """
     # Only nodes that have the labels of all constraints are counted.
     counted = every
@@ -49,7 +49,7 @@ def _skewed(
         return 0
     counts = pods.by_domain(Selected(pod.namespace, selector), key, eligible)
     domains = topologies.count(key, eligible)
-    # The minimum is that of the domains with an eligible node, and 0 if there are too few of them.
+    # The minimum over domains with an eligible node; 0 if there are too few such domains.
     least = counts.least(domains) if domains >= constraint.min_domains else 0
     own = 1 if selector.matches(pod.labels) else 0
     # A domain without a matching pod never has too many: the maximum skew is positive.

@@ -15,9 +15,9 @@ CACHED_TOLERATIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Untolerated:
-    """The nodes by the first taint that is not tolerated; `cordoned`: those that are cordoned for the pod.
+    """The nodes by the first taint that the pod does not tolerate.
 
-    `every`: the nodes with such a taint.
+    `every`: the nodes with such a taint. `cordoned`: the nodes whose cordon it does not tolerate.
     """
 
     nodes: Mapping[Taint, NodeSet]
@@ -66,12 +66,12 @@ class Taints:
 
     def _untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
         tolerated = Tolerated(tolerations)
-        found: dict[Taint, NodeSet] = {}
+        by_taint: dict[Taint, NodeSet] = {}
         every = 0
         for taints, nodes in self._groups.nodes.items():
             for taint in taints:
                 if not tolerated.includes(taint):
-                    found[taint] = found.get(taint, 0) | nodes
+                    by_taint[taint] = by_taint.get(taint, 0) | nodes
                     every |= nodes
                     break
-        return Untolerated(found, every, 0 if tolerated.includes(CORDON) else self._cordoned)
+        return Untolerated(by_taint, every, 0 if tolerated.includes(CORDON) else self._cordoned)

@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def add_count(counts: dict[int, int], number: int, by: int) -> None:
-    """Add to the count of a node; those of zero are left out."""
+    """Add to the count of a node; counts of zero are removed."""
     after = counts.get(number, 0) + by
     if after:
         counts[number] = after
@@ -64,9 +64,9 @@ class PodsByNode(_Sums[int]):
 
 
 class Domains(_Sums[str]):
-    """The nodes by the sum of their domain: those with one value of a label. Nodes without it count as with "".
+    """The nodes by the sum of their domain. A node without the label counts as if its value were "".
 
-    Pods on other nodes than some are left out.
+    Only pods on nodes in `among` are counted.
     """
 
     __slots__ = ("_among", "_key", "_topologies")

@@ -1,4 +1,4 @@
-"""Domains of nodes: those with the same value of a label."""
+"""Domains: the nodes with the same value of a label."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ class Topologies:
         self._labels = labels
         self._labels_of = labels_of
         self.count = lru_cache(CACHED_COUNTS)(self._count)
-        """Return the number of domains of a label that have one of some nodes."""
+        """Return the number of domains of a label with a node in a set."""
 
     def having(self, key: str) -> NodeSet:
         """Return the nodes that are in a domain of this label."""
@@ -30,14 +30,14 @@ class Topologies:
     def nodes(self, key: str, values: Iterable[str]) -> NodeSet:
         """Return the nodes of some domains."""
         groups = self._labels.get(key, NO_LABEL).values
-        found = 0
+        nodes = 0
         few: list[int] = []
         for value in values:
             if value in groups.large:
-                found |= groups.large[value]
+                nodes |= groups.large[value]
             else:
                 few.extend(groups.small.get(value, ()))
-        return found | node_set(few)
+        return nodes | node_set(few)
 
     def _count(self, key: str, among: NodeSet) -> int:
         groups = self._labels.get(key, NO_LABEL).values

@@ -1,4 +1,4 @@
-"""The filters NodeResourcesFit and NodePorts: amounts, pods and ports that nodes have left."""
+"""The filters NodeResourcesFit and NodePorts: amounts, pods and ports left on nodes."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,27 +56,27 @@ class Usage:
             self._change(number, resource, -amount)
 
     def free(self, number: int, resource: str) -> int:
-        """Return what a node has left of a resource; `pods`: the pods that it has room for."""
+        """Return the amount of a resource that a node has left; `pods`: the pods that it has room for."""
         if resource == PODS:
             return self._limits[number] - self._counts[number]
-        found = self._free.get(resource)
-        return found.of(number) if found else 0
+        amounts = self._free.get(resource)
+        return amounts.of(number) if amounts else 0
 
     def below(self, resource: str, amount: int) -> NodeSet:
         """Return the nodes that have less left of a resource than an amount."""
-        found = self._free.get(resource)
-        return found.below(amount) if found else self._every
+        amounts = self._free.get(resource)
+        return amounts.below(amount) if amounts else self._every
 
     def _change(self, number: int, resource: str, by: int) -> None:
         if by:
-            found = self._free.get(resource)
-            if found is None:
-                found = self._free[resource] = FreeAmounts({}, self._every)
-            found.change(number, by)
+            amounts = self._free.get(resource)
+            if amounts is None:
+                amounts = self._free[resource] = FreeAmounts({}, self._every)
+            amounts.change(number, by)
 
 
 def _limit(node: Node) -> int:
-    """Return the most pods of a node."""
+    """Return the maximum number of pods on a node."""
     limit = node.allocatable.get(PODS)
     if limit is None:
         # A kubelet always writes it; inventories in files have only what matters to their author.
@@ -103,12 +103,12 @@ class Ports:
 
     def taken(self, ports: Iterable[HostPort]) -> NodeSet:
         """Return the nodes where a port is taken: an address conflicts with itself and with all addresses."""
-        found = 0
+        nodes = 0
         for port in ports:
             by_address = self._uses.get((port.protocol, port.number), {})
             addresses = (
                 by_address if port.address == ALL_ADDRESSES else {ALL_ADDRESSES, port.address} & by_address.keys()
             )
             for address in addresses:
-                found |= by_address[address].nodes
-        return found
+                nodes |= by_address[address].nodes
+        return nodes

@@ -27,7 +27,7 @@ MAX_CACHED_SCORES = 10_000
 """States whose scores are cached for pods of equal amounts: nodes with equal pods have few. Each takes 60 bytes."""
 
 _State: TypeAlias = tuple[Amounts, Amounts]
-"""The allocatable amounts of a node, and those that are used."""
+"""The allocatable amounts of a node, and the used amounts."""
 
 
 class AllocationScores:
@@ -39,7 +39,7 @@ class AllocationScores:
         """The scored resources besides cpu and memory."""
         positions = {"cpu": NON_ZERO_CPU, "memory": NON_ZERO_MEMORY}
         positions.update((name, OTHERS + number) for number, name in enumerate(self.others))
-        # Other resources than those of every node are scored for pods that request them.
+        # Resources that not every node has are scored only for pods that request them.
         self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources.items()]
 
     def amounts(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Amounts:
@@ -49,9 +49,9 @@ class AllocationScores:
 
     def allocatable(self, node: Node) -> Amounts:
         """Return a node's amounts."""
-        found = allocatable(node)
-        cpu, memory = found.get("cpu", 0), found.get("memory", 0)
-        return (cpu, memory, cpu, memory, *[found.get(name, 0) for name in self.others])
+        amounts = allocatable(node)
+        cpu, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
+        return (cpu, memory, cpu, memory, *[amounts.get(name, 0) for name in self.others])
 
     def fit(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
         """Return the score of NodeResourcesFit."""
@@ -91,7 +91,7 @@ def _balance(cpu: float, memory: float) -> int:
 
 
 class NodeStates:
-    """The amounts of nodes. Each combination has a number, so that what depends on amounts is computed once for all."""
+    """The amounts of nodes. Each combination has a number, so that scores are computed once for equal nodes."""
 
     def __init__(self, nodes: Sequence[Node], scores: AllocationScores) -> None:
         self.scores = scores
@@ -124,20 +124,20 @@ class NodeStates:
         for position, amount in enumerate(amounts):
             if amount:
                 used[position] += sign * amount
-        self._changed(node)
+        self._record_change(node)
 
     def change(self, number: int, node: Node) -> None:
         """Replace a node's allocatable amounts."""
         self.allocatable[number] = self.scores.allocatable(node)
-        self._changed(number)
+        self._record_change(number)
 
     def changed_since(self, moment: int) -> Sequence[int] | None:
-        """Return the nodes that changed since a moment, some of them several times; None: that is too long ago."""
+        """Return the nodes that changed since a moment, possibly repeated; None if it is too long ago."""
         if moment < self._dropped:
             return None
         return self._changes[moment - self._dropped :]
 
-    def _changed(self, node: int) -> None:
+    def _record_change(self, node: int) -> None:
         before = self.current[node]
         left = self.members[before] ^ self.bits[node]
         if left:
@@ -154,19 +154,19 @@ class NodeStates:
 
     def _joined(self, node: int) -> int:
         state = self.allocatable[node], tuple(self.used[node])
-        found = self._numbers.get(state)
-        if found is None:
+        number = self._numbers.get(state)
+        if number is None:
             if len(self._numbers) >= MAX_STATES:
                 self._numbers.clear()
-            found = self._numbers[state] = self._made
+            number = self._numbers[state] = self._made
             self._made += 1
-        self.states[found] = state
-        self.members[found] = self.members.get(found, 0) | self.bits[node]
-        return found
+        self.states[number] = state
+        self.members[number] = self.members.get(number, 0) | self.bits[node]
+        return number
 
 
 class Ranking:
-    """The nodes by the sum of both scores for pods of equal amounts; it follows changes when it is read."""
+    """The nodes by the sum of both scores for pods of equal amounts. Changes are applied when it is read."""
 
     def __init__(self, states: NodeStates, pod: Amounts) -> None:
         self._states = states
@@ -181,26 +181,26 @@ class Ranking:
         self._seen: list[int] = []
         """The state by which each of them was placed."""
         self._stale = 0
-        """The nodes that have changed since, or were not placed: only those that are read are placed."""
+        """The nodes that have changed since, or were not placed: a node is placed when it is read."""
 
     def top(self, nodes: NodeSet) -> NodeSet:
-        """Return those of some nodes, at least one, that have the highest score."""
+        """Return the nodes with the highest score, among at least one node."""
         self._follow(nodes)
-        return next(found for members in reversed(self._sets) if (found := members & nodes))
+        return next(best for members in reversed(self._sets) if (best := members & nodes))
 
     def top_with(self, others: Partition, nodes: NodeSet) -> NodeSet:
-        """Return those of some nodes that have the highest score together with another one."""
+        """Return the nodes with the highest sum of this score and another."""
         self._follow(nodes)
-        best, found = -1, 0
+        best_score, best_nodes = -1, 0
         for other in sorted(others, reverse=True):
-            among = others[other]
-            for score in range(len(self._sets) - 1, max(best - other, 0) - 1, -1):
-                some = self._sets[score] & among
-                if some:
-                    found = found | some if other + score == best else some
-                    best = other + score
+            nodes_of_other = others[other]
+            for score in range(len(self._sets) - 1, max(best_score - other, 0) - 1, -1):
+                matching = self._sets[score] & nodes_of_other
+                if matching:
+                    best_nodes = best_nodes | matching if other + score == best_score else matching
+                    best_score = other + score
                     break
-        return found
+        return best_nodes
 
     def _follow(self, nodes: NodeSet) -> None:
         """Place nodes by their present states."""
@@ -261,19 +261,19 @@ class Ranking:
         """Place nodes that are not placed yet."""
         sets = self._sets
         for state, members in self._states.members.items():
-            some = members & nodes
-            if some:
-                sets[self._score(state)] |= some
+            to_place = members & nodes
+            if to_place:
+                sets[self._score(state)] |= to_place
         self._placed |= nodes
         self._stale &= ~nodes
 
     def _score(self, state: int) -> int:
-        found = self._scores.get(state)
-        if found is None:
+        score = self._scores.get(state)
+        if score is None:
             allocatable, used = self._states.states[state]
             scores, pod = self._states.scores, self._pod
-            found = self._scores[state] = scores.fit(allocatable, used, pod) + scores.balanced(allocatable, used, pod)
-        return found
+            score = self._scores[state] = scores.fit(allocatable, used, pod) + scores.balanced(allocatable, used, pod)
+        return score
 
 
 def by_node(states: NodeStates, pod: Amounts, nodes: NodeSet) -> tuple[dict[int, int], dict[int, int] | None]:

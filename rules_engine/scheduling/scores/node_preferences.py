@@ -14,7 +14,10 @@ SOFT = ("PreferNoSchedule",)
 def untolerated_counts(taints: TaintGroups, tolerations: tuple[Toleration, ...]) -> Partition:
     """Return the nodes by the number of their taints that are not tolerated (plugins/tainttoleration)."""
     tolerated = Tolerated(tolerations)
-    return merged((sum(not tolerated.includes(taint) for taint in some), nodes) for some, nodes in taints.nodes.items())
+    return merged(
+        (sum(not tolerated.includes(taint) for taint in taints_of_group), nodes)
+        for taints_of_group, nodes in taints.nodes.items()
+    )
 
 
 def toleration_score(counts: Partition, nodes: NodeSet) -> Partition:
@@ -24,13 +27,13 @@ def toleration_score(counts: Partition, nodes: NodeSet) -> Partition:
 
 def affinity_weights(terms: Sequence[PreferredTerm], index: NodeIndex) -> Partition:
     """Return the nodes by the sum of the weights of the terms that match them (plugins/nodeaffinity)."""
-    found: Partition = {0: index.every}
+    weights: Partition = {0: index.every}
     for preferred in terms:
         matched = selected_nodes(index, (), (preferred.term,))
         groups = {0: index.every & ~matched}
         groups[preferred.weight] = groups.get(preferred.weight, 0) | matched
-        found = added(found, groups)
-    return found
+        weights = added(weights, groups)
+    return weights
 
 
 def affinity_score(weights: Partition, nodes: NodeSet) -> Partition:

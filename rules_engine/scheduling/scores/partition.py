@@ -17,33 +17,33 @@ Partition: TypeAlias = Mapping[int, NodeSet]
 
 
 def among(groups: Mapping[N, NodeSet], nodes: NodeSet) -> dict[N, NodeSet]:
-    """Return groups without the nodes that are not in a set, and without empty groups."""
-    return {score: some for score, members in groups.items() if (some := members & nodes)}
+    """Restrict groups to a set of nodes, and drop empty groups."""
+    return {score: remaining for score, members in groups.items() if (remaining := members & nodes)}
 
 
 def added(first: Mapping[N, NodeSet], second: Mapping[N, NodeSet]) -> dict[N, NodeSet]:
-    """Return the sums of two scores, by node; both have the same nodes."""
-    found: dict[N, NodeSet] = {}
+    """Add two scores, by node; both have the same nodes."""
+    sums: dict[N, NodeSet] = {}
     for score, nodes in first.items():
         for more, others in second.items():
             if both := nodes & others:
-                found[score + more] = found.get(score + more, 0) | both
-    return found
+                sums[score + more] = sums.get(score + more, 0) | both
+    return sums
 
 
 def rest(groups: Mapping[N, NodeSet], nodes: NodeSet) -> NodeSet:
-    """Return those of some nodes that are in no group."""
+    """Return the nodes that belong to no group."""
     for members in groups.values():
         nodes &= ~members
     return nodes
 
 
 def merged(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
-    """Return the nodes by score, from groups that may have equal ones."""
-    found: dict[int, NodeSet] = {}
+    """Merge groups with equal scores."""
+    groups_by_score: dict[int, NodeSet] = {}
     for score, nodes in groups:
-        found[score] = found.get(score, 0) | nodes
-    return found
+        groups_by_score[score] = groups_by_score.get(score, 0) | nodes
+    return groups_by_score
 
 
 def weighted(partition: Partition, weight: int) -> Partition:
@@ -51,6 +51,6 @@ def weighted(partition: Partition, weight: int) -> Partition:
 
 
 def shares(counts: Mapping[int, NodeSet]) -> Partition:
-    """Return counts as shares of the highest one, from 0 to MAX_SCORE; all are 0 if that is 0."""
+    """Return counts as shares of the highest count, from 0 to MAX_SCORE; all are 0 if it is 0."""
     most = max(counts, default=0)
     return merged((MAX_SCORE * count // most if most else 0, nodes) for count, nodes in counts.items())

@@ -46,26 +46,26 @@ class BoundTerms:
         """Add the terms of a pod on a node, or remove them."""
         for weighted in terms:
             term = weighted.term
-            found = self._terms.get(term)
-            if found is None:
+            bound_term = self._terms.get(term)
+            if bound_term is None:
                 key = term.topology_key
                 domains = Domains(self._topologies, key, self._topologies.having(key))
-                found = self._terms[term] = BoundTerm(term, domains)
-                self._index.add(term.selector, found)
+                bound_term = self._terms[term] = BoundTerm(term, domains)
+                self._index.add(term.selector, bound_term)
                 self.version += 1
-            found.pods += sign
-            found.domains.change(number, sign * weighted.weight)
-            if not found.pods:
+            bound_term.pods += sign
+            bound_term.domains.change(number, sign * weighted.weight)
+            if not bound_term.pods:
                 del self._terms[term]
-                self._index.remove(term.selector, found)
+                self._index.remove(term.selector, bound_term)
                 self.version += 1
 
     def matching(self, pod: Preferences) -> Iterator[BoundTerm]:
         """Yield the terms that match a pod."""
         namespace = pod.requirements.namespace
-        for found in self._index.matching(pod.requirements.labels):
-            if self._namespaces.includes(found.term, namespace):
-                yield found
+        for bound_term in self._index.matching(pod.requirements.labels):
+            if self._namespaces.includes(bound_term.term, namespace):
+                yield bound_term
 
 
 def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes: NodeSet) -> Partition:

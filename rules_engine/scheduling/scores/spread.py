@@ -13,7 +13,7 @@ from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added
 
 @dataclass(frozen=True, slots=True)
 class CountedConstraint:
-    """A constraint, and the nodes by their number of pods: that of their domain, or for the hostname their own."""
+    """A constraint, and the nodes by number of pods: in their domain, or for the hostname on the node."""
 
     constraint: SpreadConstraint
     counts: Mapping[int, NodeSet]
@@ -22,23 +22,23 @@ class CountedConstraint:
 def spread_score(
     constraints: Sequence[CountedConstraint], topologies: Topologies, nodes: NodeSet, *, by_default: bool
 ) -> Partition:
-    """Return the score by node. With constraints of the pod's own, nodes that lack one of their labels have score 0."""
+    """Return the score by node. For a pod's own constraints, nodes without one of their labels have score 0."""
     scored = nodes
     if not by_default:
-        for found in constraints:
-            scored &= topologies.having(found.constraint.topology_key)
+        for counted in constraints:
+            scored &= topologies.having(counted.constraint.topology_key)
     if not scored:
         return {0: nodes}
     sums: Mapping[float, NodeSet] = {0.0: scored}
-    for found in constraints:
+    for counted in constraints:
         # One after the other: sums of floats depend on their order.
-        sums = added(sums, _weighted_counts(found, topologies, scored))
+        sums = added(sums, _weighted_counts(counted, topologies, scored))
     rounded = merged((_rounded(total), members) for total, members in sums.items())
     least, most = min(rounded), max(rounded)
-    found_scores = merged(_normalised(rounded, least, most))
+    scores = merged(_normalised(rounded, least, most))
     if nodes != scored:
-        found_scores[0] = found_scores.get(0, 0) | nodes & ~scored
-    return found_scores
+        scores[0] = scores.get(0, 0) | nodes & ~scored
+    return scores
 
 
 def _normalised(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterator[tuple[int, NodeSet]]:
@@ -46,18 +46,18 @@ def _normalised(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterat
         yield MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members
 
 
-def _weighted_counts(found: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:
+def _weighted_counts(counted: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:
     """Return the nodes by their domain's number of pods times a weight, which grows with the number of domains."""
-    key, skew = found.constraint.topology_key, found.constraint.max_skew
+    key, skew = counted.constraint.topology_key, counted.constraint.max_skew
     labelled = scored & topologies.having(key)
     unlabelled = scored ^ labelled
-    groups = among(found.counts, labelled)
+    groups = among(counted.counts, labelled)
     if key == HOSTNAME:
         size = scored.bit_count()
     else:
         size = topologies.count(key, labelled)
         if unlabelled and not topologies.nodes(key, [""]) & labelled:
-            # Nodes without the label are a domain together, that of an empty value.
+            # Nodes without the label form one domain, with the empty value.
             size += 1
     weight = log(size + 2)
     sums = {count * weight + (skew - 1): members for count, members in groups.items()}

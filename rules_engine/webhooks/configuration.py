@@ -34,7 +34,7 @@ DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
 
 CONDITION_NAME = "requests-a-resource-of-a-rule"
 FORMER_CONDITION_NAME = "some-rule-could-touch-it"
-"""The former name: a configuration that has it was made by an earlier version, and is reported as drift."""
+"""The former name: a configuration with it comes from an earlier version, and is reported as drift."""
 
 DELETION_NAME = "not-being-deleted"
 DELETION: Json = {
@@ -53,9 +53,9 @@ BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
 class Calls:
     """The calls of an endpoint by the API server.
 
-    `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest` are the rules that may
-    apply to every pod. `largest`: the rule that names the most, if matches were left out, since together they name
-    too much. `reserving` are rules that read what is free: /validate reserves the devices of the pods it admits.
+    `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest`: the rules that may
+    apply to every pod. `largest`: the rule with the most names, if matches were left out since all rules have too many.
+    `reserving`: the rules that read free amounts: /validate reserves the devices of the pods it admits.
     """
 
     endpoint: Endpoint
@@ -105,27 +105,27 @@ def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
 
 
 def _held(compiled: CompiledRule[Rule]) -> Set[str]:
-    """Return the resources of which a rule reads free amounts: its own, and those named in `cluster.available('…')`."""
+    """Return the resources of which a rule reads free amounts: its own, and names in `cluster.available('…')`."""
     if not compiled.reads_available:
         return frozenset()
     programs = (*compiled.programs, *compiled.messages)
-    named = {name for program in programs for name in constant_arguments(program.checked.expression, "available")}
+    names = {name for program in programs for name in constant_arguments(program.checked.expression, "available")}
     # Others, such as cpu, are not reserved.
-    extended = {name for name in named if "/" in name and not is_glob(name)}
+    extended = {name for name in names if "/" in name and not is_glob(name)}
     return extended | (compiled.rule.interests.resources or frozenset())
 
 
 def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[Rule, Set[str]]]) -> Calls:
-    named = {operation for rule in rules for operation in rule.match.operations}
-    named.update({Operation.CREATE} if reserving else ())
-    selections = [(rule, selection(rule, named)) for rule in rules]
-    selections += [(rule, selection_of_holders(resources, named)) for rule, resources in reserving]
-    condition = match_condition([found for _, found in selections])
+    operations = {operation for rule in rules for operation in rule.match.operations}
+    operations.update({Operation.CREATE} if reserving else ())
+    selections = [(rule, selection(rule, operations)) for rule in rules]
+    selections += [(rule, selection_of_holders(resources, operations)) for rule, resources in reserving]
+    condition = match_condition([pods for _, pods in selections])
     return Calls(
         endpoint=endpoint,
         rules=(*rules,),
         reserving=tuple(rule for rule, _ in reserving),
-        operations=tuple(operation.value for operation in Operation if operation in named),
+        operations=tuple(operation.value for operation in Operation if operation in operations),
         expression=condition.expression,
         widest=tuple(rule for rule in rules if selection(rule, {*rule.match.operations}).everything),
         largest=max(selections, key=lambda each: each[1].weight)[0] if condition.simplified else None,
@@ -142,8 +142,8 @@ def helm_values(
 ) -> dict[str, Json]:
     """Return the chart's values for rules in `files`, texts by path.
 
-    They are the rules, the calls of the server and the resources that it must be allowed to read. A failure policy
-    that is not given is left to other values files.
+    They are the rules, the calls of the server and its permissions to read resources. An omitted failure policy is left
+    to other values files.
     """
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
@@ -164,7 +164,7 @@ def helm_values(
 
 
 def _keys(paths: Sequence[str]) -> list[str]:
-    """Return ConfigMap keys for files: their names, with a number if two files have the same."""
+    """Return ConfigMap keys for files: their names, with a number if two files have the same name."""
     names: list[str] = []
     for path in paths:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(path).name).lstrip(".")
@@ -174,7 +174,7 @@ def _keys(paths: Sequence[str]) -> list[str]:
 
 
 def warnings(rule_set: RuleSet) -> Iterator[Problem]:
-    """Yield warnings about rules because of which more pods are sent than they apply to."""
+    """Yield warnings about rules that cause more pods to be sent than they apply to."""
     for calls in derive(rule_set):
         yield from _warnings(calls)
 
@@ -184,20 +184,20 @@ def unenforced(
 ) -> tuple[str, ...]:
     """Return warnings of rules that can deny a pod at an endpoint whose failurePolicy is Ignore.
 
-    `as_values`: for the chart, whose other values may have a policy that is not given here.
+    `as_values`: for the chart, whose other values may have the policy that is omitted here.
     """
-    found = []
+    texts = []
     for calls in derive(rule_set):
         policy = failure_policies.get(calls.endpoint)
         if calls.denying and policy != FAIL:
             key = calls.endpoint.values_key
             unless = f" unless other values set webhook.{key}.failurePolicy" if as_values and policy is None else ""
-            found.append(
+            texts.append(
                 f"{', '.join(calls.denying)} can deny a pod, but the failurePolicy of {calls.endpoint.path} is "
                 f"Ignore{unless}: while the server does not answer, the API server admits such pods. With "
                 f"--{key}-failure-policy Fail, it then denies every pod that would be sent"
             )
-    return tuple(found)
+    return tuple(texts)
 
 
 def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Drift of a webhook configuration in the cluster from the rules, with its consequences.
 
-The operations, the match conditions with our names and the digest are compared: the rest is the operator's.
+The operations, the match conditions with our names and the digest are compared; the operator owns the other members.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,11 +18,11 @@ from rules_engine.webhooks.configuration import (
 )
 
 MAX_NAMED = 5
-"""Rules that a message names: one fix is for all of them."""
+"""Rules that a message names at most: one fix is for all of them."""
 
 OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME})
 FORMER_NAMES: Mapping[str, str] = {CONDITION_NAME: FORMER_CONDITION_NAME}
-"""Names of our match conditions, and those that an earlier version gave them."""
+"""Names of our match conditions, and their names in an earlier version."""
 
 
 def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
@@ -32,23 +32,23 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
     """
     webhooks = _ours(configuration, calls)
     if not calls.operations:
-        found = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
+        texts = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
         lacking = "not found" if configuration is None else "has no webhook"
         skipped = f"{_names(calls.rules)} never evaluated"
         lost = skipped if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
-        found = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
+        texts = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
-        found = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
-        if not found and _digest(configuration) != calls.digest:
-            found = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
-    return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
+        texts = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
+        if not texts and _digest(configuration) != calls.digest:
+            texts = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
+    return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in texts)
 
 
 def fix_command(name: str, configuration: Object | None) -> str:
     """Return the command that updates a configuration, by the tool that created it.
 
-    It writes both configurations anew: without its options, it would reset their addresses and failure policies.
+    The command overwrites both configurations: without its options, it would reset addresses and failure policies.
     """
     metadata = mapping((configuration or {}).get("metadata"))
     if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
@@ -63,7 +63,7 @@ def fix_command(name: str, configuration: Object | None) -> str:
 
 
 def _ours(configuration: Object | None, calls: Calls) -> list[Object]:
-    """Return the endpoint's webhooks: a configuration may have webhooks of others as well."""
+    """Return the endpoint's webhooks; a configuration may also have webhooks of others."""
     webhooks = _webhooks(configuration)
     return [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
 
@@ -103,21 +103,23 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
 
 
 def _conditions(webhook: Object, calls: Calls) -> Iterator[str]:
-    """Yield the differences of the match conditions that are named as ours."""
-    found = _by_name(webhook.get("matchConditions"))
+    """Yield the differences of the match conditions with our names."""
+    expressions = _by_name(webhook.get("matchConditions"))
     for name, needed in _by_name(calls.match_conditions).items():
-        if name not in found:
-            former = f"; it has {FORMER_NAMES[name]}, of an earlier version" if FORMER_NAMES.get(name) in found else ""
+        if name not in expressions:
+            former = (
+                f"; it has {FORMER_NAMES[name]}, of an earlier version" if FORMER_NAMES.get(name) in expressions else ""
+            )
             yield f"has no match condition {name}: pods are sent that no rule applies to{former}"
-        elif found[name] != needed:
+        elif expressions[name] != needed:
             yield f"has another match condition {name} than these rules need: pods of a rule may not be sent"
     for name in OWN_NAMES - _by_name(calls.match_conditions).keys():
-        if name in found:
+        if name in expressions:
             yield f"has a match condition {name}, which these rules do not need: pods of a rule may not be sent"
 
 
 def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str, ...]:
-    """Return the names of match conditions that are not ours: they are the operator's, and may keep pods away."""
+    """Return the names of the operator's match conditions, which may keep pods away."""
     former = set(FORMER_NAMES.values())
     names = [name for webhook in _ours(configuration, calls) for name in _by_name(webhook.get("matchConditions"))]
     return tuple(sorted({name for name in names if name not in OWN_NAMES and name not in former}))
@@ -133,13 +135,13 @@ _COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize"
 
 def _operations(webhook: Object, resource: str) -> set[str]:
     """Return the operations of a resource at which a webhook is called."""
-    named = {
+    names = {
         str(name)
         for rule in objects(webhook.get("rules"))
         if _COVERING[resource].intersection(map(str, items(rule.get("resources"))))
         for name in items(rule.get("operations"))
     }
-    operations = {operation.value for operation in Operation} if "*" in named else named
+    operations = {operation.value for operation in Operation} if "*" in names else names
     return operations if resource == "pods" else operations & {Operation.UPDATE.value}
 
 
@@ -148,6 +150,5 @@ def _names(rules: Iterable[Rule]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    first = sorted(names)
-    rest = len(first) - MAX_NAMED
-    return ", ".join(first[:MAX_NAMED]) + (" and more" if rest > 0 else "")
+    in_order = sorted(names)
+    return ", ".join(in_order[:MAX_NAMED]) + (" and more" if len(in_order) > MAX_NAMED else "")

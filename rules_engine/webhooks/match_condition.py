@@ -1,9 +1,9 @@
-"""The match condition of a webhook: which pods the API server sends, as one expression in CEL.
+"""The match condition of a webhook: one CEL expression that selects the pods the API server sends.
 
 It is of a fixed form, made of names: namespaces, labels, operations and resources. A pod that a rule matches is always
 sent, and so are a few that no rule matches: a match condition that fails or costs too much would deny the pod, or keep
 all rules from being evaluated. That is why it has no expression of a rule's author, and why it begins with a guard: a
-pod with very many containers or amounts is sent without a look at its names.
+pod with very many containers or amounts is sent without comparing its names.
 """
 
 import json
@@ -28,8 +28,8 @@ MAX_WEIGHT = 220
 the guard they cost less than half of the 1,000,000 units that an API server allows (k8s.io/apiserver, PerCallLimit)."""
 
 GLOBS_WEIGHT, EDGE_WEIGHT, INNER_WEIGHT = 32, (8, 4), 48
-"""Weights of globs: of going through all names once, of comparing the beginning or end of each (with that of ten
-characters), and of searching each for ten characters."""
+"""Weights of globs: for reading all names once, for comparing the beginning or end of each name (and each ten
+characters of it), and for searching each name for ten characters."""
 
 _LISTS = "[object.spec.?containers, object.spec.?initContainers]"
 _AMOUNTS = "[c.?resources.limits, c.?resources.requests]"
@@ -39,7 +39,7 @@ LARGE = (
     f"{_LISTS}.exists(list, list.orValue(null) != null && (list.value().size() > {COMPARED_CONTAINERS} || "
     f"list.value().exists(c, {_AMOUNTS}.exists(amounts, amounts.orValue({{}}).size() > {COMPARED_AMOUNTS}))))"
 )
-"""The guard: the pod is too large for comparing its names."""
+"""The guard: true for a pod that is too large for comparing its names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class Selection:
     @property
     def expression(self) -> str:
         """The condition in CEL, the cheapest parts first: CEL stops at the first that is false."""
-        named = [_names_one_of(self.resources)] if self.resources else []
-        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *named])
+        resource_conditions = [_names_one_of(self.resources)] if self.resources else []
+        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *resource_conditions])
 
 
 @dataclass(frozen=True, slots=True)
 class MatchCondition:
-    """A match condition; None: every pod is sent. `simplified`: wider than the selections, which name too much."""
+    """A match condition; None: every pod is sent. `simplified`: wider than the selections, whose names are too many."""
 
     expression: str | None
     simplified: bool = False
 
 
 def selection(rule: Rule, operations: Set[Operation]) -> Selection:
-    """Return the pods that a rule may apply to; `operations` are all at which the endpoint is called.
+    """Return the pods that a rule may apply to; `operations`: all operations at which the endpoint is called.
 
     Pods that opt out are included, so that traces and metrics count them.
     """
@@ -111,38 +111,42 @@ def selection_of_holders(resources: Iterable[str], operations: Set[Operation]) -
 
 def match_condition(selections: Collection[Selection]) -> MatchCondition:
     """Return the condition that a pod is in one of the selections, as narrow as the API server can evaluate."""
-    if not selections or any(one.everything for one in selections):
+    if not selections or any(selected.everything for selected in selections):
         return MatchCondition(None)
     exact = _either(selections)
     if exact is not None:
         return MatchCondition(exact)
-    named = [Selection(frozenset(), one.resources) if one.resources else one for one in selections]
-    return MatchCondition(_either(named), simplified=True)
+    by_resources = [
+        Selection(frozenset(), selected.resources) if selected.resources else selected for selected in selections
+    ]
+    return MatchCondition(_either(by_resources), simplified=True)
 
 
 def _either(selections: Iterable[Selection]) -> str | None:
-    """Return one expression that is true if a selection has the pod; None if they name too much."""
+    """Return one expression that is true if a selection has the pod; None if it is too large."""
     by_conditions: dict[tuple[frozenset[str], bool], Selection] = {}
-    for one in selections:
-        key = one.conditions, bool(one.resources)
-        found = by_conditions.get(key, one)
-        by_conditions[key] = Selection(one.conditions, found.resources | one.resources, one.names)
+    for selected in selections:
+        key = selected.conditions, bool(selected.resources)
+        joined = by_conditions.get(key, selected)
+        by_conditions[key] = Selection(selected.conditions, joined.resources | selected.resources, selected.names)
     merged = list(by_conditions.values())
-    kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
-    texts = sorted(one.expression for one in kept)
-    guard = [LARGE] if any(one.resources for one in kept) else []
+    kept = [
+        selected for selected in merged if not any(other != selected and other.covers(selected) for other in merged)
+    ]
+    texts = sorted(selected.expression for selected in kept)
+    guard = [LARGE] if any(selected.resources for selected in kept) else []
     expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
     return (
         expression
-        if sum(one.weight for one in kept) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
+        if sum(selected.weight for selected in kept) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
         else None
     )
 
 
-def _among(some: Set[Operation], operations: Set[Operation]) -> Iterator[str]:
-    """Yield the condition that excludes the other operations."""
-    if operations - some:
-        yield f"request.operation in {_list(sorted(operation.value for operation in some))}"
+def _among(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:
+    """Yield the condition that excludes the other operations of the endpoint."""
+    if called - matched:
+        yield f"request.operation in {_list(sorted(operation.value for operation in matched))}"
 
 
 def _matched(match: Match) -> Iterator[str]:

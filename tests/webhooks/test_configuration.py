@@ -291,7 +291,7 @@ def test_too_many_resources_send_every_pod_with_a_warning() -> None:
     )
 
 
-def test_the_rule_that_names_the_most_is_named() -> None:
+def test_the_rule_with_the_most_names_is_reported() -> None:
     globs = ("*-gpu-*", "*-mig-*", "*-vf-*", "*-tpu-*")
     few, many = (validation("true", name=name, match=Match(resources=globs[:n])) for name, n in (("a", 1), ("b", 4)))
 
@@ -662,7 +662,7 @@ def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
     return configurations(read_rules([DEFAULT_RULES]).rule_set, settings)
 
 
-def test_json_is_one_list() -> None:
+def test_json_output_is_a_list_of_both_configurations() -> None:
     made = json.loads(cli("webhook-config", "--output", "json").stdout)
 
     assert made["kind"] == "List"

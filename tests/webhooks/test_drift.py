@@ -30,7 +30,7 @@ def made(*rules: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
     return mutating, validating
 
 
-def found(configuration: Mapping[str, Any] | None, *rules: Rule, at: int = 0) -> tuple[str, ...]:
+def drift_texts(configuration: Mapping[str, Any] | None, *rules: Rule, at: int = 0) -> tuple[str, ...]:
     """The differences of a configuration; `at` 1: it is the validating one."""
     return drift(derive(compiled(*rules))[at], "gpu-rules", configuration)
 
@@ -44,8 +44,8 @@ def conditions(configuration: dict[str, Any], *expressions: str) -> dict[str, An
 def test_an_unchanged_configuration_has_no_drift() -> None:
     mutating, validating = made(*RULES)
 
-    assert found(mutating, *RULES) == ()
-    assert found(validating, *RULES, at=1) == ()
+    assert drift_texts(mutating, *RULES) == ()
+    assert drift_texts(validating, *RULES, at=1) == ()
 
 
 def test_settings_of_the_operator_are_not_compared() -> None:
@@ -54,14 +54,14 @@ def test_settings_of_the_operator_are_not_compared() -> None:
     mutating["metadata"] |= {"managedFields": [], "labels": None}
     mutating["webhooks"].append({"name": "somebody.else.example"})
 
-    assert found(mutating, *RULES) == ()
+    assert drift_texts(mutating, *RULES) == ()
 
 
 def test_conditions_of_other_rules_are_drift() -> None:
     old = ladder("amd.com/gpu", name="old", match=Match(namespaces=("ml",)))
     mutating, _ = made(old)
 
-    assert found(mutating, old, ladder(GPU)) == (
+    assert drift_texts(mutating, old, ladder(GPU)) == (
         (
             f"{MUTATING}mutate.gpurules.io has another match condition {CONDITION_NAME} than these rules need: "
             "pods of a rule may not be sent"
@@ -72,7 +72,7 @@ def test_conditions_of_other_rules_are_drift() -> None:
 def test_a_condition_that_rules_for_every_pod_do_not_need_is_drift() -> None:
     _, validating = made(validation("true", match=Match(resources=(GPU,))))
 
-    assert found(validating, validation("true"), at=1) == (
+    assert drift_texts(validating, validation("true"), at=1) == (
         (
             f"{VALIDATING}validate.gpurules.io has a match condition {CONDITION_NAME}, which these rules do not need: "
             "pods of a rule may not be sent"
@@ -83,7 +83,7 @@ def test_a_condition_that_rules_for_every_pod_do_not_need_is_drift() -> None:
 def test_a_missing_condition_is_drift() -> None:
     mutating, _ = made(ladder(GPU))
 
-    assert found(conditions(mutating), ladder(GPU)) == (
+    assert drift_texts(conditions(mutating), ladder(GPU)) == (
         f"{MUTATING}mutate.gpurules.io has no match condition {CONDITION_NAME}: pods are sent that no rule applies to",
     )
 
@@ -93,9 +93,9 @@ def test_a_configuration_generated_from_other_rules_is_drift() -> None:
     mutating["metadata"]["annotations"][DIGEST_ANNOTATION] = "sha256:0"
 
     expected = f"{MUTATING}has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"
-    assert found(mutating, ladder(GPU)) == (expected,)
+    assert drift_texts(mutating, ladder(GPU)) == (expected,)
     del mutating["metadata"]["annotations"]
-    assert found(mutating, ladder(GPU)) == (expected,)
+    assert drift_texts(mutating, ladder(GPU)) == (expected,)
 
 
 def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
@@ -106,7 +106,7 @@ def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
     ]
     (calls, _) = derive(compiled(ladder(GPU)))
 
-    assert found(mutating, ladder(GPU)) == ()
+    assert drift_texts(mutating, ladder(GPU)) == ()
     assert foreign_conditions(mutating, calls) == ("not-ours",)
     assert foreign_conditions(None, calls) == ()
 
@@ -115,7 +115,7 @@ def test_a_condition_under_its_former_name_is_drift() -> None:
     mutating, _ = made(ladder(GPU))
     mutating["webhooks"][0]["matchConditions"][0]["name"] = FORMER_CONDITION_NAME
 
-    (text,) = found(mutating, ladder(GPU))
+    (text,) = drift_texts(mutating, ladder(GPU))
     missing = f"has no match condition {CONDITION_NAME}: pods are sent that no rule applies to"
     assert text == f"{MUTATING}mutate.gpurules.io {missing}; it has {FORMER_CONDITION_NAME}, of an earlier version"
 
@@ -129,11 +129,11 @@ def test_missing_operations_are_reported_with_their_rules() -> None:
         lacking = (
             f"{VALIDATING}validate.gpurules.io is not called at {place}, where Validation/validation must be evaluated"
         )
-        assert lacking in found(before, both, at=1)
+        assert lacking in drift_texts(before, both, at=1)
         unneeded = f"{VALIDATING}validate.gpurules.io is called at {place}, which no rule needs"
-        assert unneeded in found(after, RULES[1], at=1)
+        assert unneeded in drift_texts(after, RULES[1], at=1)
     after["webhooks"][0]["rules"][0]["operations"] = ["*"]
-    assert found(after, both, at=1) == ()
+    assert drift_texts(after, both, at=1) == ()
 
 
 @pytest.mark.parametrize("resources", [["*/*"], ["pods/*", "pods"], ["*", "*/resize"]])
@@ -141,7 +141,7 @@ def test_resource_patterns_of_webhook_rules_are_understood(resources: list[str])
     both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
     validating["webhooks"][0]["rules"][0]["resources"] = resources
-    assert found(validating, both, at=1) == ()
+    assert drift_texts(validating, both, at=1) == ()
 
 
 def test_resizes_that_are_not_sent_are_reported() -> None:
@@ -150,14 +150,14 @@ def test_resizes_that_are_not_sent_are_reported() -> None:
     missed = "is not called at UPDATE of pods/resize, where Validation/validation must be evaluated"
     for resources in (["pods"], ["*"], ["pods", "pods/status"]):
         validating["webhooks"][0]["rules"][0]["resources"] = resources
-        assert found(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
+        assert drift_texts(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
 
 
 def test_sending_pods_that_are_being_deleted_is_reported() -> None:
     every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
 
-    (text,) = found(conditions(validating), every, at=1)
+    (text,) = drift_texts(conditions(validating), every, at=1)
     assert text.endswith("has no match condition not-being-deleted: pods are sent that no rule applies to")
 
 
@@ -174,14 +174,14 @@ def test_sending_pods_that_are_being_deleted_is_reported() -> None:
     ],
 )
 def test_a_malformed_configuration_is_reported(configuration: Mapping[str, Any] | None, said: str) -> None:
-    assert f"{MUTATING}{said}" in found(configuration, *RULES)
+    assert f"{MUTATING}{said}" in drift_texts(configuration, *RULES)
 
 
 def test_a_webhook_that_no_rule_needs_is_drift_and_none_is_not() -> None:
     _, validating = made(*RULES)
 
-    assert found(validating, ladder(GPU), at=1) == (f"{VALIDATING}calls /validate, which no rule needs",)
-    assert found(None, ladder(GPU), at=1) == ()
+    assert drift_texts(validating, ladder(GPU), at=1) == (f"{VALIDATING}calls /validate, which no rule needs",)
+    assert drift_texts(None, ladder(GPU), at=1) == ()
 
 
 def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:

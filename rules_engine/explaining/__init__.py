@@ -1,1 +1,1 @@
-"""Explanations: decisions with their reasons, what holds in a namespace, values of expressions."""
+"""Explanations: decisions with their reasons, the rules that can apply in a namespace, values of expressions."""

@@ -1,4 +1,4 @@
-"""Values as CEL: the expression that makes each; for values that are rare in rules, the name of their type."""
+"""Values as CEL expressions; a value of a type that is rare in rules is shown as the name of its type."""
 
 import json
 import math
@@ -12,19 +12,20 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.excerpt import visible
 
 MAX_LINE = 100
-"""Characters of a list or map in one line; a longer one has a line for each member."""
+"""Longest list or map in one line, in characters; a longer one has a line for each member."""
 
 INDENT = "  "
 
 
 def cel_text(value: object) -> str:
-    """Write a value as the expression that makes it."""
+    """Return a CEL expression with this value."""
     pieces = [*_pieces(value)]
+    # The check is on the whole: a list that does not fit is broken at every level, as are the short lists in it.
     return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _lines(iter(pieces)))
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield the parts of a value's text; brackets and commas between members are parts of their own."""
+    """Yield the text of a value in pieces; each bracket and each comma between members is a piece."""
     if type(value) is Optional:
         yield "optional.of(" if value.present else "optional.none("
         if value.present:
@@ -46,16 +47,16 @@ def _entry(key: object, value: object) -> Iterator[str]:
 
 
 def _members(brackets: str, members: Iterable[Iterator[str]]) -> Iterator[str]:
-    start = brackets[0]
+    separator = brackets[0]
     for member in members:
-        yield start
+        yield separator
         yield from member
-        start = ", "
-    yield brackets[1] if start == ", " else brackets
+        separator = ", "
+    yield brackets[1] if separator == ", " else brackets  # "[]" is one piece, which no line break splits
 
 
 def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Begin a line for each member of a list or map."""
+    """Insert line breaks, so that each member of a list or map has its own line."""
     indent = "\n"
     for piece in pieces:
         if piece in _CLOSING:
@@ -73,7 +74,7 @@ _CLOSING = frozenset("]}")
 
 
 def _string(text: str) -> str:
-    """Write a string literal; characters that a terminal interprets or hides are escaped."""
+    """Return a string literal; characters that a terminal interprets or hides are escaped."""
     return visible(json.dumps(text, ensure_ascii=False))
 
 

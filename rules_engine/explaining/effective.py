@@ -1,4 +1,4 @@
-"""`effective`: the rules that can apply in a namespace, each value with its place and with what it overrides."""
+"""`gpu-rules effective`: the rules that can apply in a namespace, with the location of each setting."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode,
 Labels = Mapping[str, str]
 
 MAX_PRECEDING = 10
-"""Earlier rules named for one rule, of those that decide instead of it for some pods; one that always does is named
-too. Else the output for n rules of one resource has n² lines."""
+"""Earlier rules listed for a rule that decide some of its pods; rules that decide all of them are always listed.
+Without a limit, the output for n rules of one resource would have n² lines."""
 
 _NOT_SETTINGS = frozenset({"name", "description"})
 """Scalar fields of a rule that do not change its decisions."""
@@ -27,7 +27,7 @@ _NOT_SETTINGS = frozenset({"name", "description"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preceding:
-    """An earlier rule that decides `resources` instead of a later one: `always`, or if the pod matches its conditions.
+    """An earlier rule that decides `resources` before a later rule: `always`, or if the pod matches its conditions.
 
     `by`: the field that decides the order, priority or name.
     """
@@ -40,19 +40,19 @@ class Preceding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveRule:
-    """A rule that can apply in the namespace, with the settings that hold there."""
+    """A rule that can apply in the namespace, with its settings there."""
 
     rule: Rule
     endpoint: Endpoint
     settings: tuple[Setting, ...]
     preceded_by: tuple[Preceding, ...]
     more_preceding: bool
-    """More than MAX_PRECEDING earlier rules may decide instead; the others are left out."""
+    """True if more than MAX_PRECEDING earlier rules may decide; the others are omitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherRule:
-    """A rule that cannot apply in the namespace: `field` excludes it, which is at `location`."""
+    """A rule that cannot apply in the namespace, since the field at `location` excludes it."""
 
     rule: Rule
     field: str
@@ -63,7 +63,7 @@ class OtherRule:
 class Effective:
     """The rules that can apply in a namespace, in the order of evaluation, and all others.
 
-    `labels` are those of the namespace, `pod_labels` those of the pods; None: not known, so that any are possible.
+    `labels`: the labels of the namespace; `pod_labels`: the labels of the pods; None: unknown, so any are possible.
     """
 
     namespace: str
@@ -93,23 +93,23 @@ def effective(
     pod_labels: Labels | None = None,
     kinds: Sequence[Kind] = KINDS,
 ) -> Effective:
-    """Return the rules that can apply in a namespace. Without labels, those of any labels can.
+    """Return the rules that can apply in a namespace. If labels are unknown, rules for any labels can apply.
 
-    The name's label of the namespace is always known.
+    The label with the namespace's name is always known.
     """
-    known = None if labels is None else {**labels, NAMESPACE_NAME_LABEL: namespace}
-    found: list[EffectiveRule] = []
+    all_labels = None if labels is None else {**labels, NAMESPACE_NAME_LABEL: namespace}
+    applicable: list[EffectiveRule] = []
     others: list[OtherRule] = []
     for kind in kinds:
         earlier = _Earlier()
         for rule in sorted((rule for rule in rules if rule.kind == kind.name), key=lambda rule: rule.order):
-            other = _excluded(rule, namespace, known, pod_labels)
+            other = _excluded(rule, namespace, all_labels, pod_labels)
             if other is not None:
                 others.append(other)
                 continue
-            inside = _Inside(rule, namespace, known, pod_labels)
+            inside = _Inside(rule, namespace, all_labels, pod_labels)
             preceding, more = earlier.preceding(inside)
-            found.append(
+            applicable.append(
                 EffectiveRule(
                     rule=rule,
                     endpoint=kind.endpoint,
@@ -120,11 +120,13 @@ def effective(
             )
             if rule.mode is Mode.ENFORCE:
                 earlier.add(inside, preceding)
-    return Effective(namespace=namespace, labels=known, pod_labels=pod_labels, rules=tuple(found), others=tuple(others))
+    return Effective(
+        namespace=namespace, labels=all_labels, pod_labels=pod_labels, rules=tuple(applicable), others=tuple(others)
+    )
 
 
 def _excluded(rule: Rule, namespace: str, labels: Labels | None, pod_labels: Labels | None) -> OtherRule | None:
-    """Return the first field by which a rule can never apply; None if it can."""
+    """Return the rule with the first field that excludes it; None if it can apply."""
     match = rule.match
     by_name = {NAMESPACE_NAME_LABEL: namespace}
     checks = (
@@ -142,7 +144,7 @@ def _excluded(rule: Rule, namespace: str, labels: Labels | None, pod_labels: Lab
 
 
 def _can_match(selector: LabelSelector, labels: Labels | None, certain: Labels) -> bool:
-    """Return True if a selector matches the labels; if they are not known, some labels that have the `certain` ones."""
+    """Return True if a selector matches the labels or, if they are unknown, any labels that include `certain`."""
     if labels is not None:
         return selector.matches(labels)
     return contradictory(selector) is None and all(
@@ -156,10 +158,12 @@ class _Earlier:
     def __init__(self) -> None:
         self._rules: dict[str, dict[RuleId, _Inside]] = {}
         self._unconditional: dict[tuple[str, LabelRequirement | None], list[_Inside]] = {}
-        """Rules by one requirement of their selectors: a later rule that they cover has it too."""
+        """Rules without conditions, by resource and one requirement of their selectors.
+
+        A rule covers only later rules with all its requirements, so they are found by any one of them."""
 
     def add(self, inside: "_Inside", preceding: Sequence[Preceding]) -> None:
-        """Add a rule, but not for resources that earlier ones always decide."""
+        """Add a rule for its resources, except for resources that earlier rules always decide."""
         decided = {resource for first in preceding if first.always for resource in first.resources}
         for resource in inside.resources:
             if resource not in decided:
@@ -169,20 +173,20 @@ class _Earlier:
                     self._unconditional.setdefault((resource, requirement), []).append(inside)
 
     def preceding(self, later: "_Inside") -> tuple[tuple[Preceding, ...], bool]:
-        """Return the earlier rules that decide resources of a later one; and True if some are left out."""
+        """Return the earlier rules that decide resources of a later rule, and True if some are omitted."""
         certain = {resource: first for resource in later.resources if (first := self._certain(resource, later))}
-        named = {first.rule.id: first for first in certain.values()}
-        always, limit, more = {*named}, len(named) + MAX_PRECEDING, False
+        preceding = {first.rule.id: first for first in certain.values()}
+        always, limit, more = {*preceding}, len(preceding) + MAX_PRECEDING, False
         for resource in later.resources:
             for id_, earlier in self._rules.get(resource, {}).items():
                 if earlier is certain.get(resource):
                     break
-                if id_ in named or earlier.is_disjoint(later):
+                if id_ in preceding or earlier.is_disjoint(later):
                     continue
-                if len(named) == limit:
+                if len(preceding) == limit:
                     more = True
                     break
-                named[id_] = earlier
+                preceding[id_] = earlier
         return tuple(
             Preceding(
                 rule=earlier.rule,
@@ -195,7 +199,7 @@ class _Earlier:
                 by=precedence(earlier.rule, later.rule),
                 always=id_ in always,
             )
-            for id_, earlier in sorted(named.items(), key=lambda item: item[1].rule.order)
+            for id_, earlier in sorted(preceding.items(), key=lambda item: item[1].rule.order)
         ), more
 
     def _certain(self, resource: str, later: "_Inside") -> "_Inside | None":
@@ -208,7 +212,10 @@ class _Earlier:
 
 
 class _Inside:
-    """A rule that can apply, without the parts of its match that certainly hold in the namespace."""
+    """A rule that can apply in the namespace, without the parts of its match that are certain to match there.
+
+    This leaves what depends on the pod, so that `always_first` compares two rules within the namespace.
+    """
 
     def __init__(self, rule: Rule, namespace: str, labels: Labels | None, pod_labels: Labels | None) -> None:
         every, match = LabelSelector(), rule.match
@@ -232,17 +239,17 @@ class _Inside:
         return (*match.namespace_selector.requirements, *match.object_selector.requirements)
 
     def is_disjoint(self, other: "_Inside") -> bool:
-        """Return True if the rules need different values of one annotation: no pod has both."""
-        one, two = self.annotation, other.annotation
-        return one is not None and two is not None and one[0] == two[0] and one != two
+        """Return True if the rules need different values of one annotation, so that no pod matches both."""
+        left, right = self.annotation, other.annotation
+        return left is not None and right is not None and left[0] == right[0] and left != right
 
     def covers(self, later: "_Inside") -> bool:
-        """Return True if the rule always decides the requests that it shares with a later one."""
+        """Return True if the rule decides every request that both it and a later rule match."""
         return self.annotation in (None, later.annotation) and always_first(self.rule, later.rule)
 
 
 def _settings(rule: Rule) -> Iterator[Setting]:
-    """Yield the settings that any rule has; they are the same in every namespace."""
+    """Yield the settings common to all kinds of rules, which are the same in every namespace."""
     origin = rule.origin
     for field, value in _match(rule):
         place = origin.get(("match", field))
@@ -250,15 +257,15 @@ def _settings(rule: Rule) -> Iterator[Setting]:
             yield setting(f"match.{field}", value, place)
     for field, value in _scalars(rule):
         yield setting(field, value, origin.get(("spec", field)))
-    for name, given in rule.params.items():
-        yield setting(f"params.{name}", given, origin.get(("params", name)))
+    for name, value in rule.params.items():
+        yield setting(f"params.{name}", value, origin.get(("params", name)))
     for field, expressions in (("variables", rule.variables), ("matchConditions", rule.match_conditions)):
-        for index, named in enumerate(expressions):
+        for index, item in enumerate(expressions):
             yield Setting(
-                name=f"{field}.{named.name}",
-                value=named.expression.text,
+                name=f"{field}.{item.name}",
+                value=item.expression.text,
                 field=f"{field}[{index}].expression",
-                location=named.expression.location,
+                location=item.expression.location,
             )
 
 
@@ -275,7 +282,7 @@ def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
 
 
 def _scalars(rule: Rule) -> Iterator[tuple[str, Json]]:
-    """Yield the scalar fields by their names in documents."""
+    """Yield the scalar fields, by their names in YAML."""
     for field in dataclasses.fields(rule):
         value = getattr(rule, field.name)
         if field.init and field.name not in _NOT_SETTINGS and isinstance(value, Enum | str | int):

@@ -1,4 +1,4 @@
-"""`eval`: the value and the type of an expression on a pod, and completion of a part of one."""
+"""`eval`: the value and the type of an expression on a pod, and completion of an incomplete expression."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,14 +27,14 @@ from rules_engine.model.rules.rule import Rule
 from rules_engine.sources.rule_files import has_errors
 
 EXPRESSION = "<expression>"
-"""Name of the expression in locations."""
+"""File name of the expression in locations."""
 
 _MACROS: Mapping[str, tuple[str, ...]] = {
     "list": ("all", "exists", "existsOne", "exists_one", "filter", "map", "sortBy", "transformList", "transformMap"),
     "map": ("all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap"),
     "optional_type": ("optMap", "optFlatMap"),
 }
-"""Macros by the type of their target."""
+"""Names of macros, by the type they are called on."""
 
 _MAP = Type("map")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -44,7 +44,7 @@ _STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure of an expression on a pod, at the part that failed. It may be in a variable of the rule."""
+    """Failure of an expression on a pod, located at the failed subexpression, perhaps in a variable of the rule."""
 
     message: str
     location: Location
@@ -57,9 +57,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The outcome of an expression: its value as CEL and its type; or problems with an error; or its failure.
+    """The value of an expression as CEL with its type; or the problems of compiling it; or its failure.
 
-    `lines` are those of the expression, for snippets.
+    `lines`: the text of the expression, for snippets.
     """
 
     lines: tuple[str, ...]
@@ -70,7 +70,7 @@ class Evaluated:
 
 
 class _NoRule(Rule):
-    """A rule without variables and params, for expressions of no rule."""
+    """A rule without variables and params, for expressions that belong to no rule."""
 
     kind = "Expression"
 
@@ -82,11 +82,11 @@ class _NoRule(Rule):
 class Subject:
     """A pod and a cluster that expressions are evaluated on, with the variables and params of a rule.
 
-    The pod is that of the manifest, as the endpoint of the rule gets it: no rule has changed it.
+    The pod is as submitted, even for a validating rule: no mutating rule has changed it.
     """
 
     def __init__(self, manifest: Manifest, cluster: Cluster, *, namespace: str = "", rule: Rule | None = None) -> None:
-        """Raises NamespaceError, as `explain` does."""
+        """Raise NamespaceError if `namespace` is not the manifest's."""
         self._rule = rule or _NoRule(name="", location=Location(EXPRESSION, 1, 1))
         endpoints = {kind.value: kind.endpoint for kind in KINDS}
         request = request_of(manifest, namespace=namespace)
@@ -105,7 +105,7 @@ class Subject:
     def evaluate(self, text: str) -> Evaluated:
         """Return the value of an expression, or its problems."""
         lines = tuple(text.split("\n"))
-        program, problems = self._compiled(text)
+        program, problems = self._compile(text)
         if program is None:
             return Evaluated(lines=lines, problems=problems)
         try:
@@ -116,9 +116,9 @@ class Subject:
         return Evaluated(lines=lines, problems=problems, value=cel_text(value), type=str(_type(program, value)))
 
     def completions(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """Return the last word of a text, which may be empty, and the names that begin with it and may replace it."""
-        found = _WORD.search(text)
-        word = found.group() if found else ""
+        """Return the last word of a text, which may be empty, and the names that complete it."""
+        match = _WORD.search(text)
+        word = match.group() if match else ""
         before = text[: len(text) - len(word)]
         if set("'\"") & set(_STRING.sub("", before)):  # inside a string
             return word, ()
@@ -126,14 +126,14 @@ class Subject:
         names = self._members(_operand(dotted[:-1])) if dotted.endswith(".") else self._names()
         return word, tuple(sorted({name for name in names if name.startswith(word) and _NAME.fullmatch(name)}))
 
-    def _compiled(self, text: str) -> tuple[Program | None, tuple[Problem, ...]]:
-        known = len(self._compiler.problems)
+    def _compile(self, text: str) -> tuple[Program | None, tuple[Problem, ...]]:
+        previous = len(self._compiler.problems)  # the compiler collects the problems of all expressions
         program = self._compiler.expression(SourceText.inline(text, EXPRESSION))
-        problems = tuple(self._compiler.problems[known:])
+        problems = tuple(self._compiler.problems[previous:])
         return None if has_errors(problems) else program, problems
 
     def _value(self, program: Program) -> object:
-        """Evaluate a program as for a new request. Raises EvaluationError."""
+        """Evaluate a program with a new budget. Raises EvaluationError."""
         pod = Pod.parse(self._request.object)
         context = Context(
             request=self._request,
@@ -146,41 +146,41 @@ class Subject:
         return Scope(context, self._rule, self._compiler.variables).value(program)
 
     def _names(self) -> Iterator[str]:
-        """Yield the names that an expression may begin with."""
+        """Yield the names that an expression can begin with."""
         yield from (*ENVIRONMENT.variables, "variables", "true", "false", "null", "has", "cel")
         yield from (name.partition(".")[0] for name in functions().names(method=False))
 
     def _members(self, operand: str) -> Iterator[str]:
         """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
         yield from _inner(operand, (*functions().names(method=False), "cel.bind"))
-        program, _ = self._compiled(operand)
+        program, _ = self._compile(operand)
         if program is None:
             return
-        found = program.result
+        operand_type = program.result
         try:
             value = self._value(program)
         except EvaluationError:
             pass
         else:
-            found = _type(program, value)
+            operand_type = _type(program, value)
             if is_map(value):
                 yield from (key for key in value if isinstance(key, str))  # type: ignore[attr-defined]
-        if isinstance(found, ObjectType):
-            yield from found.fields
-            found = _MAP
-        yield from _MACROS.get(found.name, ())
+        if isinstance(operand_type, ObjectType):
+            yield from operand_type.fields
+            operand_type = _MAP
+        yield from _MACROS.get(operand_type.name, ())
         for name in functions().names(method=True):
             overloads = functions().named(name, method=True)
-            if any(takes(overload.parameters[0], found.plain) for overload in overloads):
+            if any(takes(overload.parameters[0], operand_type.plain) for overload in overloads):
                 yield name
 
 
 def _type(program: Program, value: object) -> Type:
-    """Return the checker's type of a program, which has parameters, unless it differs from that of the value."""
-    found, known = type_of(value), program.result
-    if isinstance(known, ObjectType):
-        return known if found == _MAP else found
-    return known if known.plain == found else found
+    """Return the checker's type, which is more precise (`list(string)`), unless the value is of another type."""
+    runtime_type, checked_type = type_of(value), program.result
+    if isinstance(checked_type, ObjectType):
+        return checked_type if runtime_type == _MAP else runtime_type
+    return checked_type if checked_type.plain == runtime_type else runtime_type
 
 
 def _inner(namespace: str, names: Iterable[str]) -> Iterator[str]:
@@ -194,7 +194,7 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 def _operand(text: str) -> str:
-    """Return the chain of members, calls and indexes that a text ends with."""
+    """Return the chain of members, calls and indexes at the end of a text."""
     start, depth = len(text), 0
     while start:
         character = text[start - 1]

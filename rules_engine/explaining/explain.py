@@ -1,4 +1,4 @@
-"""`explain`: the decisions for pods, with their traces."""
+"""`gpu-rules explain`: the decisions for pods, with their traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump
 
 DEFAULT_NAMESPACE = "default"
-"""The namespace of objects without one, as for kubectl."""
+"""Namespace of objects that have none, as in kubectl."""
 
 CONTEXT_LINES = 3
 """Unchanged lines around a change, as in any unified diff."""
@@ -61,7 +61,7 @@ class Explanation:
     def diff(self) -> tuple[str, ...]:
         """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes.
 
-        What the API server has defaulted before is no change.
+        Defaults that the API server sets before it calls webhooks are not changes.
         """
         before, after = (_yaml(pod) for pod in (self.request.object, self.admission.result))
         return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
@@ -86,13 +86,13 @@ class Explanation:
 def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str) -> Material:
     """Read rules and the cluster."""
     files = read_sources(rules)
-    found, unclear, lines = load_cluster(cluster)
+    inventory, problems, lines = load_cluster(cluster)
     return Material(
         rules=tuple(map(str, rules)),
         cluster_name=cluster_name,
         rule_set=files.rule_set,
-        cluster=found or Cluster(),
-        problems=in_file_order((*files.problems, *unclear), (*files.loaded.files, str(cluster))),
+        cluster=inventory or Cluster(),
+        problems=in_file_order((*files.problems, *problems), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )
 
@@ -100,7 +100,7 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
 def explain(
     material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> Explanation:
-    """Explain the decisions for one pod. `namespace` is the request's; by default the manifest's, else `default`.
+    """Explain the decisions for one pod. `namespace`: of the request; default: the manifest's, else `default`.
 
     Raises NamespaceError.
     """
@@ -112,19 +112,19 @@ def explain(
 def request_of(
     manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> AdmissionRequest:
-    """Return the request that /mutate gets for a pod; the namespace is as for `explain`. Raises NamespaceError.
+    """Return the request for /mutate with this pod; `namespace` is as for `explain`. Raises NamespaceError.
 
-    An UPDATE is one without changes: the old pod equals the new one, and has its name.
+    An UPDATE changes nothing: the old pod equals the new one, and has a name.
     """
     if namespace and manifest.namespace not in ("", namespace):
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
-    chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
+    request_namespace = namespace or manifest.namespace or DEFAULT_NAMESPACE
     pod: Json = manifest.submitted()
     old: Json = None
     if operation == "UPDATE":
         pod = old = with_generated_name(pod)
-    return pod_request(pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
+    return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
 
 
 def _yaml(pod: Json) -> list[str]:

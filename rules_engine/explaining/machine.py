@@ -19,10 +19,10 @@ from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResul
 
 def check_json(checked: Checked) -> Json:
     """Return the document of `check --output json`."""
-    found: list[Json] = [problem_json(problem) for problem in checked.problems]
-    found += [{**problem_json(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
+    problems: list[Json] = [problem_json(problem) for problem in checked.problems]
+    problems += [{**problem_json(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
     return {
-        "problems": found,
+        "problems": problems,
         "errors": checked.errors,
         "warnings": checked.warnings + len(checked.ignored),
         "ignored": len(checked.ignored),
@@ -39,7 +39,7 @@ def problem_json(problem: Problem) -> dict[str, Json]:
 
 
 def check_sarif(checked: Checked) -> Json:
-    """Return the log of `check --output sarif` (SARIF 2.1.0, OASIS). Columns count characters; the end is exclusive."""
+    """Return the SARIF 2.1.0 log of `check --output sarif`. Columns count characters; `endColumn` is exclusive."""
     from importlib.metadata import version  # its import takes longer than the other formats
 
     codes = sorted({problem.code for problem, _ in _with_suppressions(checked)})
@@ -67,7 +67,7 @@ def check_sarif(checked: Checked) -> Json:
 
 
 def _with_suppressions(checked: Checked) -> Iterator[tuple[Problem, Json]]:
-    """Yield each problem with its suppressions; if one result of a log has the list, all have it."""
+    """Yield each problem with its suppressions. If one result has the list, all must have it."""
     for problem in checked.problems:
         yield problem, []
     for ignored in checked.ignored:
@@ -122,8 +122,8 @@ def _github(level: str, location: Location, length: int, title: str, message: st
         "endColumn": str(location.column + length),
         "title": title,
     }
-    written = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
-    return f"::{level} {written}::{_escaped(message)}"
+    encoded = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {encoded}::{_escaped(message)}"
 
 
 def _escaped(text: str, also: str = "") -> str:
@@ -146,7 +146,7 @@ def tests_json(run: TestRun) -> Json:
 
 
 def tests_github(run: TestRun) -> Iterator[str]:
-    """Yield a workflow command for each problem, each failed case and each uncovered item, at its place.
+    """Yield a workflow command for each problem, each failed case and each uncovered item, at its location.
 
     Cases not run are reported together, since GitHub shows few annotations.
     """

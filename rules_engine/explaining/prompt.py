@@ -10,7 +10,7 @@ from prompt_toolkit.history import InMemoryHistory
 PROMPT = "> "
 
 Completions = Callable[[str], tuple[str, Sequence[str]]]
-"""A function that returns the last word of a text, and the names that may replace it."""
+"""A function that returns the last word of a text and the names that complete it."""
 
 
 class _Completer(Completer):
@@ -23,7 +23,7 @@ class _Completer(Completer):
 
 
 def lines(completions: Completions) -> Iterator[str]:
-    """Yield the lines that the user enters, but empty ones, until Ctrl-D. Raises KeyboardInterrupt for Ctrl-C."""
+    """Yield the lines that the user enters, without empty ones, until Ctrl-D. Raises KeyboardInterrupt for Ctrl-C."""
     session: PromptSession[str] = PromptSession(
         PROMPT, history=InMemoryHistory(), completer=_Completer(completions), complete_while_typing=False
     )

@@ -1,7 +1,7 @@
 """`explain --from-log`: the decisions that a server recorded for a pod in its decision log.
 
-A log may be cut, rotated or mixed with other lines, so whatever is not a decision is left out and counted. Memory is
-bounded by the number and the length of the lines that are kept, whatever the size of the log.
+A log may be truncated, rotated or mixed with other lines, so a line that is not a decision is skipped and counted.
+Only MAX_RECORDS lines are kept in memory, whatever the size of the log.
 """
 
 import heapq
@@ -34,7 +34,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.recording.fields import RECORDS, log_lines
 
 MAX_RECORDS = 100
-"""Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
+"""Decisions that are shown, the newest ones. A pod gets fewer, even if its Job recreates it for a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PodName:
         return f"{self.namespace}/{self.name}"
 
     def matches(self, logged: str) -> bool:
-        """Return True for the name in the log: the pod's, or its generateName followed by `*`."""
+        """Return True if a name in the log is the pod's name, or its generateName followed by `*`."""
         prefix = logged.removesuffix("*")
         if prefix == logged:
             return logged == self.name
@@ -57,7 +57,7 @@ class PodName:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A decision of the log: the members of its line, and as much of the decision as the line has."""
+    """A decision in the log: the members of its line, and the parts of the decision that the line has."""
 
     members: Object
     decision: Decision
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def truncated(self) -> tuple[str, ...]:
-        """The members that the server shortened or left out."""
+        """The members that the server shortened or omitted."""
         return _texts(self.members, "truncated")
 
     @property
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def patch(self) -> Iterator[str]:
-        """The operations of the patch, each as a line: the log does not have the pod."""
+        """The operations of the patch, a line each. There is no diff, since the log does not have the pod."""
         for operation in objects(self.members.get("patch")):
             value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
             yield f"{_text(operation, 'op')} {_text(operation, 'path')}{visible(value)}"
@@ -105,7 +105,8 @@ class Record:
 class Recorded:
     """The newest decisions for a pod, the newest first.
 
-    `found` counts all, `decisions` those for any pod; `unread` the lines that the server did not write.
+    `found` counts all decisions for the pod, `decisions` all decisions in the log, `unread` the lines
+    that the server did not write.
     """
 
     records: tuple[Record, ...]
@@ -121,7 +122,7 @@ class Recorded:
 def read_log(path: Path, pod: PodName) -> Recorded:
     """Read the decisions for a pod from a decision log. Raises OSError if the log cannot be read."""
     newest: list[tuple[str, int, Object]] = []
-    found = decisions = unread = 0
+    matches = decisions = unread = 0
     with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
         for line in log_lines(file):
             if line is not None and not line.strip():
@@ -134,24 +135,24 @@ def read_log(path: Path, pod: PodName) -> Recorded:
                 continue  # fields or a view of recorded requests
             decisions += 1
             if _text(members, "namespace") == pod.namespace and pod.matches(_text(members, "pod")):
-                found += 1
-                heapq.heappush(newest, (_text(members, "time"), found, members))
+                matches += 1  # also the order of decisions of one time: heapq must not compare the members
+                heapq.heappush(newest, (_text(members, "time"), matches, members))
                 if len(newest) > MAX_RECORDS:
                     heapq.heappop(newest)
     records = tuple(Record(members, _read(members)) for _, _, members in sorted(newest, reverse=True))
-    return Recorded(records=records, found=found, decisions=decisions, unread=unread)
+    return Recorded(records=records, found=matches, decisions=decisions, unread=unread)
 
 
 def _members(line: bytes) -> Object | None:
     """Return the members of a line; None if the server did not write it."""
     try:
-        found = json.loads(line)
+        members = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         return None
-    decided = isinstance(found.get("endpoint"), str) and "outcome" in found
-    return found if decided or found.get("record") in RECORDS else None
+    is_decision = isinstance(members.get("endpoint"), str) and "outcome" in members
+    return members if is_decision or members.get("record") in RECORDS else None
 
 
 def _read(members: Object) -> Decision:
@@ -215,7 +216,7 @@ def _field(members: Object) -> Field | None:
 
 
 def _location(members: Object) -> Location:
-    """Return the location of a `source`, whose file's name may contain colons."""
+    """Return the location in `source`, where the name of the file may contain colons."""
     source = _text(members, "source")
     place = _PLACE.fullmatch(source)
     return Location(place[1], int(place[2]), int(place[3])) if place else Location(source or "<log>", 1, 1)
@@ -229,10 +230,10 @@ def _texts(members: Object, name: str) -> tuple[str, ...]:
 
 
 def _text(members: Object, name: str) -> str:
-    """Return a member that is a string, without characters that a terminal interprets."""
+    """Return a string member with the characters that a terminal interprets escaped; "" if there is none."""
     return visible(raw_text(members, name))
 
 
 def _number(members: Object, name: str) -> int:
-    found = members.get(name)
-    return found if isinstance(found, int) else 0
+    value = members.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,4 +1,4 @@
-"""Results of the author's commands as text: trees, lines and problems of a report."""
+"""Results of the commands for authors of rules, as text: trees, lines and problems."""
 
 import json
 from collections import Counter
@@ -23,10 +23,10 @@ from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.testing.rule_tests import CaseResult, Result, TestRun
 
 MAX_VALUE = 120
-"""Characters of a value in the text of `effective`: the place beside it has the whole value, and JSON too."""
+"""Characters of a value in the text of `effective`: the location beside it leads to the whole value."""
 
 _INDENT = 6
-"""Columns before what is written below the name of a failed case."""
+"""Indentation of the lines below the name of a failed case."""
 
 _WORDS: Mapping[Action, tuple[str, Tone]] = {
     Action.SKIP: ("skipped", Tone.QUIET),
@@ -41,26 +41,26 @@ _WORDS: Mapping[Action, tuple[str, Tone]] = {
 
 
 def checked_total(checked: Checked) -> Words:
-    """Return the number of files that `check` read, and of their problems."""
+    """Return the numbers of files that `check` read and of their problems."""
     ignored = len(checked.ignored)
     warnings = checked.warnings + ignored
-    given = [
+    counts = [
         *([counted(checked.errors, "error")] if checked.errors else []),
         *([counted(warnings, "warning")] if warnings else []),
     ]
     if ignored:
-        given[-1] += f" ({ignored} ignored)"
+        counts[-1] += f" ({ignored} ignored)"
     parts = [
         f"{counted(checked.files, 'file')} checked",
         *([f"{len(checked.passed_over)} passed over"] if checked.passed_over else []),
-        *(given or ["no problems" if checked.files else NOTHING_CHECKED]),
+        *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
     ]
     warned = checked.warnings or not checked.files
     return Span(", ".join(parts), Tone.BAD if checked.errors else Tone.WARNING if warned else Tone.GOOD)
 
 
 def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
-    """Print each case with its mismatches, then the totals. `quiet`: nothing about cases that passed."""
+    """Print each case with its mismatches, then the totals. `quiet`: omit the cases that passed."""
     screen.problems(run.problems, run.sources)
     for first, number in run.not_run_together:
         name = str(first.name) if number == 1 else f"{first.name.test}: {counted(number, 'case')}"
@@ -97,7 +97,7 @@ def _print_case(result: Result, screen: Screen) -> None:
 
 
 def assumed(*, rules: bool, cluster: bool = False) -> Lines:
-    """Return the packaged rules and the packaged cluster that are used where the user named none."""
+    """Return lines about the packaged rules and inventory that are used as defaults."""
     lines = [
         *([f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)"] if rules else []),
         *([f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)"] if cluster else []),
@@ -108,20 +108,18 @@ def assumed(*, rules: bool, cluster: bool = False) -> Lines:
 def explained(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
     """Yield the trace as a tree, the changes as a diff, the warnings and the outcome.
 
-    `skipped`: each rule that was skipped is in the tree; else only their number, if there are several.
+    `skipped`: show each skipped rule; else several are shown as one line with their number.
     """
     admission = explanation.admission
     yield _trace(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
     diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
-    outcome = (Span("denied", Tone.BAD), f": {admission.message}")
+    denied = (Span("denied", Tone.BAD), f": {admission.message}")
     allowed = _allowed(changed=bool(admission.mutation.patch))
-    yield Lines(
-        lines=[*diff, "", *_warnings(admission.warnings), allowed if admission.allowed else outcome], whole=True
-    )
+    yield Lines(lines=[*diff, "", *_warnings(admission.warnings), allowed if admission.allowed else denied], whole=True)
 
 
 def recorded(record: Record, *, skipped: bool = False) -> Iterator[Block]:
-    """Yield a decision of a decision log as `explained` does; the log has the patch, and not the pod."""
+    """Yield a logged decision in the form of `explained`, but with the patch: the log does not have the pod."""
     title = (Span(record.pod, Tone.STRONG), f" {record.title}")
     yield Tree(line=title, children=[_decision(record.endpoint, record.decision, skipped=skipped)])
     lines: list[Words] = ["", *map(_patch_line, record.patch), *_warnings(record.decision.warnings)]
@@ -136,7 +134,7 @@ def recorded(record: Record, *, skipped: bool = False) -> Iterator[Block]:
 
 
 def effective_blocks(effective: Effective) -> Iterator[Block]:
-    """Yield the rules that can apply in a namespace as a tree, then those that cannot."""
+    """Yield the rules that can apply in a namespace as a tree, then the rules that cannot."""
     labels = f", {_labels('namespace', effective.labels)}, {_labels('pod', effective.pod_labels)}"
     branches: dict[str, list[Tree]] = {}
     for item in effective.rules:
@@ -205,7 +203,7 @@ def _step(step: Step) -> Tree:
         Span(f"  {place}", Tone.QUIET),
     )
     details: list[Words] = [
-        *(f"{each.container} requests {each.count} of {each.resource}" for each in step.requests),
+        *(f"{request.container} requests {request.count} of {request.resource}" for request in step.requests),
     ]
     further: list[Words] = [
         *map(_amount, step.amounts),
@@ -248,8 +246,8 @@ def _amount(amount: Amount) -> Words:
 def _labels(of: str, labels: Mapping[str, str] | None) -> str:
     if labels is None:
         return f"any {of} labels"
-    written = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != NAMESPACE_NAME_LABEL)
-    return f"{of} labels {written}" if written else f"no {of} labels"
+    pairs = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != NAMESPACE_NAME_LABEL)
+    return f"{of} labels {pairs}" if pairs else f"no {of} labels"
 
 
 def _place(location: Location) -> Span:
@@ -266,7 +264,7 @@ def _effective_rule(item: EffectiveRule) -> Tree:
         lines.append((Span(text, Tone.WARNING), _place(first.rule.location)))
     if item.more_preceding:
         lines.append(Span("more earlier rules may decide first", Tone.WARNING))
-    lines += [_setting(each, each.location) for each in item.settings if each.location is not None]
+    lines += [_setting(setting, setting.location) for setting in item.settings if setting.location is not None]
     defaults = [setting for setting in item.settings if setting.location is None]
     if defaults:
         values = ", ".join(f"{setting.name} {_value(setting.value)}" for setting in defaults)
@@ -286,7 +284,7 @@ def _setting(setting: Setting, location: Location) -> Words:
 
 
 def _value(value: Json) -> str:
-    """Return a value as text in one line, an expression of several lines too; a long one is cut."""
+    """Return a value as text in one line, at most MAX_VALUE characters."""
     match value:
         case None:
             text = "none"

@@ -1,4 +1,4 @@
-"""Coverage of rules by test cases: rules, their parts, and both outcomes of each condition, also of Diagnostics."""
+"""Coverage of rules and Diagnostics by test cases: the rules, their parts, and both outcomes of each condition."""
 
 import os
 from collections import Counter
@@ -19,9 +19,9 @@ from rules_engine.model.rules.rule import Rule, RuleId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An item of coverage: an event of a part of a rule, and the number of times that cases caused it.
+    """An event of a part of a rule, and how often test cases caused it.
 
-    `outcome`: for a condition, the value that it must have; None for all other parts.
+    `outcome`: for a condition, the outcome to be covered; None for other parts.
     """
 
     rule: RuleId
@@ -52,11 +52,11 @@ class Coverage:
 
     @property
     def percent(self) -> float:
-        """The share of covered items, rounded down to a tenth: below 100 if a single one is uncovered."""
+        """Percentage of covered items, rounded down to a tenth: never 100 if an item is uncovered."""
         return 1000 * self.covered // len(self.items) / 10 if self.items else 100.0
 
     def reaches(self, percent: float) -> bool:
-        """Return True if the share of covered items, not rounded, is at least `percent`."""
+        """Return True if the percentage of covered items, not rounded, is at least `percent`."""
         return 100 * self.covered >= percent * len(self.items)
 
     @property
@@ -86,7 +86,7 @@ class _Condition:
 
 
 class _Recording(ExpressionCompiler):
-    """A compiler whose conditions count their outcomes. The server's does not: its conditions cost nothing more."""
+    """A compiler whose conditions count their outcomes. Only tests use it: in a server, conditions cost no more."""
 
     recorded: list[_Condition]
     _outcomes_at: Callable[[Location], Counter[bool]]
@@ -130,9 +130,9 @@ class _Record:
 
 
 class Recorder:
-    """Recorder of coverage, for rules that `compiler_of` compiled, from when their rule set is added.
+    """Recorder of coverage, for rules compiled by `compiler_of` whose rule set is then added.
 
-    Rules are identified by their place: tests may name the same file in several ways.
+    Rules are identified by their location, with links resolved: tests may refer to a file by several paths.
     """
 
     def __init__(self, kinds: Sequence[Kind] = KINDS) -> None:
@@ -141,9 +141,9 @@ class Recorder:
         self._conditions: dict[Location, Sequence[_Condition]] = {}
         self._records: dict[Location, _Record] = {}
         self._files: dict[str, str] = {}
-        """Each file's path without links, by its name."""
+        """Path of each file after links, by its name."""
         self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_Condition]]] = {}
-        """Each Diagnostic that was compiled without error, with its condition."""
+        """Diagnostics that were compiled without error, with their conditions."""
 
     def compiler_of(self, rule: Rule) -> Compiler:
         """Return a compiler that records the outcomes of a rule's conditions."""
@@ -153,20 +153,20 @@ class Recorder:
 
     def diagnostic_compiler_of(self, diagnostic: Diagnostic) -> ExpressionCompiler:
         """Return a compiler that records the outcomes of a Diagnostic's condition."""
-        made = _RecordingDiagnosticCompiler(
+        compiler = _RecordingDiagnosticCompiler(
             diagnostic, lambda place: self._outcomes.setdefault(self._place(place), Counter())
         )
-        self._conditions[self._place(diagnostic.location)] = made.recorded
-        return made
+        self._conditions[self._place(diagnostic.location)] = compiler.recorded
+        return compiler
 
     def add_diagnostics(self, compiled: Iterable[CompiledDiagnostic]) -> None:
         """Add Diagnostics, all of which `diagnostic_compiler_of` compiled."""
-        for one in compiled:
-            place = self._place(one.diagnostic.location)
-            self._diagnostics.setdefault(place, (one.diagnostic, self._conditions[place]))
+        for diagnostic in (each.diagnostic for each in compiled):
+            place = self._place(diagnostic.location)
+            self._diagnostics.setdefault(place, (diagnostic, self._conditions[place]))
 
     def knows_diagnostic(self, diagnostic: Diagnostic) -> bool:
-        """Return True if a compiler of the Diagnostic, or of the same one in another set, was made."""
+        """Return True if the Diagnostic was compiled, in any set."""
         return self._place(diagnostic.location) in self._conditions
 
     def add(self, rule_set: RuleSet) -> None:
@@ -178,11 +178,11 @@ class Recorder:
                 self._records[place] = _Record(rule, parts, self._conditions[place], 0, [0] * len(parts))
 
     def __contains__(self, rule: Rule) -> bool:
-        """Return True if a compiler of the rule, or of the same rule in another set, was made."""
+        """Return True if the rule was compiled, in any set."""
         return self._place(rule.location) in self._conditions
 
     def observe(self, trace: Iterable[Step], namespace: str) -> None:
-        """Count the events of a trace, for a pod in a namespace."""
+        """Count the events in the trace of a pod in a namespace."""
         for step in trace:
             record = self._records[self._place(step.location)]
             record.applied += step.applies
@@ -191,7 +191,7 @@ class Recorder:
 
     @property
     def coverage(self) -> Coverage:
-        """The coverage by all that was observed so far."""
+        """Coverage by the traces observed so far."""
         items = [item for record in self._records.values() for item in _items(record)]
         for diagnostic, conditions in self._diagnostics.values():
             items += _outcomes(diagnostic.id, conditions)

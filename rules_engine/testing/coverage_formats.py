@@ -9,11 +9,11 @@ from rules_engine.report.documents import members, place
 from rules_engine.testing.coverage import Coverage, Item
 
 _LINE_ENDS = str.maketrans({"\r": r"\r", "\n": r"\n"})
-"""Escapes for a file's name in a tracefile, which has none: a name with a line end could add records."""
+"""Escapes for names of files. Tracefiles define none, and a name with a line end could add records."""
 
 
 def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
-    """Yield a table of what is uncovered, and the total with the minimum that it does not reach."""
+    """Yield a table of the uncovered items, and the total, with the minimum if it is not reached."""
     rows = [(visible(str(item.location)), visible(item.name), f"never {item.event}") for item in coverage.uncovered]
     if rows:
         place, name = (max(len(row[column]) for row in rows) for column in (0, 1))
@@ -38,8 +38,8 @@ def coverage_json(coverage: Coverage) -> Json:
 def lcov(coverage: Coverage) -> Iterator[str]:
     """Yield the lines of a tracefile (geninfo(1)). Outcomes of conditions are branches, all other items are lines.
 
-    A line counts as often as its least covered item, so that it is covered once all its items are; that of a condition
-    as often as the condition was evaluated.
+    The hits of a line are the fewest of any item in it, so that a covered line has no uncovered item. A condition has
+    as many hits as it was evaluated.
     """
     for file, items in coverage.by_file:
         yield "TN:"
@@ -48,7 +48,7 @@ def lcov(coverage: Coverage) -> Iterator[str]:
         yield from (f"BRDA:{line},{block},{branch},{hits}" for line, block, branch, hits in taken)
         yield f"BRF:{len(taken)}"
         yield f"BRH:{sum(hits not in ('-', '0') for *_, hits in taken)}"
-        counts = [(line, _count(found)) for line, found in _by_line(items)]
+        counts = [(line, _count(line_items)) for line, line_items in _by_line(items)]
         yield from (f"DA:{line},{count}" for line, count in counts)
         yield f"LF:{len(counts)}"
         yield f"LH:{sum(count > 0 for _, count in counts)}"
@@ -56,25 +56,25 @@ def lcov(coverage: Coverage) -> Iterator[str]:
 
 
 def _by_line(items: tuple[Item, ...]) -> Iterator[tuple[int, list[Item]]]:
-    for line, found in groupby(items, key=lambda item: item.location.line):
-        yield line, list(found)
+    for line, line_items in groupby(items, key=lambda item: item.location.line):
+        yield line, list(line_items)
 
 
 def _count(items: list[Item]) -> int:
     others = [item.hits for item in items if item.outcome is None]
-    evaluated = [sum(item.hits for item in found) for found in _conditions(items)]
+    evaluated = [sum(item.hits for item in outcomes) for outcomes in _conditions(items)]
     return min([*others, *evaluated])
 
 
 def _branches(line: int, items: list[Item]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield line, number of the condition in it, number of the outcome, and its count; "-": it was never evaluated."""
-    for block, found in enumerate(_conditions(items)):
-        evaluated = any(item.covered for item in found)
-        for branch, item in enumerate(found):
+    """Yield line, number of the condition in it, number of the outcome, and its hits; "-": never evaluated."""
+    for block, outcomes in enumerate(_conditions(items)):
+        evaluated = any(item.covered for item in outcomes)
+        for branch, item in enumerate(outcomes):
             yield line, block, branch, str(item.hits) if evaluated else "-"
 
 
 def _conditions(items: list[Item]) -> Iterator[list[Item]]:
     outcomes = [item for item in items if item.outcome is not None]
-    for _, found in groupby(outcomes, key=lambda item: item.location):
-        yield list(found)
+    for _, condition in groupby(outcomes, key=lambda item: item.location):
+        yield list(condition)

@@ -12,17 +12,17 @@ _PROBLEMS = "problems"
 
 
 def junit(run: TestRun) -> str:
-    """Return the document: a suite for each test, and one for the errors that prevented cases.
+    """Return the document: a suite for each test, and one for errors in files, which prevented cases.
 
-    A case that was not run is an error, so that a report without failures means that all cases passed. There are no
-    times: results do not depend on a clock.
+    A case that was not run is an error, so that a CI server does not take it for passed. There are no times: results
+    do not depend on a clock.
     """
     root = ET.Element("testsuites", name="gpu-rules")
     cases: list[Result | CaseNotRun] = [*run.results, *run.not_run]
     cases.sort(key=lambda case: _suite(case.name))
-    for (_, test), found in groupby(cases, key=lambda case: _suite(case.name)):
+    for (_, test), suite_cases in groupby(cases, key=lambda case: _suite(case.name)):
         suite = ET.SubElement(root, "testsuite", name=_text(test))
-        for case in found:
+        for case in suite_cases:
             _case(suite, case)
     errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
     if errors:
@@ -32,7 +32,7 @@ def junit(run: TestRun) -> str:
         suite.set("failures", str(len(suite.findall(".//failure"))))
         suite.set("errors", str(len(suite.findall(".//error"))))
     ET.indent(root)
-    # ASCII is right in any encoding: other characters become references.
+    # ASCII is valid whatever encoding the caller writes: other characters become references.
     document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=False)
     return document.decode("ascii")
 
@@ -74,5 +74,5 @@ def _problems(suite: ET.Element, errors: Sequence[Problem]) -> None:
 
 
 def _text(text: str) -> str:
-    """Escape the characters that no XML document may have (XML 1.0, section 2.2)."""
+    """Escape the characters that XML forbids, even as references (XML 1.0, section 2.2)."""
     return "".join(c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text)

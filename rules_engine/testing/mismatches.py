@@ -1,4 +1,4 @@
-"""Mismatches between a decision, or the findings of Diagnostics, and their expectation, each of one value."""
+"""Mismatches between expected and actual values, of decisions and of the findings of Diagnostics."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,19 +18,19 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import AmountsByContainer, Audited, Decider, Diagnosis, Expectation
 
 MAX_DIFFERENCES = 20
-"""Differences of a whole pod that are listed: more of them mean that it is another pod."""
+"""Differences of a whole pod that are listed: with more, it is a different pod."""
 
 MAX_VALUE = 100
 """Characters of a value in a mismatch; only whole maps and lists are longer."""
 
 _NONE = Quantity(0)
 _AMOUNTS = frozenset({"requests", "limits", "overhead"})
-"""Members of a pod that hold amounts, which are compared by value."""
+"""Members of a pod that contain amounts, which are compared as quantities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One expectation that was not met: the name or path of the value, the expected and the actual one."""
+    """A value that differs: its name or path, the expected and the actual value."""
 
     what: str
     expected: str
@@ -55,9 +55,11 @@ def mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:
         if expect.containers or expect.requests or expect.limits or expect.annotations or expect.pod is not None:
             yield Mismatch("pod", "a well-formed pod", str(error))
     else:
-        yield from _containers("containers", expect.containers, pod, lambda one, name: one.limit_or_request(name))
-        yield from _containers("requests", expect.requests, pod, lambda one, name: one.requests.get(name))
-        yield from _containers("limits", expect.limits, pod, lambda one, name: one.limits.get(name))
+        yield from _containers(
+            "containers", expect.containers, pod, lambda container, name: container.limit_or_request(name)
+        )
+        yield from _containers("requests", expect.requests, pod, lambda container, name: container.requests.get(name))
+        yield from _containers("limits", expect.limits, pod, lambda container, name: container.limits.get(name))
         yield from _annotations("annotations", expect.annotations, pod.annotations)
         if expect.pod is not None:
             yield from _whole(expect.pod, admission.result)
@@ -85,10 +87,10 @@ def _containers(
             yield Mismatch(f"{what}.{name}", "a container", f"the pod has {', '.join(by_name) or 'none'}")
             continue
         for resource, amount in amounts.items():
-            given = amount_of(container, resource)
-            if amount != (given or _NONE):
-                actual = str(given) if given is not None else f"none ({_requested(container)})"
-                yield Mismatch(f"{what}.{name}.{resource}", str(amount), actual)
+            actual = amount_of(container, resource)
+            if amount != (actual or _NONE):
+                text = str(actual) if actual is not None else f"none ({_requested(container)})"
+                yield Mismatch(f"{what}.{name}.{resource}", str(amount), text)
 
 
 def _requested(container: Container) -> str:
@@ -100,9 +102,8 @@ def _annotations(
     what: str, expected: Mapping[str, str | None] | Mapping[str, str], actual: Mapping[str, str]
 ) -> Iterator[Mismatch]:
     for key, value in expected.items():
-        given = actual.get(key)
-        if given != value:
-            yield Mismatch(f"{what}.{key}", _or_none(value), _or_none(given))
+        if actual.get(key) != value:
+            yield Mismatch(f"{what}.{key}", _or_none(value), _or_none(actual.get(key)))
 
 
 def _or_none(text: str | None) -> str:
@@ -114,14 +115,14 @@ def _quoted(texts: Sequence[str]) -> str:
 
 
 def _whole(expected: Json, actual: Json) -> Iterator[Mismatch]:
-    found = list(_differences(expected, actual, "pod", amounts=False))
-    yield from found[:MAX_DIFFERENCES]
-    if len(found) > MAX_DIFFERENCES:
-        yield Mismatch("pod", "no other difference", f"{len(found) - MAX_DIFFERENCES} more")
+    differences = list(_differences(expected, actual, "pod", amounts=False))
+    yield from differences[:MAX_DIFFERENCES]
+    if len(differences) > MAX_DIFFERENCES:
+        yield Mismatch("pod", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
 
 
 def _differences(expected: Json, actual: Json, path: str, *, amounts: bool) -> Iterator[Mismatch]:
-    """Yield the innermost values that differ; a member without a value is absent."""
+    """Yield the innermost values that differ; a null member equals an absent one."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for name in dict.fromkeys([*expected, *actual]):
             step = f".{name}" if name.isidentifier() else f"[{json.dumps(name, ensure_ascii=False)}]"
@@ -129,21 +130,21 @@ def _differences(expected: Json, actual: Json, path: str, *, amounts: bool) -> I
                 expected.get(name), actual.get(name), path + step, amounts=name in _AMOUNTS or amounts
             )
     elif isinstance(expected, list) and isinstance(actual, list):
-        for index, (one, other) in enumerate(zip_longest(expected, actual)):
-            yield from _differences(one, other, f"{path}[{_name(one) or _name(other) or index}]", amounts=False)
+        for index, (left, right) in enumerate(zip_longest(expected, actual)):
+            yield from _differences(left, right, f"{path}[{_name(left) or _name(right) or index}]", amounts=False)
     elif expected != actual and not (amounts and _equal_amounts(expected, actual)):
         yield Mismatch(path, _shown(expected), _shown(actual))
 
 
 def _name(item: Json) -> str:
-    """Return the name of a container, a volume or another named item; "" if it has none."""
+    """Return the name of an item such as a container or a volume; "" if it has none."""
     name = item.get("name") if isinstance(item, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _equal_amounts(one: Json, other: Json) -> bool:
+def _equal_amounts(left: Json, right: Json) -> bool:
     try:
-        return Quantity.parse(str(one)) == Quantity.parse(str(other))
+        return Quantity.parse(str(left)) == Quantity.parse(str(right))
     except QuantityError:
         return False
 
@@ -155,30 +156,30 @@ def _shown(value: Json) -> str:
 
 
 def _deciders(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
-    """Compare the rules that contributed to the decision, in any order, each with all expected rungs."""
-    wanted: dict[RuleId, list[str]] = {}
+    """Yield the mismatches of the rules that contributed to the decision, in any order, and of their rungs."""
+    rungs: dict[RuleId, list[str]] = {}
     for decider in expected:
-        wanted.setdefault(decider.rule, []).extend([decider.rung] if decider.rung else [])
-    decided = {step.rule: step for step in trace if step.decides}
-    yield from _rules("decidedBy", wanted, decided, trace)
+        rungs.setdefault(decider.rule, []).extend([decider.rung] if decider.rung else [])
+    deciders = {step.rule: step for step in trace if step.decides}
+    yield from _rules("decidedBy", rungs, deciders, trace)
 
 
 def _rules(
-    what: str, wanted: Mapping[RuleId, Sequence[str]], found: Mapping[RuleId, Step], trace: Sequence[Step]
+    what: str, expected: Mapping[RuleId, Sequence[str]], actual: Mapping[RuleId, Step], trace: Sequence[Step]
 ) -> Iterator[Mismatch]:
-    """Yield the rules that are missing, those with another rung, and those that are not expected."""
-    others = {step.rule: step for step in trace}
-    for rule, rungs in wanted.items():
-        step = found.get(rule)
+    """Yield the rules that are missing, have another rung, or are not expected."""
+    steps = {step.rule: step for step in trace}
+    for rule, rungs in expected.items():
+        step = actual.get(rule)
         if step is None:
-            yield Mismatch(f"{what}.{rule}", "a decision", outcome(others.get(rule)))
+            yield Mismatch(f"{what}.{rule}", "a decision", outcome(steps.get(rule)))
             continue
-        given = _rungs(step)
+        actual_rungs = _rungs(step)
         for rung in rungs:
-            if rung not in given:
-                yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(given) or "none")
-    for rule, step in found.items():
-        if rule not in wanted:
+            if rung not in actual_rungs:
+                yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(actual_rungs) or "none")
+    for rule, step in actual.items():
+        if rule not in expected:
             yield Mismatch(f"{what}.{rule}", "no decision", outcome(step))
 
 
@@ -195,12 +196,14 @@ def outcome(step: Step | None) -> str:
 
 
 def _audits(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mismatch]:
-    """Compare the rules in audit mode that would have contributed to the decision, in any order."""
-    would = {step.rule: step for step in trace if step.would_decide}
-    yield from _rules("audited", {one.rule: [one.rung] if one.rung else [] for one in expected}, would, trace)
-    for one in expected:
-        if one.rule in would:
-            yield from _audit(one, would[one.rule])
+    """Yield the mismatches of the rules in audit mode that would have contributed to the decision, in any order."""
+    steps = {step.rule: step for step in trace if step.would_decide}
+    yield from _rules(
+        "audited", {audited.rule: [audited.rung] if audited.rung else [] for audited in expected}, steps, trace
+    )
+    for audited in expected:
+        if audited.rule in steps:
+            yield from _audit(audited, steps[audited.rule])
 
 
 def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
@@ -209,40 +212,40 @@ def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
         yield Mismatch(f"{what}.action", expected.action.value, outcome(step))
     if expected.message is not None and expected.message not in step.message:
         yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quoted([step.message]))
-    written = {(amount.container, amount.resource): amount.after for amount in step.amounts}
+    actual_amounts = {(amount.container, amount.resource): amount.after for amount in step.amounts}
     for container, amounts in expected.containers.items():
         for resource, amount in amounts.items():
-            given = written.get((container, resource))
-            if amount != (Quantity.parse(given) if given else _NONE):
-                yield Mismatch(f"{what}.containers.{container}.{resource}", str(amount), given or "none")
+            actual = actual_amounts.get((container, resource))
+            if amount != (Quantity.parse(actual) if actual else _NONE):
+                yield Mismatch(f"{what}.containers.{container}.{resource}", str(amount), actual or "none")
     yield from _annotations(f"{what}.annotations", expected.annotations, step.annotations)
 
 
 def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
-    """Yield each finding that is missing, surplus or has another message, and each Diagnostic that failed."""
-    found = [*_findings(diagnosis, evaluation)]
-    yield from found[:MAX_DIFFERENCES]
-    if len(found) > MAX_DIFFERENCES:
-        yield Mismatch("findings", "no other difference", f"{len(found) - MAX_DIFFERENCES} more")
+    """Yield each finding that is missing, not expected or has another message, and each Diagnostic that failed."""
+    differences = [*_findings(diagnosis, evaluation)]
+    yield from differences[:MAX_DIFFERENCES]
+    if len(differences) > MAX_DIFFERENCES:
+        yield Mismatch("findings", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
 
 
 def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
-    left: dict[str, list[Finding]] = {}
+    unmatched: dict[str, list[Finding]] = {}
     for finding in evaluation.findings:
-        left.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
-    # The longest text first: a shorter one must not take the only finding that has it.
+        unmatched.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
+    # The longest text first: "a" also matches the finding "ab", and must not take it from the expectation "ab".
     for expected in sorted(diagnosis.expect, key=lambda expected: -len(expected.message)):
         name = f"{expected.reason} of {expected.object}"
-        candidates = left.get(name, [])
+        candidates = unmatched.get(name, [])
         messages = [finding.message for finding in candidates]
-        chosen = next((finding for finding in candidates if expected.message in finding.message), None)
+        match = next((finding for finding in candidates if expected.message in finding.message), None)
         if not candidates:
             yield Mismatch(name, "a finding", "none")
-        elif chosen is None:
+        elif match is None:
             yield Mismatch(f"{name}, message", f"a text with '{expected.message}'", _quoted(messages))
         if candidates:
-            candidates.remove(chosen or candidates[0])
-    for name, findings in left.items():
+            candidates.remove(match or candidates[0])
+    for name, findings in unmatched.items():
         for finding in findings:
             yield Mismatch(name, "no finding", f"'{truncate(finding.message, MAX_VALUE)}'")
     for failed in evaluation.not_evaluated:

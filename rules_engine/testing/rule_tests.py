@@ -38,12 +38,12 @@ from rules_engine.testing.coverage import Coverage, Recorder
 from rules_engine.testing.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
 
 MAX_SHOWN = 20
-"""Findings that the explanation of a failed diagnosis lists."""
+"""Findings listed in the explanation of a failed diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseName:
-    """The name of a case with those of its test and of its cluster, which is "" if the test has only one."""
+    """A case on one cluster, with the names of the test and of the cluster; "" if the test has only one cluster."""
 
     test: str
     case: Case | Diagnosis
@@ -105,8 +105,8 @@ class DiagnosisResult(Result):
     @property
     def explanation(self) -> str:
         """The mismatches, and the findings."""
-        found = [f"{finding.reason} of {finding.object}: {finding.message}" for finding in self.findings]
-        return "\n".join([*map(str, self.mismatches), "found:", *(found[:MAX_SHOWN] or ["nothing"])])
+        findings = [f"{finding.reason} of {finding.object}: {finding.message}" for finding in self.findings]
+        return "\n".join([*map(str, self.mismatches), "found:", *(findings[:MAX_SHOWN] or ["nothing"])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +128,12 @@ class CaseResult(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """The results of all cases, and those not run; `deselected` counts those that do not match the keyword.
+    """The results of cases and the cases not run; `deselected` counts the cases that do not match the keyword.
 
-    `coverage` is None unless it was recorded, in a run without errors. pytest must not collect this class: it is not a
-    test.
+    `coverage` is None unless it was recorded, in a run without errors.
     """
 
-    __test__ = False
+    __test__ = False  # its name begins like a test class, but pytest must not collect it
 
     results: tuple[Result, ...]
     problems: tuple[Problem, ...]
@@ -143,7 +142,7 @@ class TestRun:
     deselected: int
     coverage: Coverage | None
     references: tuple[Path, ...]
-    """Files and folders that tests refer to, found or not."""
+    """Files and folders that tests refer to, even if they do not exist."""
 
     @property
     def failures(self) -> int:
@@ -151,9 +150,9 @@ class TestRun:
 
     @property
     def not_run_together(self) -> Iterator[tuple[CaseNotRun, int]]:
-        """Yield the first of consecutive cases of a test that are not run for the same reason, and their number."""
-        for _, found in groupby(self.not_run, key=lambda one: (one.name.file, one.name.test, one.obstacle)):
-            first, *others = found
+        """Yield the first of consecutive cases of a test that have the same obstacle, and their number."""
+        for _, group in groupby(self.not_run, key=lambda case: (case.name.file, case.name.test, case.obstacle)):
+            first, *others = group
             yield first, 1 + len(others)
 
     @property
@@ -165,9 +164,9 @@ class TestRun:
 def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
     """Run the cases in files and folders whose name, or whose test's name, contains `keyword`, ignoring letter case.
 
-    A test with errors is not run, nor is one whose rules have errors, nor a case with an impossible expectation.
-    Warnings of rules are reported by `check` only; those of the cases' pods are reported here too. `coverage`: it is
-    recorded, for the rules of all tests and all others in `paths`.
+    A test with errors or whose rules have errors is not run, nor is a case with an impossible expectation. Warnings
+    about rules are reported by `check` only, warnings about pods of cases here too. `coverage`: record it, for the
+    rules of all tests and all other rules in `paths`.
     """
     loaded = load(paths)
     recorder = Recorder() if coverage else None
@@ -196,22 +195,22 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
                 results.append(result)
                 if recorder is not None:
                     recorder.observe(result.admission.trace, _namespace(case))
-        diagnosed, prevented, found = _diagnosed(test, keyword, rules)
-        results.extend(diagnosed)
-        not_run.extend(prevented)
-        problems.extend(found)
+        diagnosis_results, diagnoses_not_run, diagnosis_problems = _diagnosed(test, keyword, rules)
+        results.extend(diagnosis_results)
+        not_run.extend(diagnoses_not_run)
+        problems.extend(diagnosis_problems)
     if recorder is not None:
         untested = tuple(rule for rule in loaded.rules if rule not in recorder)
-        rule_set, found_others = compile_rules(untested, compiler_of=recorder.compiler_of)
-        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
+        rule_set, rule_problems = compile_rules(untested, compiler_of=recorder.compiler_of)
+        problems.extend(problem for problem in rule_problems if problem.severity is Severity.ERROR)
         recorder.add(rule_set)
-        others = [found for found in loaded.of(Diagnostic) if not recorder.knows_diagnostic(found)]
-        compiled_others, found_others = compile_diagnostics(others, recorder.diagnostic_compiler_of)
-        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
-        recorder.add_diagnostics(compiled_others)
+        others = [diagnostic for diagnostic in loaded.of(Diagnostic) if not recorder.knows_diagnostic(diagnostic)]
+        diagnostics, diagnostic_problems = compile_diagnostics(others, recorder.diagnostic_compiler_of)
+        problems.extend(problem for problem in diagnostic_problems if problem.severity is Severity.ERROR)
+        recorder.add_diagnostics(diagnostics)
     problems.extend(rules.problems)
-    every = [(test, test.cases + test.diagnoses) for test in (*loaded.of(RuleTest, valid=False), *loaded.tests)]
-    cases = sum(len(_names(test, case)) for test, of_test in every for case in of_test)
+    every_test = (*loaded.of(RuleTest, valid=False), *loaded.tests)
+    cases = sum(len(_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
     return TestRun(
         results=tuple(results),
         problems=in_file_order(problems, loaded.files),
@@ -224,7 +223,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
 
 
 class _TestedRules:
-    """The rules of tests, each set read once; files that are already loaded are not read again."""
+    """The rules of tests: each combination of files is compiled once, and loaded files are not read again."""
 
     def __init__(self, loaded: Loaded, recorder: Recorder | None) -> None:
         self.loaded = loaded
@@ -237,7 +236,7 @@ class _TestedRules:
 
     def of(self, test: RuleTest) -> RuleFiles:
         if test.rules not in self._sets:
-            self._sets[test.rules] = files = self._compiled(test.rules)
+            self._sets[test.rules] = files = self._compile(test.rules)
             self.sources.update(files.loaded.sources)
             self.problems.extend(problem for problem in files.rule_problems if problem.severity is Severity.ERROR)
             if self.recorder is not None:
@@ -249,24 +248,24 @@ class _TestedRules:
         if test.rules not in self._diagnostics:
             loaded = self.of(test).loaded
             compiler_of = compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
-            made, found = compile_diagnostics(loaded.of(Diagnostic), compiler_of)
-            every = (*loaded.problems_of(Part.DIAGNOSTICS), *found)
-            errors = [problem for problem in every if problem.severity is Severity.ERROR]
+            diagnostics, problems = compile_diagnostics(loaded.of(Diagnostic), compiler_of)
+            all_problems = (*loaded.problems_of(Part.DIAGNOSTICS), *problems)
+            errors = [problem for problem in all_problems if problem.severity is Severity.ERROR]
             self.problems.extend(errors)
             if self.recorder is not None:
-                self.recorder.add_diagnostics(made)
-            self._diagnostics[test.rules] = None if errors else made
+                self.recorder.add_diagnostics(diagnostics)
+            self._diagnostics[test.rules] = None if errors else diagnostics
         return self._diagnostics[test.rules]
 
-    def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
+    def _compile(self, paths: Sequence[FilePath]) -> RuleFiles:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
-        # An error of the whole, such as a name that two folders use, need not be one of its parts.
+        # With errors, read again: an error of all files, such as a name used twice, may not be an error of these files.
         failed = has_errors(self.loaded.problems_of(Part.RULES, Part.DIAGNOSTICS))
         names = None if failed else self._files.among(paths)
         if names is None:
             return read_tested(paths, compiler_of)
-        found = tuple(document for document in self.loaded.documents if document.location.file in names)
-        return compiled(replace(self.loaded, documents=found, by_part={}), compiler_of)
+        documents = tuple(document for document in self.loaded.documents if document.location.file in names)
+        return compiled(replace(self.loaded, documents=documents, by_part={}), compiler_of)
 
 
 Tested = TypeVar("Tested", bound=Case | Diagnosis)
@@ -279,7 +278,7 @@ def _selected(test: RuleTest, cases: Sequence[Tested], keyword: str) -> Iterator
 
 
 def _names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
-    """Return the names of a case on each of its clusters; a case without an expectation has none."""
+    """Return the names of a case, one for each of its clusters."""
     clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
     return [CaseName(test.name, case, cluster) for cluster in clusters or ("",)]
 
@@ -287,11 +286,11 @@ def _names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
 def _diagnosed(
     test: RuleTest, keyword: str, rules: _TestedRules
 ) -> tuple[list[DiagnosisResult], list[CaseNotRun], list[Problem]]:
-    """Run the diagnoses of a test. Return their results, those that cannot be run, and the problems of these."""
+    """Run the diagnoses of a test. Return the results, the diagnoses that cannot be run, and their problems."""
     results, not_run, problems = [], [], []
     for diagnosis in _selected(test, test.diagnoses, keyword):
         diagnostics = rules.diagnostics_of(test)
-        reasons = frozenset(one.diagnostic.reason for one in diagnostics or ())
+        reasons = frozenset(compiled.diagnostic.reason for compiled in diagnostics or ())
         impossible = [] if diagnostics is None else [*analyse_diagnosis(diagnosis, reasons)]
         problems += impossible
         for name in _names(test, diagnosis):
@@ -306,14 +305,15 @@ def _diagnosed(
 def _diagnose(
     name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
 ) -> DiagnosisResult:
-    wanted = diagnosis.reasons
-    compared = [one for one in diagnostics if wanted is None or one.diagnostic.reason in wanted]
-    found = evaluate(compared, objects, lambda _: True)
-    return DiagnosisResult(name=name, mismatches=tuple(diagnosis_mismatches(diagnosis, found)), findings=found.findings)
+    reasons = diagnosis.reasons
+    compared = [item for item in diagnostics if reasons is None or item.diagnostic.reason in reasons]
+    evaluation = evaluate(compared, objects, lambda _: True)
+    mismatches = tuple(diagnosis_mismatches(diagnosis, evaluation))
+    return DiagnosisResult(name=name, mismatches=mismatches, findings=evaluation.findings)
 
 
 def _namespace(case: Case) -> str:
-    """Return the namespace in which rules see the pod of a case."""
+    """Return the pod's namespace, which rules read; default: the request's."""
     return text(mapping(mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 

@@ -1,7 +1,6 @@
-"""Problems between rules that are each valid alone, and between tests and rules.
+"""Problems between rules that are valid on their own, and between tests and rules.
 
-Each warning holds for every pod and cluster: a line has no effect, or two rules conflict. If that depends on the pod
-or the cluster, there is no warning.
+A warning is given only if it is right for every pod and cluster: a line has no effect, or two rules conflict.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Pr
 
 
 def analyse_on(cluster: Cluster, rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
-    """Yield warnings about rules that can't work on this cluster."""
+    """Yield warnings about rules that cannot work on this cluster."""
     live = _live(rules)
     for kind in kinds:
         yield from kind.analyse_on([rule for rule in live if rule.kind == kind.name], cluster)
@@ -37,18 +36,18 @@ def _live(rules: Sequence[Rule]) -> Sequence[Rule]:
 
 
 def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
-    """Yield problems of expectations that `rules` can never meet, and of claims of the pod that no rule reads."""
-    known: Mapping[RuleId, Rule] = {rule.id: rule for rule in rules}
+    """Yield problems of expectations that `rules` can never meet, and of resource claims that no rule reads."""
+    by_id: Mapping[RuleId, Rule] = {rule.id: rule for rule in rules}
     yield from _unseen_claims(case, rules)
     for expect in (case.expect, *case.expect_on.values()):
         for decider in expect.decided_by or ():
-            yield from _decider(decider, known, Mode.ENFORCE, "it never decides")
+            yield from _decider(decider, by_id, Mode.ENFORCE, "it never decides")
         for audited in expect.audited or ():
-            yield from _decider(audited, known, Mode.AUDIT, "only rules in mode Audit are audited")
+            yield from _decider(audited, by_id, Mode.AUDIT, "only rules in mode Audit are audited")
 
 
 def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterator[Problem]:
-    """Yield problems of a diagnosis that names other reasons than those of the Diagnostics, `reasons`."""
+    """Yield the reasons in a diagnosis that are not among the `reasons` of Diagnostics, or are not compared."""
     if not reasons:
         message = "there is no Diagnostic among the rules, so nothing can be found"
         yield Problem(
@@ -58,19 +57,21 @@ def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterato
             length=max(1, len(diagnosis.name)),
         )
         return
-    named = {**{found.reason: found.location for found in diagnosis.expect}, **diagnosis.reason_locations}
-    for reason, location in named.items():
+    locations = {**{finding.reason: finding.location for finding in diagnosis.expect}, **diagnosis.reason_locations}
+    for reason, location in locations.items():
         if reason not in reasons:
             message = f"no Diagnostic has the reason '{reason}'{did_you_mean(reason, reasons)}"
             yield Problem(code=Code.UNKNOWN_REASON, message=message, location=location, length=max(1, len(reason)))
-    for found in diagnosis.expect:
-        if diagnosis.reasons is not None and found.reason not in diagnosis.reasons:
-            message = f"'{found.reason}' is not one of the diagnosis' reasons, so it is not compared"
-            yield Problem(code=Code.UNKNOWN_REASON, message=message, location=found.location, length=len(found.reason))
+    for finding in diagnosis.expect:
+        if diagnosis.reasons is not None and finding.reason not in diagnosis.reasons:
+            message = f"'{finding.reason}' is not one of the diagnosis' reasons, so it is not compared"
+            yield Problem(
+                code=Code.UNKNOWN_REASON, message=message, location=finding.location, length=len(finding.reason)
+            )
 
 
 def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
-    """Warn of a pod that requests devices by Dynamic Resource Allocation, which no rule reads."""
+    """Warn about a pod that requests devices by Dynamic Resource Allocation, if no rule reads its claims."""
     claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
     if claims and not any("claims" in source.text.lower() for rule in rules for source in rule.expressions.values()):
         message = (
@@ -80,10 +81,10 @@ def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
         yield warning(Code.UNSEEN_CLAIMS, message, case.location, case.name)
 
 
-def _decider(decider: Decider | Audited, known: Mapping[RuleId, Rule], mode: Mode, otherwise: str) -> Iterator[Problem]:
-    rule = known.get(decider.rule)
+def _decider(decider: Decider | Audited, rules: Mapping[RuleId, Rule], mode: Mode, otherwise: str) -> Iterator[Problem]:
+    rule = rules.get(decider.rule)
     if rule is None:
-        message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, known)}"
+        message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, rules)}"
         yield _error(Code.UNKNOWN_RULE, message, decider)
         return
     if rule.mode is not mode:
@@ -93,8 +94,8 @@ def _decider(decider: Decider | Audited, known: Mapping[RuleId, Rule], mode: Mod
         return
     if decider.rung not in rule.rung_resources:
         rungs = rule.rung_resources
-        none = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
-        message = f"{rule.id} has no rung{none}"
+        unknown = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
+        message = f"{rule.id} has no rung{unknown}"
         yield _error(Code.UNKNOWN_RUNG, message, decider)
 
 

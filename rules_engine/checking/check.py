@@ -1,4 +1,4 @@
-"""`check`: all problems of rule files, in one run."""
+"""`gpu-rules check`: all problems of rule files, in one run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result of a check; `files` is the number of files checked, without those passed over.
+    """The result of a check. `files` is the number of files checked, which excludes files of other tools.
 
-    `problems` are without the warnings that comments ignore.
+    `problems` excludes the warnings that comments ignore.
     """
 
     problems: tuple[Problem, ...]
@@ -46,14 +46,14 @@ class Checked:
         return len(self.problems) - self.errors
 
     def strict(self) -> "Checked":
-        """Return the same result with warnings as errors, but for those that comments ignore."""
+        """Return the same result with warnings as errors, except the warnings that comments ignore."""
         return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
 
 
 def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
 
-    `cluster`: a file with a ClusterInventory, or kubectl's output; rules that can't work on it are problems, too.
+    `cluster`: a file with a ClusterInventory, or kubectl's output; rules that cannot work on it are problems too.
     """
     checked = read_rules(paths, DOCUMENTS, adviser)
     problems = [
@@ -63,27 +63,27 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
         *_diagnostic_problems(checked.loaded),
     ]
     sources = dict(checked.loaded.sources)
-    read, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
+    loaded_files, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
     tested: dict[tuple[FilePath, ...], tuple[Sequence[Rule], frozenset[str]]] = {}
     for paths_of_rules in dict.fromkeys(test.rules for test in checked.loaded.tests):
-        names = read.among(paths_of_rules)
+        names = loaded_files.among(paths_of_rules)
         if names is not None:
             reasons = reasons_of(checked.loaded, frozenset(names))
             tested[paths_of_rules] = [rule for name in names for rule in rules[name]], reasons
             continue
         files = read_tested(paths_of_rules, adviser)
         tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts), reasons_of(files.loaded)
-        # The problems of a file that was itself named are already reported.
-        found = (*files.problems, *_diagnostic_problems(files.loaded))
-        problems.extend(p for p in found if p.location.file not in checked.loaded.files)
+        # Problems of files in `paths` are already reported.
+        test_problems = (*files.problems, *_diagnostic_problems(files.loaded))
+        problems.extend(p for p in test_problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     if cluster is not None:
-        nodes, wrong, lines = load_cluster(cluster)
-        problems.extend((*wrong, *(analyse_on(nodes, checked.loaded.rules) if nodes else ())))
+        inventory, cluster_problems, lines = load_cluster(cluster)
+        problems.extend((*cluster_problems, *(analyse_on(inventory, checked.loaded.rules) if inventory else ())))
         sources = {**lines, **sources}
     for test in checked.loaded.tests:
-        known, reasons = tested[test.rules]
-        problems.extend(problem for case in test.cases for problem in analyse_case(case, known))
+        test_rules, reasons = tested[test.rules]
+        problems.extend(problem for case in test.cases for problem in analyse_case(case, test_rules))
         problems.extend(problem for diagnosis in test.diagnoses for problem in analyse_diagnosis(diagnosis, reasons))
     kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files, on_cluster=cluster is not None)
     return Checked(
@@ -98,21 +98,21 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
 
 
 def adviser(rule: Rule) -> Compiler:
-    """Return a compiler that also warns of expressions and names that are valid and useless."""
+    """Return a compiler that also warns about valid but useless expressions and names."""
     return Compiler(rule, advice=True)
 
 
 def _diagnostic_problems(loaded: Loaded) -> Iterator[Problem]:
-    """Yield the problems of the expressions of Diagnostics, those with errors elsewhere included."""
-    _, found = compile_diagnostics(loaded.of(Diagnostic), diagnostic_adviser)
-    _, more = compile_diagnostics(loaded.of(Diagnostic, valid=False))
-    yield from (*found, *more)
+    """Yield the problems in expressions of Diagnostics, also of Diagnostics with other errors."""
+    _, problems = compile_diagnostics(loaded.of(Diagnostic), diagnostic_adviser)
+    _, draft_problems = compile_diagnostics(loaded.of(Diagnostic, valid=False))
+    yield from (*problems, *draft_problems)
 
 
 def reasons_of(loaded: Loaded, files: frozenset[str] | None = None) -> frozenset[str]:
-    """Return the reasons of Diagnostics, those with errors included: of all, or of these files."""
-    every = (*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False))
-    return frozenset(found.reason for found in every if files is None or found.location.file in files)
+    """Return the reasons of all Diagnostics, or of the Diagnostics in `files`, also of Diagnostics with errors."""
+    diagnostics = (*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False))
+    return frozenset(each.reason for each in diagnostics if files is None or each.location.file in files)
 
 
 def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:
@@ -122,14 +122,14 @@ def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -
 
 def _rules_by_file(loaded: Loaded) -> Mapping[str, Sequence[Rule]]:
     """Return the rules of each file, drafts last."""
-    found: dict[str, list[Rule]] = {name: [] for name in loaded.files}
+    by_file: dict[str, list[Rule]] = {name: [] for name in loaded.files}
     for rule in (*loaded.rules, *loaded.drafts):
-        found[rule.location.file].append(rule)
-    return found
+        by_file[rule.location.file].append(rule)
+    return by_file
 
 
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield each problem once, even if its file was read by several names."""
+    """Yield each problem once, even if its file was read by several paths."""
     unique: Mapping[tuple[object, ...], Problem] = {
         (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p
         for p in reversed(problems)

@@ -18,14 +18,14 @@ from rules_engine.model.problems.source import Location
 from rules_engine.sources.rule_files import has_errors
 
 _ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).*", re.IGNORECASE)
-"""A comment that is meant to ignore a warning, misspelt or not."""
+"""A comment that is probably meant to ignore a warning, also if misspelt."""
 
 _FORM = re.compile(r"# *gpu-rules: *ignore\[([^\[\]]*)\](.*)")
 _CODE = re.compile(r"[^\s,]+")
 _REASON = re.compile(r"\w.*")
 
 _reference = cache(reference)
-"""The entries of all codes, read from their files once: a rule file may have thousands of comments."""
+"""Cached entries of all codes, since a rule file may have thousands of comments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class Ignored:
 def apply_ignores(
     problems: Sequence[Problem], sources: Mapping[str, Sequence[str]], files: Sequence[str], *, on_cluster: bool = False
 ) -> tuple[tuple[Problem, ...], tuple[Ignored, ...]]:
-    """Return the problems that remain, with those of the comments themselves, and the ignored warnings.
+    """Return the remaining problems, including problems of comments, and the ignored warnings.
 
-    A comment that ignores nothing is a warning only in a run without errors, which may hide warnings, and if all files
-    of its folder are in `files`, those of the run: a warning may need the rules of another file. `on_cluster`: the
-    rules were checked on a cluster, without which some warnings cannot be found.
+    A comment that ignores nothing is a warning, unless the warning it is for may be missing for another reason: errors
+    hide warnings, and `files`, the files checked, may lack a file of the same folder whose rules cause it.
+    `on_cluster`: the rules were checked on a cluster, which some warnings need.
     """
     ignored: dict[Problem, Ignored] = {}
     wrong: list[Problem] = []
@@ -79,8 +79,8 @@ class _Run:
         """Apply the comments of the file."""
         comments = find_comments(lines, _ATTEMPT)
         for comment in comments.found:
-            meant = [problem for problem in self._problems if comments.about(comment, problem.location.line)]
-            self._apply(comment, meant)
+            problems = [problem for problem in self._problems if comments.about(comment, problem.location.line)]
+            self._apply(comment, problems)
 
     def _apply(self, comment: Comment, problems: Sequence[Problem]) -> None:
         text, start = comment.found.group(), comment.found.start()
@@ -89,27 +89,28 @@ class _Run:
         if form is None or not codes:
             self._error("write # gpu-rules: ignore[CODE] and the reason", comment, start, len(text.rstrip()))
             return
-        given = _REASON.search(form[2])
-        if given is None:
+        reason_match = _REASON.search(form[2])
+        if reason_match is None:
             message = "an ignored warning needs a reason: write it after the bracket"
             self._error(message, comment, start, len(text.rstrip()))
-        reason = given.group().strip() if given else ""
-        known = _reference()
-        by_name = {str(code): code for code in known}
-        for found in codes:
-            column, length = start + form.start(1) + found.start(), len(found.group())
-            code = by_name.get(found.group())
+        reason = reason_match.group().strip() if reason_match else ""
+        entries = _reference()
+        by_name = {str(code): code for code in entries}
+        for match in codes:
+            name, column = match.group(), start + form.start(1) + match.start()
+            length = len(name)
+            code = by_name.get(name)
             if code is None:
-                meant = nearest_code(found.group(), by_name)
-                self._error(f"unknown code '{truncate(found.group())}'{meant}", comment, column, length)
+                hint = nearest_code(name, by_name)
+                self._error(f"unknown code '{truncate(name)}'{hint}", comment, column, length)
                 continue
             same = [problem for problem in problems if problem.code == code]
             warnings = [problem for problem in same if problem.severity is Severity.WARNING]
             for problem in warnings:
                 self.ignored[problem] = Ignored(problem=problem, reason=reason)
-            if not warnings and (same or known[code].severity is Severity.ERROR):
+            if not warnings and (same or entries[code].severity is Severity.ERROR):
                 self._error(f"{code} is an error: only warnings can be ignored", comment, column, length)
-            elif not warnings and (self._on_cluster or not known[code].needs_cluster):
+            elif not warnings and (self._on_cluster or not entries[code].needs_cluster):
                 message = f"line {comment.target} has no warning {code}: delete it from this comment"
                 place = Location(self._name, comment.line, column + 1)
                 self.unused.append(warning(Code.UNUSED_IGNORE, message, place, code))

@@ -1,6 +1,6 @@
 """Reference of problems: the cause, an example and the remedy of each code.
 
-The texts are TOML: a file for each area in the folder `problems`, and `problems.toml` in the package of each kind.
+The texts are TOML files: one for each area in the folder `problems`, and `problems.toml` in the package of each kind.
 """
 
 import tomllib
@@ -31,23 +31,23 @@ AREAS = (
     "together",
     "gpuinjector",
 )
-"""Files of `FOLDER`, in the order of the reference; those of the kinds follow."""
+"""Files of `FOLDER`, in the order of the reference; the files of the kinds follow."""
 
 PROJECT_URL = "https://github.com/gpu-rules/gpu-rules"
 
 DOCUMENT_URL = f"{PROJECT_URL}/blob/main/docs/problems.md"
-"""The page of all entries. That of the main branch is right for each version, as codes do not change."""
+"""Page with all entries. The main branch's page fits every version, since codes do not change."""
 
 RULES = "rules.yaml"
-"""File of most examples."""
+"""File name in most examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """The reference of one code.
 
-    `severity`: the usual one. `file` and `wrong`: name and text of a file that has this problem alone. `right`: the
-    corrected text. `commands`: commands of a shell that show the problem, in place of a file. `needs_cluster`: only
+    `severity`: the usual severity. `file` and `wrong`: name and text of a file with only this problem. `right`: the
+    corrected text. `commands`: shell commands that show the problem, instead of a file. `needs_cluster`: only
     `check --cluster` reports it.
     """
 
@@ -98,14 +98,14 @@ def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:
     return {entry.code: entry for path, codes in files for entry in _entries(path, codes)}
 
 
-def nearest_code(written: str, codes: Iterable[str]) -> str:
-    """Return a "did you mean" clause for a code that is nearly the written one, word by word.
+def nearest_code(name: str, codes: Iterable[str]) -> str:
+    """Return a "did you mean" clause with a code whose words are all similar to the words of `name`.
 
-    Many codes share all but one word, which is the one that counts.
+    Many codes differ in one word only, so a similar whole is not enough.
     """
-    words = written[:MAX_NAME].split("-")
+    words = name[:MAX_NAME].split("-")
     likely = [code for code in codes if all(get_close_matches(word, code.split("-"), cutoff=0.8) for word in words)]
-    return did_you_mean(written, likely)
+    return did_you_mean(name, likely)
 
 
 def _entries(path: Path, codes: type[ProblemCode]) -> Iterator[Entry]:
@@ -124,5 +124,5 @@ def _entry(code: ProblemCode, area: str, table: dict[str, Any]) -> Entry:
 
 
 def _document(kind: str, spec: str) -> str:
-    """Return a document of which the text has only the fields of its spec."""
+    """Return a whole document from the text of its spec."""
     return f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: example}}\nspec:\n{indent(spec, '  ')}"

@@ -1,7 +1,7 @@
 """gpuinjector's JSON configuration → ResourceInjection rules, with every difference reported at its line.
 
 The configuration is read as Go reads it: field names in any case, null as absent, the wrong type as an error. The
-rules are written as YAML first and loaded from that text, so that the rules that are checked are those that are served.
+rules are written as YAML and then loaded from that text, so that the checked rules are the rules that will be served.
 """
 
 import re
@@ -28,17 +28,17 @@ from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.yaml_text import dump
 
 MAX_NAME = 50
-"""Characters of a GPU type or resource in a rule's name: with a number appended, it is still a label value."""
+"""Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""
 
 _UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
-"""Units that gpuinjector appends to a whole number: zeros, then a quantity's suffix or exponent."""
+"""Units, which gpuinjector appends to a whole number: zeros, then a quantity's suffix or exponent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedEntry:
     """An entry of the configuration, at `path`, with its findings.
 
-    `rule` is the index of its rule in `Conversion.rules`; None if the entry has no effect. `namespace` "" is that of a
+    `rule` is the index of its rule in `Conversion.rules`; None if the entry has no effect. `namespace` is "" for a
     default.
     """
 
@@ -54,8 +54,8 @@ class Conversion:
     """The result of a conversion.
 
     `documents` has the YAML of each rule, and `rules` the same rules loaded. They and `entries` are empty if a finding
-    is an error. `findings` are in file order, those of entries included, each with a place in the JSON; `sources` has
-    its lines, for snippets.
+    is an error. `findings` includes the findings of entries, in file order, with locations in the JSON; `sources` has
+    the lines of the JSON, for snippets.
     """
 
     documents: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Conversion:
 
     @property
     def text(self) -> str:
-        """The documents as one stream."""
+        """The documents as one YAML stream."""
         return "---\n".join(self.documents)
 
     @property
@@ -101,22 +101,22 @@ def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
     return Conversion(
         documents=tuple([draft.text for draft in drafts]),
         rules=tuple(rules),
-        entries=tuple(_converted_entries(configuration, [draft.triple for draft in drafts])),
+        entries=tuple(_converted_entries(configuration, [draft.key for draft in drafts])),
         findings=findings.in_order(),
         sources=sources,
     )
 
 
 def _converted_entries(configuration: "_Configuration", converted: Sequence["_Triple"]) -> Iterator[ConvertedEntry]:
-    """Yield all entries: the defaults, then those of namespaces."""
-    index = {triple: number for number, triple in enumerate(converted)}
+    """Yield all entries: the defaults, then the entries of namespaces."""
+    index = {key: number for number, key in enumerate(converted)}
     places = {"": configuration.defaults, **configuration.by_namespace}
     for namespace, entries in places.items():
         above = f"namespaceResourceMap.{namespace}" if namespace else "resourceMap"
-        for triple, entry in entries.items():
+        for key, entry in entries.items():
             yield ConvertedEntry(
-                path=".".join((above, *triple)),
-                rule=index.get(triple),
+                path=".".join((above, *key)),
+                rule=index.get(key),
                 namespace=namespace,
                 coefficients=entry.amounts,
                 findings=entry.findings,
@@ -129,15 +129,15 @@ class _Findings:
     def __init__(self) -> None:
         self._problems: list[Problem] = []
 
-    def wrong(self, code: Code, message: str, node: Node) -> None:
+    def error(self, code: Code, message: str, node: Node) -> None:
         """Add an error that must be fixed before the conversion."""
         self._add(code, message, node, Severity.ERROR)
 
-    def different(self, code: Code, message: str, node: Node) -> None:
-        """Add a warning of behaviour that changes, or that differs from what the configuration suggests."""
+    def warning(self, code: Code, message: str, node: Node) -> None:
+        """Add a warning about behaviour that changes, or that differs from what the configuration suggests."""
         self._add(code, message, node, Severity.WARNING)
 
-    def of_rule(self, problem: Problem, node: Node) -> None:
+    def rule_problem(self, problem: Problem, node: Node) -> None:
         """Add a problem of a converted rule."""
         self._add(problem.code, f"in the converted rule: {problem.message}", node, problem.severity)
 
@@ -153,17 +153,17 @@ class _Findings:
     def __len__(self) -> int:
         return len(self._problems)
 
-    def since(self, number: int) -> tuple[Problem, ...]:
-        """Return the problems without the first `number`, in file order."""
+    def after(self, number: int) -> tuple[Problem, ...]:
+        """Return the problems after the first `number`, in file order."""
         return in_file_order(self._problems[number:])
 
     def in_order(self) -> tuple[Problem, ...]:
-        return self.since(0)
+        return self.after(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """Quantities per GPU by resource, and annotations. `amounts` are the quantities as gpuinjector reads them."""
+    """Quantities per GPU by resource, and annotations. `amounts`: the quantities as gpuinjector reads them."""
 
     place: Node
     coefficients: Mapping[str, str]
@@ -175,12 +175,13 @@ class _Entry:
         return bool(self.coefficients or self.annotations)
 
     def fields(self) -> dict[str, Json]:
-        written: dict[str, Json] = {}
+        """Return the fields of the entry in a rule."""
+        fields: dict[str, Json] = {}
         if self.coefficients:
-            written["coefficients"] = dict(self.coefficients)
+            fields["coefficients"] = dict(self.coefficients)
         if self.annotations:
-            written["annotations"] = dict(self.annotations)
-        return written
+            fields["annotations"] = dict(self.annotations)
+        return fields
 
 
 _Triple = tuple[str, str]
@@ -189,7 +190,7 @@ _Triple = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
-    """The configuration in its original order."""
+    """The configuration in its order in the file."""
 
     defaults: Mapping[_Triple, _Entry]
     by_namespace: Mapping[str, Mapping[_Triple, _Entry]]
@@ -200,13 +201,13 @@ class _Configuration:
 class _Draft:
     """The draft of a rule: its document, and the entry at which its problems are reported."""
 
-    triple: _Triple
+    key: _Triple
     place: Node
     text: str
 
 
 class _Reader:
-    """Reader of a configuration from JSON nodes; malformed members are reported and left out."""
+    """Reader of a configuration from JSON nodes; malformed members are reported and omitted."""
 
     def __init__(self, findings: _Findings) -> None:
         self._findings = findings
@@ -234,14 +235,14 @@ class _Reader:
         for gpu_type in self._members(node, "a map of GPU types"):
             if not gpu_type.name:
                 message = "an empty GPU type never matches a pod: it is not converted"
-                self._findings.different(Code.GPUINJECTOR_NEVER_MATCHES, message, gpu_type.key)
+                self._findings.warning(Code.GPUINJECTOR_NEVER_MATCHES, message, gpu_type.key)
                 continue
             for resource in self._members(gpu_type.value, "a map of GPU resources"):
                 entries[gpu_type.name, resource.name] = self._entry(resource)
         return entries
 
     def _entry(self, member: Member) -> _Entry:
-        before = len(self._findings)
+        previous = len(self._findings)
         fields = self._fields(member.value, ("resourceList", "annotations"), "an entry")
         coefficients: dict[str, str] = {}
         amounts: dict[str, Coefficient] = {}
@@ -254,13 +255,13 @@ class _Reader:
         }
         if not (items or annotations):
             message = "an empty entry injects nothing, and no longer causes a conflict of different GPU resources"
-            self._findings.different(Code.GPUINJECTOR_EMPTY_ENTRY, message, member.key)
+            self._findings.warning(Code.GPUINJECTOR_EMPTY_ENTRY, message, member.key)
         return _Entry(
             place=member.key,
             coefficients=coefficients,
             amounts=amounts,
             annotations=annotations,
-            findings=self._findings.since(before),
+            findings=self._findings.after(previous),
         )
 
     def _coefficient(self, item: Node, coefficients: dict[str, str], amounts: dict[str, Coefficient]) -> None:
@@ -268,54 +269,54 @@ class _Reader:
         name = self._text(fields, "name")
         place = fields.get("name", item)
         if not name:
-            self._findings.wrong(Code.GPUINJECTOR_NO_NAME, "an item of resourceList needs 'name'", place)
+            self._findings.error(Code.GPUINJECTOR_NO_NAME, "an item of resourceList needs 'name'", place)
             return
         if "value" in fields:
             message = "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit"
             if "coefficient" not in fields:  # a typo, as nothing would be injected
-                self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
+                self._findings.error(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
                 return
-            self._findings.different(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
+            self._findings.warning(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
         amount = _Amount(name, fields.get("coefficient", item), fields.get("unit"), self._findings)
         number, unit = self._number(fields, "coefficient"), self._text(fields, "unit")
-        written = amount.text(number, unit)
-        if written is None:
+        quantity = amount.text(number, unit)
+        if quantity is None:
             return
         if name in coefficients:
             message = f"'{name}' occurs twice in this list: the last one is used, as by gpuinjector"
-            self._findings.different(Code.GPUINJECTOR_DUPLICATE_NAME, message, place)
-        coefficients[name] = written
+            self._findings.warning(Code.GPUINJECTOR_DUPLICATE_NAME, message, place)
+        coefficients[name] = quantity
         amounts[name] = Coefficient(number.text if number else "0", unit)
 
-    def _fields(self, node: Node, known: Sequence[str], owner: str) -> dict[str, Node]:
-        """Return the fields of a Go struct by name; null counts as absent."""
-        found: dict[str, Node] = {}
-        by_fold = {name.casefold(): name for name in known}
+    def _fields(self, node: Node, names: Sequence[str], owner: str) -> dict[str, Node]:
+        """Return the fields of a Go struct by name, without null fields."""
+        fields: dict[str, Node] = {}
+        by_fold = {name.casefold(): name for name in names}
         for member in self._members(node, owner):
             name = by_fold.get(member.name.casefold())
             if name is None:
-                near = did_you_mean(member.name, known)
+                near = did_you_mean(member.name, names)
                 message = f"{owner} has no field '{member.name}'{near}: gpuinjector ignores it"
-                self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, member.key)
-            elif name in found:
-                self._findings.wrong(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{name}'", member.key)
+                self._findings.error(Code.GPUINJECTOR_UNKNOWN_FIELD, message, member.key)
+            elif name in fields:
+                self._findings.error(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{name}'", member.key)
             elif member.value.value is not None:
                 if name != member.name:
                     message = f"'{member.name}' is read as '{name}': Go's JSON reader ignores letter case"
-                    self._findings.different(Code.GPUINJECTOR_LETTER_CASE, message, member.key)
-                found[name] = member.value
-        return found
+                    self._findings.warning(Code.GPUINJECTOR_LETTER_CASE, message, member.key)
+                fields[name] = member.value
+        return fields
 
     def _members(self, node: Node | None, owner: str) -> Iterator[Member]:
         if node is None or node.value is None:
             return
         if not isinstance(node.value, Object):
-            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be an object", node)
+            self._findings.error(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be an object", node)
             return
         seen: set[str] = set()
         for member in node.value.members:
             if member.name in seen:
-                self._findings.wrong(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{member.name}'", member.key)
+                self._findings.error(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{member.name}'", member.key)
                 continue
             seen.add(member.name)
             yield member
@@ -324,7 +325,7 @@ class _Reader:
         if node is None:
             return ()
         if not isinstance(node.value, tuple):
-            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, "must be a list", node)
+            self._findings.error(Code.GPUINJECTOR_WRONG_TYPE, "must be a list", node)
             return ()
         return node.value
 
@@ -333,7 +334,7 @@ class _Reader:
         if node.value is None:
             return ""
         if not isinstance(node.value, str):
-            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be a string", node)
+            self._findings.error(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be a string", node)
             return None
         return node.value
 
@@ -341,7 +342,7 @@ class _Reader:
         if is_label(name):
             return True
         message = f"'{name}' is not a valid namespace name and never matches: it is not converted"
-        self._findings.different(Code.GPUINJECTOR_NEVER_MATCHES, message, node)
+        self._findings.warning(Code.GPUINJECTOR_NEVER_MATCHES, message, node)
         return False
 
     def _text(self, fields: Mapping[str, Node], name: str) -> str:
@@ -353,13 +354,13 @@ class _Reader:
         if node is None:
             return None
         if not isinstance(node.value, Number):
-            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"'{name}' must be a number", node)
+            self._findings.error(Code.GPUINJECTOR_WRONG_TYPE, f"'{name}' must be a number", node)
             return Number("0")
         return node.value
 
 
 class _Amount:
-    """A coefficient with its unit as one quantity, exactly."""
+    """A coefficient and its unit, converted to one exact quantity."""
 
     def __init__(self, resource: str, place: Node, unit_place: Node | None, findings: _Findings) -> None:
         self._resource = resource
@@ -368,13 +369,13 @@ class _Amount:
         self._findings = findings
 
     def text(self, number: Number | None, unit: str) -> str | None:
-        """Return the quantity as written in a rule; None, with a finding, if it is invalid."""
+        """Return the quantity for the rule; None, with a finding, if it is invalid."""
         if number is None:
             message = f"{self._resource} has no coefficient: 0 is injected, as by gpuinjector"
-            self._findings.different(Code.GPUINJECTOR_NO_COEFFICIENT, message, self._place)
-        found = _UNIT.fullmatch(unit)
-        if found is None:
-            self._findings.wrong(Code.GPUINJECTOR_BAD_UNIT, f"'{unit}' is not a unit of a quantity", self._unit_place)
+            self._findings.warning(Code.GPUINJECTOR_NO_COEFFICIENT, message, self._place)
+        match = _UNIT.fullmatch(unit)
+        if match is None:
+            self._findings.error(Code.GPUINJECTOR_BAD_UNIT, f"'{unit}' is not a unit of a quantity", self._unit_place)
             return None
         value = Decimal(number.text if number else "0")
         if value < 0:
@@ -384,44 +385,44 @@ class _Amount:
                 else f"injects the negative amount of {self._resource}, and the API server rejects the pod"
             )
             message = f"negative coefficient: gpuinjector {effect}"
-            self._findings.wrong(Code.GPUINJECTOR_NEGATIVE, message, self._place)
+            self._findings.error(Code.GPUINJECTOR_NEGATIVE, message, self._place)
             return None
         if value and not -MAX_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
-            self._findings.wrong(Code.GPUINJECTOR_BAD_QUANTITY, f"{value} is out of range for a quantity", self._place)
+            self._findings.error(Code.GPUINJECTOR_BAD_QUANTITY, f"{value} is out of range for a quantity", self._place)
             return None
-        zeros, suffix = found["zeros"], found["suffix"]
+        zeros, suffix = match["zeros"], match["suffix"]
         digits = _plain(value, len(zeros))
         if zeros:
             message = f"the unit '{unit}' is appended to the number: {value} becomes {digits}{suffix}"
-            self._findings.different(Code.GPUINJECTOR_GLUED_UNIT, message, self._unit_place)
-        written = digits + suffix
+            self._findings.warning(Code.GPUINJECTOR_GLUED_UNIT, message, self._unit_place)
+        text = digits + suffix
         try:
-            quantity = Quantity.parse(written)
+            quantity = Quantity.parse(text)
         except QuantityError as error:
-            self._findings.wrong(Code.GPUINJECTOR_BAD_QUANTITY, str(error), self._place)
+            self._findings.error(Code.GPUINJECTOR_BAD_QUANTITY, str(error), self._place)
             return None
         rounded = quantity.nanos != Fraction(digits) * _nanos(suffix)
-        self._compare(value, written, quantity, rounded=rounded)
+        self._compare(value, text, quantity, rounded=rounded)
         if Coefficient(str(value), unit).amounts(self._resource, (MOST_GPUS,), Quantity(0)) is None:
-            message = f"{written} for each of {MOST_GPUS} GPUs exceeds gpuinjector's 64-bit integers: now it is exact"
-            self._findings.different(Code.GPUINJECTOR_OVERFLOW, message, self._place)
-        return written
+            message = f"{text} for each of {MOST_GPUS} GPUs exceeds gpuinjector's 64-bit integers: now it is exact"
+            self._findings.warning(Code.GPUINJECTOR_OVERFLOW, message, self._place)
+        return text
 
-    def _compare(self, value: Decimal, written: str, quantity: Quantity, *, rounded: bool) -> None:
-        """Report amounts for which exact arithmetic differs from gpuinjector's."""
+    def _compare(self, value: Decimal, text: str, quantity: Quantity, *, rounded: bool) -> None:
+        """Report an amount for which exact arithmetic differs from gpuinjector's."""
         if rounded:
-            message = f"{written} has more than nine decimals: it is rounded up, to {quantity}"
-            self._findings.different(Code.GPUINJECTOR_ROUNDED, message, self._place)
+            message = f"{text} has more than nine decimals: it is rounded up, to {quantity}"
+            self._findings.warning(Code.GPUINJECTOR_ROUNDED, message, self._place)
         elif value != value.to_integral_value():
             rounding = (
                 "rounded the pod's total down" if self._resource in SHARED else "truncated each container's share"
             )
-            message = f"{written} is now computed exactly; gpuinjector used binary floats and {rounding} to whole units"
-            self._findings.different(Code.GPUINJECTOR_EXACT, message, self._place)
+            message = f"{text} is now computed exactly; gpuinjector used binary floats and {rounding} to whole units"
+            self._findings.warning(Code.GPUINJECTOR_EXACT, message, self._place)
 
 
 def _plain(value: Decimal, zeros: int) -> str:
-    """Format a number that is not negative, without exponent, with `zeros` more before its point."""
+    """Format a non-negative number times 10^`zeros`, without exponent."""
     sign, digits, exponent = value.as_tuple()
     shifted = Decimal((sign, digits, int(exponent) + zeros))
     text = format(shifted, "f")
@@ -429,7 +430,7 @@ def _plain(value: Decimal, zeros: int) -> str:
 
 
 def _nanos(suffix: str) -> Fraction:
-    """Return the nanos of a unit, without the rounding of quantities."""
+    """Return the exact nanos of a unit, which `Quantity` would round."""
     if suffix[1:] and suffix[0] in "eE" and suffix != "Ei":
         return Fraction(10) ** (int(suffix[1:]) + 9)
     return Fraction(Quantity.parse(f"1{suffix}").nanos)
@@ -438,54 +439,52 @@ def _nanos(suffix: str) -> Fraction:
 def _drafts(configuration: _Configuration) -> list[_Draft]:
     """Draft one rule for each GPU type and GPU resource, in the order of first occurrence."""
     everywhere = [configuration.defaults, *configuration.by_namespace.values()]
-    triples = list(dict.fromkeys(triple for entries in everywhere for triple in entries))
-    names = _Names(triples)
+    keys = list(dict.fromkeys(key for entries in everywhere for key in entries))
+    names = _Names(keys)
     drafts = []
-    for triple in triples:
-        found = [entries[triple] for entries in everywhere if triple in entries]
-        if any(found):
-            document = _document(names.take(triple), triple, configuration)
-            drafts.append(_Draft(triple=triple, place=found[0].place, text=dump(document)))
+    for key in keys:
+        same_key = [entries[key] for entries in everywhere if key in entries]
+        if any(same_key):
+            document = _document(names.take(key), key, configuration)
+            drafts.append(_Draft(key=key, place=same_key[0].place, text=dump(document)))
     return drafts
 
 
-def _document(name: str, triple: _Triple, configuration: _Configuration) -> dict[str, Json]:
-    gpu_type, gpu_resource = triple
-    default = configuration.defaults.get(triple)
+def _document(name: str, key: _Triple, configuration: _Configuration) -> dict[str, Json]:
+    gpu_type, gpu_resource = key
+    default = configuration.defaults.get(key)
     spec: dict[str, Json] = {"gpuType": gpu_type, "gpuResource": gpu_resource}
     if configuration.white_list:
         spec["match"] = {"excludeNamespaces": list(configuration.white_list)}
     if default:
         spec.update(default.fields())
     namespaces: dict[str, Json] = {
-        namespace: entries[triple].fields()
-        for namespace, entries in configuration.by_namespace.items()
-        if triple in entries
+        namespace: entries[key].fields() for namespace, entries in configuration.by_namespace.items() if key in entries
     }
     if namespaces:
         spec["namespaces"] = namespaces
-    elif "coefficients" not in spec:  # a rule must have one of them, even if it is empty
+    elif "coefficients" not in spec:  # a rule needs one of the two fields, even if it is empty
         spec["coefficients"] = {}
     return {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": {"name": name}, "spec": spec}
 
 
 class _Names:
-    """Names of rules: the GPU type, with the GPU resource where the type has several, then a number where needed."""
+    """Names of rules: the GPU type, then its resource if the type has several, then a number if the name is taken."""
 
-    def __init__(self, triples: Sequence[_Triple]) -> None:
-        self._types = [gpu_type for gpu_type, _ in triples]
+    def __init__(self, keys: Sequence[_Triple]) -> None:
+        self._types = [gpu_type for gpu_type, _ in keys]
         self._taken: set[str] = set()
 
-    def take(self, triple: _Triple) -> str:
-        gpu_type, gpu_resource = triple
+    def take(self, key: _Triple) -> str:
+        gpu_type, gpu_resource = key
         several = self._types.count(gpu_type) > 1
         name = f"{_slug(gpu_type)}-{_slug(gpu_resource.rpartition('/')[2])}" if several else _slug(gpu_type)
         free = (
             candidate for n in range(1, len(self._taken) + 2) if (candidate := _numbered(name, n)) not in self._taken
         )
-        chosen = next(free)
-        self._taken.add(chosen)
-        return chosen
+        unique_name = next(free)
+        self._taken.add(unique_name)
+        return unique_name
 
 
 def _slug(text: str) -> str:
@@ -497,8 +496,8 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _load(draft: _Draft, findings: _Findings) -> ResourceInjection | None:
-    """Load the rule like any file; its problems are reported at the entry that it comes from."""
+    """Load the rule like any file; its problems are reported at its entry in the JSON."""
     rule, problems = read_rule(draft.text, ResourceInjection.kind, read)
     for problem in problems:
-        findings.of_rule(problem, draft.place)
+        findings.rule_problem(problem, draft.place)
     return rule

@@ -1,4 +1,4 @@
-"""gpuinjector's arithmetic with its rounding: the amounts that those of converted rules are compared with."""
+"""gpuinjector's arithmetic with its rounding, to compare amounts of converted rules with."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, QuantityError
 
 SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources whose total per pod gpuinjector rounds down and shares; it truncates any other for each container."""
+"""Resources whose total per pod gpuinjector rounds down, then divides among containers by their GPUs.
+
+Any other resource is rounded down for each container."""
 
 MOST_GPUS = 8
-"""GPUs of the largest pods that amounts are compared for: those of one usual node."""
+"""GPUs of the largest pods that amounts are compared for: as many as a node usually has."""
 
 _MAX_INT64 = 2**63 - 1
 _THOUSANDTH = NANOS // 1000
@@ -18,16 +20,15 @@ _THOUSANDTH = NANOS // 1000
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """The amount of a resource per GPU: the text of a number that is not negative, and a unit."""
+    """The amount of a resource per GPU: the text of a non-negative number, and a unit."""
 
     number: str
     unit: str
 
     def amounts(self, resource: str, gpus: Sequence[int], requested: Quantity) -> tuple[Quantity, ...] | None:
-        """Return the amount that each container gets, by its GPUs, if containers without GPUs request `requested`.
+        """Return the amount for each container, by their GPUs; None if gpuinjector's 64-bit integers overflow.
 
-        None if gpuinjector's 64-bit integers wrap around. What the containers without GPUs request must be no more
-        than the total.
+        `requested`: the request of the containers without GPUs, at most the total: gpuinjector subtracts it.
         """
         try:
             if resource not in SHARED:

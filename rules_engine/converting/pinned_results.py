@@ -1,4 +1,4 @@
-"""RuleTests that pin what converted rules give, and name each amount that gpuinjector gave otherwise."""
+"""RuleTests that pin the results of converted rules; names of cases list the amounts that differ from gpuinjector's."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.sources.yaml_text import dump
 
 MAX_TEST_BYTES = 1024 * 1024
-"""Cases in one RuleTest, as UTF-8: with their indentation and description, less than a file may have."""
+"""UTF-8 bytes of the cases in one RuleTest: with indentation and description, less than the limit of a file."""
 
 _NONE = Quantity(0)
 _POD = "test"
@@ -25,7 +25,7 @@ _PLAIN = "plain"
 """The container without GPUs."""
 
 _ONE, _MOST, _TWO_CONTAINERS = (1,), (MOST_GPUS,), (1, 2)
-"""GPUs of the containers of the pods that every entry is tested with."""
+"""Test pods of every entry, as the GPUs of their containers."""
 
 
 def pinned_results(conversion: Conversion, files: Sequence[str]) -> dict[str, str]:
@@ -49,7 +49,7 @@ def _test(name: str, file: str, cases: list[Json]) -> str:
 
 
 def _parts(cases: Iterable[dict[str, Json]]) -> Iterator[list[Json]]:
-    """Yield the cases in lists of at most MAX_TEST_BYTES; a larger case alone."""
+    """Yield the cases in lists of at most MAX_TEST_BYTES; a larger case is alone in its list."""
     part: list[Json] = []
     used = 0
     for case in cases:
@@ -72,17 +72,17 @@ def _cases(conversion: Conversion, index: int) -> Iterator[dict[str, Json]]:
             yield from pins.entry(namespace or _other_namespace({*entries, *excluded}), entry)
     for namespace in excluded:
         pod = pins.pod(_ONE, {})
-        yield pins.case(f"nothing is injected in {namespace}", namespace, pod, pins.admitted(pod, namespace))
+        yield pins.case(f"nothing is injected in {namespace}", namespace, pod, pins.evaluate(pod, namespace))
 
 
-def _other_namespace(named: set[str]) -> str:
-    """Return a namespace that the configuration does not name."""
-    candidates = ("default", *(f"other-{number}" for number in range(1, len(named) + 2)))
-    return next(name for name in candidates if name not in named)
+def _other_namespace(namespaces: set[str]) -> str:
+    """Return a namespace that is not in the configuration."""
+    candidates = ("default", *(f"other-{number}" for number in range(1, len(namespaces) + 2)))
+    return next(name for name in candidates if name not in namespaces)
 
 
 class _Pins:
-    """Cases of one rule, with its own results."""
+    """Cases of one rule that expect its current results."""
 
     def __init__(self, rule: ResourceInjection) -> None:
         self._rule = rule
@@ -98,7 +98,7 @@ class _Pins:
                     (share,) = coefficients[name].amounts(name, _ONE, _NONE) or (_NONE,)
                     plain[name] = share
             pod = self.pod(gpus, plain)
-            admission = self.admitted(pod, namespace)
+            admission = self.evaluate(pod, namespace)
             injected = self._amounts(namespace, admission)
             differences = []
             for name, coefficient in coefficients.items():
@@ -115,19 +115,19 @@ class _Pins:
         yield from self._too_large(namespace, coefficients)
 
     def _too_large(self, namespace: str, coefficients: Mapping[str, Coefficient]) -> Iterator[dict[str, Json]]:
-        """Yield the case of a pod that requests more than its total of a shared resource, if gpuinjector denied one."""
-        denied = (
+        """Yield the case of a pod that requests more than its total of a shared resource, if gpuinjector denies it."""
+        shared = (
             name
             for name, coefficient in coefficients.items()
             if name in SHARED and coefficient.amounts(name, _ONE, _NONE) is not None
         )
-        if name := next(denied, None):
+        if name := next(shared, None):
             pod = self.pod(_ONE, {name: self._rule.entry(namespace).coefficients[name] + Quantity.of(1)})
             title = f"more {name} than the total in {namespace} is denied"
-            yield self.case(title, namespace, pod, self.admitted(pod, namespace), f"resource {name} too large")
+            yield self.case(title, namespace, pod, self.evaluate(pod, namespace), f"resource {name} too large")
 
     def pod(self, gpus: Sequence[int], plain: Mapping[str, Quantity]) -> dict[str, Json]:
-        """Return a pod with a container for each number of GPUs, and one without if `plain` has amounts for it."""
+        """Return a pod with a container for each number of GPUs, and one without GPUs if `plain` has amounts."""
         containers: list[Json] = [
             {"name": f"gpu-{number}", "resources": {"limits": {self._rule.gpu_resource: str(count)}}}
             for number, count in enumerate(gpus, 1)
@@ -138,14 +138,14 @@ class _Pins:
         annotations: dict[str, Json] = {self._rule.gpu_type_annotation: self._rule.gpu_type}
         return {"metadata": {"name": _POD, "annotations": annotations}, "spec": {"containers": containers}}
 
-    def admitted(self, pod: Json, namespace: str) -> Admission:
+    def evaluate(self, pod: Json, namespace: str) -> Admission:
         """Evaluate the rule on a pod."""
         return admit(self._rule_set, pod_request(pod, namespace=namespace, operation="CREATE"), Cluster())
 
     def case(
         self, name: str, namespace: str, pod: dict[str, Json], admission: Admission, message: str = ""
     ) -> dict[str, Json]:
-        """Return a case that expects the result of the rule."""
+        """Return a case that expects the rule's result."""
         expect: dict[str, Json] = {"allowed": admission.allowed}
         if message:
             expect["message"] = message
@@ -160,7 +160,7 @@ class _Pins:
         return {"name": name, "pod": pod, "request": {"namespace": namespace}, "expect": expect}
 
     def _amounts(self, namespace: str, admission: Admission) -> dict[str, dict[str, Quantity]]:
-        """Return the amounts of the entry's and the default's resources in the containers with GPUs, zero if absent."""
+        """Return the amounts of all injected resources, by container with GPUs; zero if absent."""
         entries = (self._rule.default, self._rule.entry(namespace))
         names = dict.fromkeys(name for entry in entries for name in entry.coefficients)
         return {
@@ -170,7 +170,7 @@ class _Pins:
         }
 
     def _annotations(self, namespace: str, admission: Admission) -> dict[str, Json]:
-        """Return the annotations of the entry and of the default, None if absent."""
+        """Return the values of all injected annotations; None if absent."""
         entries = (self._rule.default, self._rule.entry(namespace))
-        written = mapping(mapping(mapping(admission.result).get("metadata")).get("annotations"))
-        return {key: written.get(key) for entry in entries for key in entry.annotations}
+        actual = mapping(mapping(mapping(admission.result).get("metadata")).get("annotations"))
+        return {key: actual.get(key) for entry in entries for key in entry.annotations}

@@ -3,7 +3,7 @@
 The standard library's reader has no positions and converts numbers to binary floats; messages need the positions, and
 exact arithmetic needs the text.
 
-The YAML reader (rules_engine.loading.yaml) has both, but its language is not JSON. It refuses what Go's JSON reader
+The YAML reader (rules_engine.loading.yaml) has both, but its language is not JSON. It rejects what Go's JSON reader
 accepts: escapes of surrogate pairs, U+007F to U+009F and U+2028 in texts, a key of more than 1,024 characters, and a
 colon on the line after its key. It accepts what Go's refuses, and would convert a configuration that gpuinjector cannot
 read: trailing commas, single quotes, words without quotes, 01 and 0x1f, comments, anchors, several documents, and texts
@@ -30,14 +30,14 @@ _WORD = re.compile("|".join(_WORDS))
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The text of a number."""
+    """A number as its text, so that no digit is lost."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value, with its location and its columns on that line."""
+    """A value with its location and its length in that line."""
 
     value: "Value"
     location: Location
@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """Members in the order they were written; a key may occur more than once."""
+    """Members in file order; a key may occur more than once, which is a finding of the conversion."""
 
     members: tuple[Member, ...]
 
@@ -98,6 +98,7 @@ class _Reader:
         self._skip()
         start = self._at
         value = self._value(depth)
+        # A caret line marks only the bracket of a value that may have many lines.
         end = start + 1 if isinstance(value, tuple | Object) else self._at
         return Node(value=value, location=self._source.at(start), length=end - start)
 
@@ -120,15 +121,15 @@ class _Reader:
         raise self._error("expected a JSON value")
 
     def _string(self) -> str:
-        found = _STRING.match(self._text, self._at)
-        if found is None:
+        match = _STRING.match(self._text, self._at)
+        if match is None:
             raise self._error("invalid JSON string: not terminated, or with an invalid escape or control character")
-        self._at = found.end()
-        # A lone surrogate is not a character; Go's reader replaces it by U+FFFD, too.
-        return re.sub("[\ud800-\udfff]", "\ufffd", str(json.loads(found.group())))
+        self._at = match.end()
+        # A lone surrogate is not a character and cannot be encoded as UTF-8. Go's reader replaces it by U+FFFD, too.
+        return re.sub("[\ud800-\udfff]", "\ufffd", str(json.loads(match.group())))
 
     def _members(self, depth: int) -> Iterator[Member]:
-        for _ in self._separated("}"):
+        for _ in self._element_starts("}"):
             start = self._at
             if self._text[start : start + 1] != '"':
                 raise self._error("expected a key in double quotes")
@@ -137,10 +138,11 @@ class _Reader:
             yield Member(key, self._node(depth + 1))
 
     def _items(self, depth: int) -> Iterator[Node]:
-        for _ in self._separated("]"):
+        for _ in self._element_starts("]"):
             yield self._node(depth + 1)
 
-    def _separated(self, close: str) -> Iterator[None]:
+    def _element_starts(self, close: str) -> Iterator[None]:
+        """Read brackets and commas; yield at the start of each element, which the caller reads before the next one."""
         self._at += 1
         if self._next() == close:
             self._at += 1

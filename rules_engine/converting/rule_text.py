@@ -1,4 +1,4 @@
-"""Texts of single rules, which conversions write."""
+"""Single rules as YAML text, as conversions write them."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def read_rule(text: str, kind: str, read: Callable[[MapNode, Problems], R]) -> tuple[R | None, tuple[Problem, ...]]:
-    """Read the rule of a text like that of a file; return it with the problems of the text."""
+    """Read the rule in a text as if from a file; return it with its problems."""
     problems = Problems()
     rule = None
     for document in read_documents(SourceFile("rule.yaml", text), problems):
@@ -28,10 +28,10 @@ def read_rule(text: str, kind: str, read: Callable[[MapNode, Problems], R]) -> t
 
 
 def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Problem, ...]]:
-    """Return the ladder of resources, the highest first, and the problems of its text.
+    """Return the text of a ladder equivalent to gpu-webhook's, with rungs from highest to lowest, and its problems.
 
-    The last rung is taken without asking the cluster, as by that webhook, and the upward step of its documents is
-    tried before it.
+    The last rung is taken without checking the cluster, as gpu-webhook does. The upward step that gpu-webhook's
+    documentation describes is tried before it.
     """
     rungs: list[Json] = [{"resource": resource} for resource in resources[:-1]]
     spec: dict[str, Json] = {

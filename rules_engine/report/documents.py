@@ -1,4 +1,4 @@
-"""Answers as JSON: members by the names of fields, and long lists written item by item."""
+"""Reports as JSON: members from fields of values, and long lists written item by item."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -12,16 +12,16 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.wording import time
 
 Dump = Callable[[Any], str]
-"""A function that returns JSON in one line."""
+"""A function that returns a value as JSON in one line."""
 
 
 def members(value: object, names: str) -> dict[str, Any]:
-    """Return members of a value by the names of its fields, `more_errors` as `moreErrors`."""
+    """Return fields of a value as JSON members, `more_errors` as `moreErrors`; `names` is separated by spaces."""
     return {_camel(name): plain(getattr(value, name)) for name in names.split()}
 
 
 def plain(value: object) -> Any:
-    """Return a value of a field as JSON: names, places and amounts as text, times in UTC."""
+    """Convert the value of a field to JSON: names, locations and amounts as strings, times in UTC."""
     match value:
         case Enum():
             return value.value
@@ -39,14 +39,14 @@ def plain(value: object) -> Any:
 
 
 def place(location: Location) -> dict[str, Any]:
-    """Return a place in a file as members."""
+    """Return a location as JSON members."""
     return members(location, "file line column")
 
 
 def object_parts(head: Mapping[str, object], lists: Mapping[str, Iterable[Any]], dump: Dump) -> Iterator[str]:
-    """Yield an object in parts: members in a line each, then lists with an item in each line.
+    """Yield a JSON object in parts: a line for each member, then lists with a line for each item.
 
-    An answer of 100,000 pods is never one value in memory.
+    An iterator as an item yields the item's own parts, so that a report on 100,000 pods is never whole in memory.
     """
     yield "{\n"
     yield "".join(f"{dump(name)}: {dump(value)},\n" for name, value in head.items())

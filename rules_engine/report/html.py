@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs no other file and runs no script. The only module that imports jinja2."""
+"""Reports as a self-contained HTML page without scripts. The only module that imports jinja2."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -13,7 +13,7 @@ from rules_engine.report import values
 from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area
 
 MAX_ROWS = 200
-"""Rows of a table, items of a section, and names of an item: a page with more opens slowly, and JSON has them all."""
+"""Rows of a table, items of a section, and names of an item. A page with more opens slowly, and JSON has all."""
 
 UNFOLDED = 10
 """Rows of an item's table that are shown without a click."""
@@ -25,7 +25,7 @@ CURVE_HEIGHT = 40
 
 
 def html(report: Report) -> str:
-    """Return the page of a report. Markup and control characters in texts are escaped."""
+    """Return the report as an HTML page. Markup and control characters in texts are escaped."""
     environment = Environment(
         loader=FileSystemLoader([Path(__file__).parent]),
         autoescape=True,
@@ -57,11 +57,12 @@ def _area(curve: Curve) -> str:
 
 
 def _is(kind: type) -> Any:
+    """Return a test for templates, such as `block is table`: Jinja has no isinstance."""
     return lambda value: isinstance(value, kind)
 
 
 def _parts(cell: Cell) -> Sequence[str | Span]:
-    """Return the parts of words."""
+    """Return a line or cell as its parts."""
     return cell if isinstance(cell, tuple) else (cell,)  # type: ignore[return-value]
 
 
@@ -70,5 +71,5 @@ def _is_number(table: Table, index: int) -> bool:
 
 
 def _shown(value: object) -> object:
-    """Escape control characters of a text, and cut it; what is HTML already stays."""
+    """Escape control characters of a text, and cut it; HTML, such as the result of a macro, is left unchanged."""
     return truncate(visible(value), MAX_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value

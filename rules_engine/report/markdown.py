@@ -1,6 +1,6 @@
 """Reports as Markdown for a comment on a pull request.
 
-Texts of pods and rules are in code, where GitHub renders no markup, links and mentions.
+Texts of pods and rules are code spans, where GitHub renders no markup, links or mentions.
 """
 
 import re
@@ -11,13 +11,13 @@ from rules_engine.model.wording import counted, names
 from rules_engine.report.values import Block, Item, Items, Lines, Report, Section, Span, Table, Words
 
 MAX_BYTES = 60_000
-"""Bytes of the text: GitHub limits a comment to 65,536 characters, and a workflow adds a few of its own."""
+"""Bytes of the report. GitHub limits a comment to 65,536 characters, and a workflow adds a few."""
 
 MAX_FOLDED = 20_000
-"""Bytes of the folded sections, and of the sentences before the sections."""
+"""Bytes of the folded sections; also of the sentences before the sections."""
 
 END = 500
-"""Bytes of the lines that count what does not fit."""
+"""Bytes reserved for the line that counts omitted items."""
 
 MAX_ROWS = 20
 """Rows of a table, and further lines of an item."""
@@ -29,10 +29,10 @@ _MARKUP = re.compile(r"[!-$&*<-@\[-`{-~]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 """ASCII punctuation with a meaning within a line of GitHub's Markdown, where URLs are links without markup."""
 
 _NOT_IN_A_SPAN = re.compile(r"[`|\\]")
-"""Characters that end a code span or a cell of a table, or escape that."""
+"""Characters that end a code span or a table cell, or escape such a character."""
 
 _REFERENCE = re.compile("&#(?:35|64);")
-"""Escaped "@" and "#", with which mentions and references of issues begin: GitHub finds them after the escapes."""
+"""Escaped "@" and "#". GitHub decodes them before it looks for mentions and references of issues."""
 
 
 def markdown(report: Report) -> str:
@@ -69,13 +69,13 @@ def _block(block: Block, size: int) -> Sequence[str]:
 
 
 def _items(items: Sequence[Item], noun: str, size: int) -> Sequence[str]:
-    """Return as many items as fit; the others are counted."""
+    """Return as many items as fit, and the number of the others."""
     lines: list[str] = []
     for index, item in enumerate(items):
-        found = _item(item)
-        if _size(lines) + _size(found) > size - END:
+        item_lines = _item(item)
+        if _size(lines) + _size(item_lines) > size - END:
             return [*lines, _more(len(items) - index, noun), ""]
-        lines += found
+        lines += item_lines
     return lines
 
 
@@ -104,7 +104,7 @@ def _fold(summary: str) -> Sequence[str]:
 
 
 def _fitting(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:
-    """Return the first lines that fit, and count the others."""
+    """Return as many lines as fit, and the number of the others."""
     for index, line in enumerate(lines):
         size -= _size([line])
         if size < 0:
@@ -126,7 +126,7 @@ def _joined(words: Words) -> str:
 
 
 def _words(words: Words) -> str:
-    """Return words as code, which may be in a cell of a table; numbers and nothing are plain."""
+    """Return words as a code span, also for a table cell; numbers and empty text stay plain."""
     text = _joined(words)
     return text if not text.strip(" 0123456789,") else _code(text)
 
@@ -139,9 +139,9 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without markup; an invisible space keeps "@" and "#" from being mentions and references."""
+    """Escape a text; an invisible space after "@" and "#" prevents mentions and references."""
     return _REFERENCE.sub(r"\g<0>&#8203;", _escaped(truncate(visible(text), MAX_TEXT)))
 
 
 def _escaped(text: str) -> str:
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", text)
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)

@@ -7,11 +7,11 @@ from typing import TextIO
 from rules_engine.model.problems.excerpt import visible
 
 _FORMULAS = ("=", "+", "-", "@")
-"""Beginnings of a cell that spreadsheets evaluate."""
+"""First characters of cells that spreadsheets evaluate as formulas."""
 
 
 def write_csv(stream: TextIO, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table row by row, so that it may be long."""
+    """Write a table row by row, since it may be long."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(head)
     for row in rows:
@@ -19,7 +19,7 @@ def write_csv(stream: TextIO, head: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def _cell(value: object) -> object:
-    """Return a cell with control characters escaped; a text that begins like a formula gets an apostrophe before it."""
+    """Escape control characters of a cell, and put an apostrophe before a text that begins like a formula."""
     if not isinstance(value, str):
         return "" if value is None else value
     return visible(f"'{value}" if value.startswith(_FORMULAS) else value)

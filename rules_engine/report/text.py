@@ -35,16 +35,16 @@ from rules_engine.report.values import (
 )
 
 WIDTH = 100_000
-"""Columns of a line that is not wrapped: those in a pipe, and those of tables."""
+"""Width of lines that are not wrapped: in a pipe, and in tables. Rich needs some width."""
 
 MIN_WIDTH = 40
-"""Least columns of wrapped text: a tree has frames on the left, and words must fit beside it."""
+"""Minimum width of wrapped text: deep in a tree, few columns remain beside its branches."""
 
 MAX_ROWS = 40
-"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+"""Lines of a section that are shown, about a screen; the others are counted, and JSON has all."""
 
 MIN_ROWS = 5
-"""Rows of the table of an item, however many items there are."""
+"""Minimum rows of an item's table, however many items there are."""
 
 MAX_FIELDS = 20
 """Fields of an item: a pod may have hundreds of containers."""
@@ -53,10 +53,10 @@ MAX_TEXT = 500
 """Characters of a text of a pod or a file in a report."""
 
 BAR = 10
-"""Columns of a bar."""
+"""Width of a bar."""
 
 CURVE = 40
-"""Columns of a curve."""
+"""Width of a curve."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
@@ -72,7 +72,7 @@ STYLES: Mapping[Tone, Style] = {
 
 
 class Screen:
-    """A stream for people: without other characters than ASCII's in the C locale, and wrapped on a terminal."""
+    """A stream for people: only ASCII in the C locale, and wrapped on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         if isinstance(stream, TextIOWrapper) and _is_ascii_locale():
@@ -93,7 +93,7 @@ class Screen:
         )
 
     def report(self, report: Report) -> None:
-        """Print a report, a section after the other; texts of pods and files are cut."""
+        """Print a report, section by section; texts of pods and files are cut."""
         self._limit = MAX_TEXT
         self.line(Span(report.title, Tone.STRONG))
         for line in report.about:
@@ -111,13 +111,13 @@ class Screen:
     def problems(self, problems: Iterable[Marked], sources: Mapping[str, Sequence[str]]) -> None:
         """Print each problem with its source line, cut to the width, and a caret."""
         for problem in problems:
-            head, *below = render(problem, sources, self._page).split("\n")
+            first_line, *snippet = render(problem, sources, self._page).split("\n")
             color = STYLES[Tone.BAD if problem.severity is Severity.ERROR else Tone.WARNING]
             place, level = visible(f"{problem.location}: "), f"{problem.severity.value}: "
             self._print(
-                Text.assemble((place, "bold"), (level, color + STYLES[Tone.STRONG]), head[len(place + level) :])
+                Text.assemble((place, "bold"), (level, color + STYLES[Tone.STRONG]), first_line[len(place + level) :])
             )
-            for index, text in enumerate(below):
+            for index, text in enumerate(snippet):
                 self._console.print(Text(text, style=color if index else ""))
 
     def line(self, words: Words, indent: int = 0) -> None:
@@ -157,10 +157,10 @@ class Screen:
                 for curve in curves:
                     self._print(Text(f"{curve.name:{width}}  0s ▕{_levels(curve)}▏ {curve.end}"), indent)
             case Drawings():
-                pass  # they are for pages
+                pass  # only HTML pages have drawings
 
     def table(self, table: Table, indent: int = 2, limit: int = MAX_ROWS) -> None:
-        """Print a table, its head if there are rows. It is not wrapped: its columns would not be ones."""
+        """Print a table, unless it has no rows. It is not wrapped, since its columns would no longer align."""
         rows = [[self._text(cell) for cell in row] for row in table.rows[:limit]]
         if not rows:
             return
@@ -213,7 +213,7 @@ class Screen:
             self._children(child.children, Text.assemble(frame, (further, quiet)))
 
     def _print(self, text: Text, indent: int = 0, before: Text | None = None, after: Text | None = None) -> None:
-        """Print a line with what stands before it, wrapped at word ends: `after` stands before what follows."""
+        """Print a line wrapped between words; `before` precedes its first line, `after` each continuation line."""
         before = Text(" " * indent) if before is None else before
         after = Text(" " * (indent + 2)) if after is None else after
         width = max(self._width, MIN_WIDTH) - after.cell_len
@@ -228,20 +228,20 @@ class Screen:
         if isinstance(cell, Bar):
             filled = 0 if cell.share is None else min(round(cell.share * BAR), BAR)
             return Text(f"{'█' * filled}{'░' * (BAR - filled)} {percent(cell.share):>4}")
-        found = Text()
+        result = Text()
         for part in (cell,) if isinstance(cell, str | Span) else cell:
             text, style = (part, None) if isinstance(part, str) else (part.text, STYLES[part.tone])
-            found.append(truncate(visible(text), self._limit), style)
-        return found
+            result.append(truncate(visible(text), self._limit), style)
+        return result
 
     def _more(self, number: int, noun: str, indent: int = 2) -> None:
-        """Print how many were left out, if any."""
+        """Print the number of omitted rows, if any."""
         if number > 0:
             self.line(Span(f"and {counted(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
 
 
 def _levels(curve: Curve) -> str:
-    """Return the use of a resource over time, in columns of equal time; none of them is empty."""
+    """Return the use of a resource over time as block characters, one for each of at most CURVE equal intervals."""
     columns = min(CURVE, len(curve.means))
     edges = [column * len(curve.means) // columns for column in range(columns + 1)]
     means = [sum(curve.means[start:end], Fraction()) / (end - start) for start, end in pairwise(edges)]
@@ -250,7 +250,7 @@ def _levels(curve: Curve) -> str:
 
 
 def _columns(stream: TextIO) -> int:
-    """Return the columns of a terminal, of COLUMNS if it is set; MAX_COLUMNS for files and pipes."""
+    """Return COLUMNS if it is set, else the columns of the terminal; MAX_COLUMNS for files and pipes."""
     if not stream.isatty():
         return MAX_COLUMNS
     columns = os.environ.get("COLUMNS", "")
@@ -261,18 +261,18 @@ def _columns(stream: TextIO) -> int:
 
 
 def _is_ascii_locale() -> bool:
-    """Return True if the user chose the C locale, for which Python writes UTF-8.
+    """Return True if the user chose the C locale, where Python would write UTF-8.
 
-    Python also sets LC_CTYPE to C.UTF-8 then (PEP 538), and if no locale is chosen: it is not the user's choice.
+    LC_CTYPE does not show the user's choice: Python sets it to C.UTF-8 in the C locale (PEP 538).
     """
-    chosen = os.environ.get("LC_ALL") or os.environ.get("LANG")
-    return chosen in ("C", "POSIX") and not os.environ.get("PYTHONIOENCODING")
+    locale = os.environ.get("LC_ALL") or os.environ.get("LANG")
+    return locale in ("C", "POSIX") and not os.environ.get("PYTHONIOENCODING")
 
 
 def _is_coloured(stream: TextIO) -> bool:
     """Return True for a terminal, and for any stream with FORCE_COLOR (force-color.org).
 
-    NO_COLOR (no-color.org) overrides both: colours that were not wanted are worse than none.
+    NO_COLOR (no-color.org) overrides both: unwanted colours are worse than missing ones.
     """
     if os.environ.get("NO_COLOR"):
         return False

@@ -1,7 +1,7 @@
-"""Report: an answer for people, as data that every format renders.
+"""Report: the result of a command for people, as data that every format renders.
 
-Texts are those of pods and files as they are: each renderer escapes what its format interprets. Rows and items come in
-the order in which they are shown; a renderer shows as many as its format can take, and counts the others.
+Texts of pods and files are not escaped: each renderer escapes what its format interprets. Rows and items are in the
+order of display; a renderer shows as many as fit its format, and counts the others.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 
 class Tone(StrEnum):
-    """What a text says beside its words: its colour."""
+    """The emphasis of a text, shown as a colour."""
 
     STRONG = "strong"
     QUIET = "quiet"
@@ -36,7 +36,7 @@ Words = str | Span | tuple[str | Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share of a whole, in a cell; None if it is not known. A share above 1 is more than there is."""
+    """A share of a capacity, as a cell; None if unknown. Requests beyond the capacity make a share above 1."""
 
     share: Fraction | None
 
@@ -46,9 +46,10 @@ Cell = Words | Bar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells; `noun` names a row that is not shown.
+    """Rows of cells; `noun` is the word for a row, to count the omitted rows.
 
-    Columns of `numbers`, by their heads, are on the right. `names`: heads that are names, such as those of clusters.
+    Columns with a head in `numbers` are right-aligned. `names`: heads that are names, such as names of clusters: their
+    letter case is kept.
     """
 
     heads: Sequence[str]
@@ -60,7 +61,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Sentences of their own. `whole`: all are shown, as of a diff of one pod."""
+    """Separate sentences. `whole`: show all lines, as in the diff of a pod."""
 
     lines: Sequence[Words]
     noun: str = "line"
@@ -69,7 +70,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named value of an item; a `command` is a line for a shell, or several, which is never wrapped or cut."""
+    """A named value of an item; `command` is one or more lines for a shell, which are never wrapped or cut."""
 
     name: str
     value: Words
@@ -78,7 +79,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One of several answers: a finding, or a change. `objects`: the names of all that it is about; some are shown."""
+    """One of several results: a finding or a change. `objects`: the names of all affected objects; some are shown."""
 
     title: Words = ()
     tone: Tone = Tone.INFO
@@ -90,7 +91,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """Items; `noun` names one that is not shown."""
+    """Items; `noun` is the word for an item, to count the omitted items."""
 
     items: Sequence[Item]
     noun: str
@@ -98,7 +99,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A line with those below it."""
+    """A line with its child lines."""
 
     line: Words
     children: Sequence["Tree"] = ()
@@ -106,7 +107,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The use of a resource over time: means of parts of equal length, and the time at the end."""
+    """The use of a resource over time: the means of intervals of equal length, and the time at the end."""
 
     name: str
     means: Sequence[Fraction]
@@ -117,7 +118,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Curves that a reader compares."""
+    """Curves with one time axis, for comparison."""
 
     curves: Sequence[Curve]
 
@@ -136,7 +137,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Shapes over time, WIDTH wide; `area` is the path of one. Only pages have drawings."""
+    """Shapes over time, WIDTH wide, and the SVG path of an area behind them. Only HTML pages have drawings."""
 
     name: str
     text: str
@@ -147,7 +148,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawings:
-    """Drawings with one time axis. `legend`: text by CSS class; `more`: those that are not drawn."""
+    """Drawings with one time axis. `legend`: text by CSS class; `more`: the number of omitted drawings."""
 
     drawings: Sequence[Drawing]
     ticks: Sequence[str]
@@ -160,7 +161,7 @@ Block = Table | Lines | Items | Tree | Curves | Drawings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a report. `summary`: its number or sentence. `folded`: read last, so that Markdown folds it."""
+    """A part of a report. `summary`: a number or sentence beside the title. `folded`: Markdown folds it, at the end."""
 
     title: str
     summary: str = ""
@@ -171,7 +172,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """An answer. `about`: what was asked. `answer`: the result, in a sentence or a few. `notices`: what to mind."""
+    """A report. `about`: the inputs. `answer`: the result in a few sentences. `notices`: caveats of the result."""
 
     title: str
     about: Sequence[str] = ()
@@ -181,15 +182,14 @@ class Report:
 
 
 BLOCKS = ("Table", "Lines", "Items", "Tree", "Curves", "Drawings", "Bar", "Span")
-"""The classes that a template tells apart."""
-
+"""Classes for which templates have tests."""
 
 WIDTH = 1000
-"""Width of a drawing, from the beginning to the end."""
+"""Width of a drawing, from the first to the last time."""
 
 
 def area(means: Sequence[Fraction], capacity: int, height: int) -> str:
-    """Return the path of an area of steps of equal width; the capacity has the whole height."""
+    """Return the SVG path of an area with steps of equal width; the capacity has the full height."""
     points = [f"M0,{height}"]
     last = ""
     for number, mean in enumerate(means):

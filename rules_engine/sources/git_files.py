@@ -1,6 +1,6 @@
 """Rule files of a git revision, read from the repository of the current folder without checking anything out.
 
-Links are followed inside the tree, as a checkout would; submodules, and links that leave the tree, are problems.
+Links within the tree are followed, as in a checkout; submodules, and links that leave the tree, are problems.
 """
 
 import os
@@ -26,13 +26,13 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
 MAX_LINKS = 40
-"""Links that one path may go through, as on Linux."""
+"""Links that one path may go through, as in Linux (path_resolution(7))."""
 
 MAX_MESSAGE = 512
 """Characters of git's error message in a problem."""
 
 _LINK, _SUBMODULE = "120000", "160000"
-"""Modes of entries; all others are files."""
+"""Modes of entries; entries of any other mode are files."""
 
 LEAVES = "the path leaves the tree of the revision, which alone has known content"
 SUBMODULE = "a submodule: its files are in another repository"
@@ -43,18 +43,18 @@ class _GitError(Exception):
 
 
 class _RefusedError(Exception):
-    """A path that is not read, since its content is not that of the revision."""
+    """A path is not read, since its content is not part of the revision."""
 
 
 def revision_files(revision: str, path: str, problems: Problems) -> list[SourceFile]:
-    """Read the rule files of a path at a revision, as `find_files` and `read_file` do for one on disk.
+    """Read the rule files of a path at a revision, as `find_files` and `read_file` do on disk.
 
-    `path` counts from the root of the repository, or from the current folder if it begins with `./` or `../`, as for
+    `path` is relative to the root of the repository, or to the current folder if it begins with `./` or `../`, as in
     `git show`. The name of a file in messages is `git:REVISION:PATH`.
     """
     name = f"git:{revision}:{path.rstrip('/') or '.'}"
     try:
-        # Outside of a repository, this is what fails.
+        # Outside of a repository, this command fails, with a message about it.
         prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
         if path.split("/", 1)[0] not in (".", ".."):
             prefix = ""
@@ -64,32 +64,32 @@ def revision_files(revision: str, path: str, problems: Problems) -> list[SourceF
         return []
 
 
-def _git(*arguments: str, given: bytes = b"") -> bytes:
-    """Return what git prints in the current folder. Raises _GitError."""
+def _git(*arguments: str, stdin: bytes = b"") -> bytes:
+    """Run git in the current folder and return its output. Raises _GitError."""
     line = ("git", *arguments)
     try:
-        done = subprocess.run(line, input=given, capture_output=True, check=False)  # noqa: S603 - our own arguments
+        process = subprocess.run(line, input=stdin, capture_output=True, check=False)  # noqa: S603 - our own arguments
     except OSError as error:
         raise _GitError(f"git cannot be run: {error.strerror}") from None
-    if done.returncode:
-        message = visible(" ".join(done.stderr.decode(errors="replace").split()))
+    if process.returncode:
+        message = visible(" ".join(process.stderr.decode(errors="replace").split()))
         raise _GitError(message[:MAX_MESSAGE] or "git ended without a message")
-    return done.stdout
+    return process.stdout
 
 
 def _contents(objects: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of objects by their names. Raises _GitError."""
     names = dict.fromkeys(objects)
-    printed = _git("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
-    found, at = dict[str, bytes](), 0
+    output = _git("cat-file", "--batch", stdin="".join(f"{name}\n" for name in names).encode())
+    contents, position = dict[str, bytes](), 0
     for name in names:
-        begin = printed.index(b"\n", at) + 1
-        header = printed[at:begin].split()  # its name, its type and its size
+        begin = output.index(b"\n", position) + 1
+        header = output[position:begin].split()  # its name, its type and its size
         if len(header) < 3:
             raise _GitError(f"object {name} is not stored in this repository")
-        at = begin + int(header[2]) + 1
-        found[name] = printed[begin : at - 1]
-    return found
+        position = begin + int(header[2]) + 1
+        contents[name] = output[begin : position - 1]
+    return contents
 
 
 class _Revision:
@@ -98,19 +98,19 @@ class _Revision:
     def __init__(self, revision: str, problems: Problems) -> None:
         self._problems = problems
         self._entries: dict[str, tuple[str, str]] = {}  # modes and object names of files, links and submodules
-        self._folders: dict[str, set[str]] = {"": set()}  # the names in each folder
-        self._seen: set[str] = set()  # folders and files that were read, by their paths after links
+        self._folders: dict[str, set[str]] = {"": set()}  # the names of entries in each folder
+        self._seen: set[str] = set()  # paths after links of the folders and files read so far
         try:
-            # In two steps: git takes all of `HEAD@{1 day ago} x^{tree}` for a date.
-            found = _git("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
-            tree = _git("rev-parse", "--verify", f"{found}^{{tree}}").decode().strip()
+            # In two steps: git would parse all of `HEAD@{1 day ago} x^{tree}` as a date.
+            commit = _git("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
+            tree = _git("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
         except _GitError:
             message = f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone"
             raise _GitError(message) from None
         for line in _git("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
-            entry, _, written = line.partition(b"\t")
+            entry, _, raw_path = line.partition(b"\t")
             mode, _, name = entry.decode("ascii").split()
-            path = os.fsdecode(written)
+            path = os.fsdecode(raw_path)
             self._entries[path] = mode, name
             while path:
                 path, _, last = path.rpartition("/")
@@ -120,9 +120,9 @@ class _Revision:
     def files(self, path: str, name: str) -> Iterator[SourceFile]:
         """Read a file, or the rule files of a folder; `name` is its name in messages."""
         reported = len(self._problems.items)
-        if (found := self._resolved(path, name)) is None:
+        if (target := self._resolve_or_report(path, name)) is None:
             return
-        files = {name: found} if found in self._entries else dict(self._walk(found, name))
+        files = {name: target} if target in self._entries else dict(self._walk(target, name))
         if not files and len(self._problems.items) == reported:
             report_no_files(name, self._problems)
         contents = _contents(self._entries[path][1] for path in files.values())
@@ -135,24 +135,24 @@ class _Revision:
                 yield source
 
     def _walk(self, folder: str, name: str) -> Iterator[tuple[str, str]]:
-        """Yield the names and paths of rule files of a folder in order of name, without hidden entries, each once."""
+        """Yield name and path of each rule file in a folder, by name, without hidden entries and duplicates."""
         self._seen.add(folder)
         for part in sorted(self._folders[folder]):
             if part.startswith("."):
                 continue
             inside = f"{name}/{part}"
             is_rules = Path(part).suffix in SUFFIXES
-            found = self._resolved(f"{folder}/{part}", inside, needed=is_rules)
-            if found is None or found in self._seen:
+            target = self._resolve_or_report(f"{folder}/{part}", inside, needed=is_rules)
+            if target is None or target in self._seen:
                 continue
-            if found in self._folders:
-                yield from self._walk(found, inside)
+            if target in self._folders:
+                yield from self._walk(target, inside)
             elif is_rules:
-                self._seen.add(found)
-                yield inside, found
+                self._seen.add(target)
+                yield inside, target
 
-    def _resolved(self, path: str, name: str, *, needed: bool = True) -> str | None:
-        """Return a path after links; None if there is none, which is a problem if it is `needed`."""
+    def _resolve_or_report(self, path: str, name: str, *, needed: bool = True) -> str | None:
+        """Return a path after links; None if it is not found, which is reported if it is `needed`."""
         try:
             return self._resolve(path)
         except FileNotFoundError:
@@ -167,28 +167,28 @@ class _Revision:
 
     def _resolve(self, path: str) -> str:
         """Follow a path and its links. Raises OSError as a file system would, and _RefusedError."""
-        above: list[str] = []
-        left = path.split("/")[::-1]
+        resolved: list[str] = []
+        remaining = path.split("/")[::-1]
         links = 0
-        while left:
-            part = left.pop()
-            folder = self._folders.get("/".join(above))
-            if folder is None:  # a file, even before "." and ".."
+        while remaining:
+            part = remaining.pop()
+            folder = self._folders.get("/".join(resolved))
+            if folder is None:  # `file/.` and `file/..` do not exist either
                 raise FileNotFoundError
             if part in ("", "."):
                 continue
             if part == "..":
-                if not above:
+                if not resolved:
                     raise _RefusedError(LEAVES)
-                above.pop()
+                resolved.pop()
                 continue
             if part not in folder:
                 raise FileNotFoundError
-            mode, name = self._entries.get("/".join((*above, part)), ("", ""))
+            mode, name = self._entries.get("/".join((*resolved, part)), ("", ""))
             if mode == _SUBMODULE:
                 raise _RefusedError(SUBMODULE)
             if mode != _LINK:
-                above.append(part)
+                resolved.append(part)
                 continue
             target = os.fsdecode(self._targets[name])
             if target.startswith("/"):
@@ -196,5 +196,5 @@ class _Revision:
             links += 1
             if links > MAX_LINKS:
                 raise OSError(ELOOP, os.strerror(ELOOP))
-            left += target.split("/")[::-1]
-        return "/".join(above)
+            remaining += target.split("/")[::-1]
+        return "/".join(resolved)

@@ -23,19 +23,19 @@ class PackagedSet:
 
     @property
     def rules(self) -> tuple[Declared, ...]:
-        """The rules, then the Diagnostics, in the order of the files, then of their lines."""
+        """The rules, then the Diagnostics, each in file order."""
         loaded = load_files(self.files, (*RULES, DIAGNOSTIC))
         return (*loaded.rules, *loaded.of(Diagnostic))
 
     def texts(self) -> dict[str, str]:
-        """Read the files; the result is by file name. The comments that name schemas hold in this package only."""
+        """Return the texts by file name, without schema comments, whose paths are valid only in this package."""
         return {file.name: without_schema_comments(file.read_text(encoding="utf-8")) for file in self.files}
 
 
 def packaged_sets() -> dict[str, PackagedSet]:
     """Return all packaged sets by name, the default first."""
-    found = (folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir())
-    folders = sorted(found, key=lambda folder: (folder != DEFAULT_RULES, folder.name))
+    folders = [folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir()]
+    folders.sort(key=lambda folder: (folder != DEFAULT_RULES, folder.name))
     return {folder.name: PackagedSet(folder.name, _in_order(folder.glob("*.yaml"))) for folder in folders}
 
 

@@ -1,4 +1,4 @@
-"""Rule files for commands: loaded and compiled, with all problems."""
+"""Rule files as commands use them: loaded and compiled, with all problems."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFiles:
-    """The documents of files, with compiled rules; `problems` of loading and compiling are in file order."""
+    """The documents of files, with compiled rules, and the `problems` of loading and compiling in file order."""
 
     loaded: Loaded
     rule_set: RuleSet
@@ -40,13 +40,13 @@ class RuleFiles:
 
     @property
     def rule_problems(self) -> tuple[Problem, ...]:
-        """The problems without those of Problems, of tests and of what tests name."""
+        """The problems without problems of Diagnostics, of tests and of references in tests."""
         others = self.loaded.problems_of(Part.DIAGNOSTICS, Part.TESTS)
         return tuple(problem for problem in self.problems if problem not in others)
 
 
 class ReadFiles:
-    """Files that are already read, which tests may name in other ways."""
+    """Files already read, which tests may refer to by other paths."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = {os.path.realpath(name): name for name in names}
@@ -54,36 +54,36 @@ class ReadFiles:
     def among(self, paths: Sequence[FilePath]) -> Sequence[str] | None:
         """Return the names of all files in files and folders; None if one is not found, or not read yet."""
         problems = Problems()
-        found = [os.path.realpath(file) for file in find_files([Path(path) for path in paths], problems)]
-        if problems.items or not self._names.keys() >= set(found):
+        files = [os.path.realpath(file) for file in find_files([Path(path) for path in paths], problems)]
+        if problems.items or not self._names.keys() >= set(files):
             return None
-        return [self._names[file] for file in found]
+        return [self._names[file] for file in files]
 
 
 CompilerOf = Callable[[Rule], Compiler]
-"""A function that makes the compiler of a rule."""
+"""A function that returns a compiler for a rule."""
 
 
 def read_rules(
     paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES, compiler_of: CompilerOf = Compiler
 ) -> RuleFiles:
-    """Load and compile rules, with other kinds of documents beside them; see `compiled`."""
+    """Load and compile rules, and load other `kinds` of documents; see `compiled`."""
     return compiled(load_files(paths, kinds), compiler_of)
 
 
 def no_rules(sources: Sequence[object]) -> Problem:
-    """Return the problem of sources without a rule, such as paths, at the first one."""
+    """Return the problem that sources, such as paths, have no rule, located at the first source."""
     return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
 
 
 def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
-    """Compile loaded rules; the expressions of rules with errors are checked as well."""
-    rule_set, found = compile_rules(loaded.rules, compiler_of=compiler_of)
-    _, more = compile_rules(loaded.drafts)
-    problems = in_file_order((*loaded.problems, *found, *more), loaded.files)
+    """Compile loaded rules, and check the expressions of rules with errors, which are not in the rule set."""
+    rule_set, rule_problems = compile_rules(loaded.rules, compiler_of=compiler_of)
+    _, draft_problems = compile_rules(loaded.drafts)
+    problems = in_file_order((*loaded.problems, *rule_problems, *draft_problems), loaded.files)
     return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)
 
 
 def has_errors(problems: Sequence[Problem]) -> bool:
-    """Return True if a problem is an error."""
+    """Return True if any problem is an error."""
     return any(problem.severity is Severity.ERROR for problem in problems)

@@ -19,9 +19,9 @@ from rules_engine.sources.rule_files import has_errors, no_rules, read_rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleList:
-    """The rules of files, those in mode Off included, in the order of `in_order`, and the Diagnostics by name.
+    """The rules of files, including mode Off, in the order of `in_order`, and the Diagnostics by name.
 
-    `digest` is that of the rule documents, as a server with these files reports it.
+    `digest`: the digest of the rule documents, as a server with these files reports it.
     """
 
     rules: tuple[Rule, ...]
@@ -36,12 +36,12 @@ class RuleList:
 
 
 def list_rules(paths: Sequence[Path]) -> RuleList:
-    """Load and compile the rules and Diagnostics in files and folders; none at all is a problem."""
+    """Load and compile the rules and Diagnostics in files and folders; it is a problem if there are none."""
     files = read_rules(paths, (*RULES, DIAGNOSTIC))
     loaded = files.loaded
     diagnostics = loaded.of(Diagnostic)
-    _, found = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
-    problems = in_file_order((*files.problems, *found), loaded.files)
+    _, diagnostic_problems = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
+    problems = in_file_order((*files.problems, *diagnostic_problems), loaded.files)
     if not (loaded.rules or diagnostics or has_errors(problems)):
         problems = (*problems, no_rules(paths))
     return RuleList(
@@ -53,19 +53,19 @@ def list_rules(paths: Sequence[Path]) -> RuleList:
     )
 
 
-def rule_table(found: RuleList) -> Table:
+def rule_table(listing: RuleList) -> Table:
     """Return a table of the rules and Diagnostics."""
-    rules = [(rule.kind, rule.name, rule.mode.value, str(rule.priority), str(rule.location)) for rule in found.rules]
-    others = [(each.kind, each.name, "-", "-", str(each.location)) for each in found.diagnostics]
-    return Table(heads=("kind", "name", "mode", "priority", "place"), rows=[*rules, *others])
+    rules = [(rule.kind, rule.name, rule.mode.value, str(rule.priority), str(rule.location)) for rule in listing.rules]
+    diagnostics = [(each.kind, each.name, "-", "-", str(each.location)) for each in listing.diagnostics]
+    return Table(heads=("kind", "name", "mode", "priority", "place"), rows=[*rules, *diagnostics])
 
 
-def rule_list_json(found: RuleList) -> dict[str, Any]:
+def rule_list_json(listing: RuleList) -> dict[str, Any]:
     """Return the document of `list --output json`."""
     return {
-        "digest": found.digest,
-        "rules": [{**members(rule, "kind name mode priority"), **place(rule.location)} for rule in found.rules],
+        "digest": listing.digest,
+        "rules": [{**members(rule, "kind name mode priority"), **place(rule.location)} for rule in listing.rules],
         "diagnostics": [
-            {**members(each, "name for_each reason severity"), **place(each.location)} for each in found.diagnostics
+            {**members(each, "name for_each reason severity"), **place(each.location)} for each in listing.diagnostics
         ],
     }

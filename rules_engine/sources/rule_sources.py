@@ -1,4 +1,4 @@
-"""Sources of rules: files and folders, packaged sets, git revisions; further ones by their prefix."""
+"""Sources of rules: files and folders, packaged sets, git revisions; callers may add others, by a prefix."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compiled, 
 
 
 class SourceError(Exception):
-    """A text names no source; the message is for the command line."""
+    """A text is not the name of a source; the message is for the command line."""
 
 
 class RuleSource(Protocol):
-    """A place that has rule files; `str()` is its name in messages."""
+    """A place with rule files; `str()` is its name in messages."""
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the files, in order; their problems are added to `problems`."""
@@ -38,9 +38,9 @@ class PathSource:
         return str(self.path)
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
-        """Read the files that `check` reads."""
-        found = (read_file(file, problems, regular=True) for file in find_files([self.path], problems))
-        return [file for file in found if file is not None]
+        """Read the same files as `check`."""
+        files = (read_file(file, problems, regular=True) for file in find_files([self.path], problems))
+        return [file for file in files if file is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PackagedSource:
 
     @classmethod
     def parse(cls, name: str) -> "PackagedSource":
-        """Return the set of a name. Raises SourceError."""
+        """Return the set with this name. Raises SourceError."""
         names = packaged_sets()
         if name not in names:
             raise SourceError(f"'{truncate(name)}' is no packaged set: expected {', '.join(names)}")
@@ -62,8 +62,8 @@ class PackagedSource:
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the set's files; their names in messages are `SET/FILE`."""
-        found = (read_file(file, problems) for file in packaged_sets()[self.name].files)
-        return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in found if file is not None]
+        files = (read_file(file, problems) for file in packaged_sets()[self.name].files)
+        return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in files if file is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,21 @@ class GitSource:
 
 
 Parse = Callable[[str], RuleSource]
-"""A function that parses a source's text after its prefix. Raises SourceError."""
+"""A function that parses the text of a source after its prefix. Raises SourceError."""
 
 PREFIXES: Mapping[str, Parse] = MappingProxyType({"git": GitSource.parse, "set": PackagedSource.parse})
 
 
 def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSource:
-    """Return the source that a text names: a prefix with a colon, else a packaged set, else an existing path.
+    """Parse the text of a source: a known prefix with a colon, else a packaged set, else an existing path.
 
     Raises SourceError.
     """
     if not text:  # an unset variable of a script: the path would be the current folder
         raise SourceError("the name of a source is empty")
-    prefix, colon, rest = text.partition(":")
+    prefix, colon, suffix = text.partition(":")
     if colon and prefix in prefixes:
-        return prefixes[prefix](rest)
+        return prefixes[prefix](suffix)
     path = Path(text)
     is_path, names = exists(path), packaged_sets()
     if text in names:
@@ -162,10 +162,10 @@ def _beside(path: Path) -> Sequence[str]:
 
 
 def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
-    """Read and compile the rules of both sides, also if one has errors.
+    """Read and compile the rules of both sides, even if one has errors.
 
-    The old side may have no rules, since some change is the first one: that is a warning. A path that a git revision
-    does not have counts as an empty folder, which git does not store.
+    An old side without rules is only a warning: the change may be the one that adds the first rules. A path that a git
+    revision does not have counts as an empty folder, since git does not store empty folders.
     """
     before = read_sources(old)
     absent = {f"git:{source.revision}:{source.path.rstrip('/')}" for source in old if isinstance(source, GitSource)}

@@ -1,7 +1,7 @@
 """JSON values as readable YAML, unambiguous in all YAML versions.
 
-PyYAML's writer leaves quantities such as `1e3` and words such as `on` to YAML 1.1's rules; here everything that YAML
-versions read differently is quoted.
+Every text that YAML versions read differently is quoted. PyYAML's writer follows YAML 1.1 only, so it does not quote
+`1e3`, which is a number in YAML 1.2.
 """
 
 import json
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from rules_engine.model.json.patch import Json
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:\.[0-9]+)?(?:[numkMGTP]|[KMGTPE]i)")
-"""Words, names, paths and quantities with a suffix."""
+"""Texts without quotes: words, names, paths and quantities with a suffix."""
 
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-"""Words that some version of YAML does not read as text, in any letter case."""
+"""Words that some version of YAML does not read as strings, in any letter case."""
 
 
 def dump(document: dict[str, Json]) -> str:
-    """Write the object as one document in block style, ending with a line end."""
+    """Return the object as one YAML document in block style, ending with a line end."""
     return "".join(f"{line}\n" for line in _lines(document))
 
 
@@ -34,7 +34,7 @@ def _lines(value: Json) -> Iterator[str]:
 
 
 def _after(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
-    """Write a value after its key or dash: on the same line if it fits, else indented below."""
+    """Yield a value after its key or dash: in the same line, or indented below a key."""
     lines = list(_lines(value))
     nested = isinstance(value, dict | list) and bool(value)
     if nested and not under_list:

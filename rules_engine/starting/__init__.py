@@ -1,1 +1,1 @@
-"""A folder of rules to start from."""
+"""The files that a new repository of rules starts with."""

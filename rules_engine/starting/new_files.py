@@ -1,4 +1,4 @@
-"""Files that are created and never overwritten."""
+"""Creation of files, which never overwrites one."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from pathlib import Path
 def create_file(path: Path, text: str) -> bool:
     """Create a file and its folders; return False if the file exists.
 
-    Raises OSError if it cannot be written; then no part of it remains.
+    Raises OSError if it cannot be written, and deletes an incomplete file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

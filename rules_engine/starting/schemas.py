@@ -1,4 +1,4 @@
-"""`schema`: the JSON Schemas of rule files, one by one or all in one."""
+"""`schema`: the JSON Schemas of rule files, single or combined."""
 
 import re
 from typing import Any
@@ -7,37 +7,37 @@ from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
 
 SCHEMA_FILE = "gpu-rules.schema.json"
-"""Name of the file with the combined schema in a repository of rules. `check` passes it over."""
+"""File name of the combined schema in a repository of rules. `check` skips it."""
 
 _COMMENTS = re.compile(r"^# yaml-language-server: .*\n", re.MULTILINE)
 
 
 def schema_comment(path: str) -> str:
-    """Return the comment that names the schema of a document for editors; `path` is relative to the document's file.
+    """Return the comment that gives a document's schema to editors; `path` is relative to the document's file.
 
-    The language server reads it for each document: a file with several has it in each.
+    The language server needs it in each document of a file.
     """
     return f"# yaml-language-server: $schema={path}"
 
 
 def without_schema_comments(text: str) -> str:
-    """Return the text of a file for another folder, where the paths in these comments lead nowhere."""
+    """Return the text of a file for another folder, where the paths in schema comments are not valid."""
     return _COMMENTS.sub("", text)
 
 
 def combined_schema() -> dict[str, Any]:
-    """Return one schema for files of any kind: each document must be of exactly one kind.
+    """Return one schema for documents of any kind.
 
-    The kinds are definitions without an `$id`, as few editors resolve one inside a document. Definitions of one name
-    are the same in all kinds.
+    The kinds are definitions without an `$id`, since few editors resolve an inner `$id`. Definitions with the same name
+    are equal in all kinds, so that merging them loses nothing.
     """
     definitions: dict[str, Any] = {}
     for kind in DOCUMENT_KINDS:
-        whole = schema(kind)
-        dialect = whole.pop("$schema")
-        whole.pop("$id")
-        definitions.update(whole.pop("$defs"))
-        definitions[kind] = whole
+        kind_schema = schema(kind)
+        dialect = kind_schema.pop("$schema")
+        kind_schema.pop("$id")
+        definitions.update(kind_schema.pop("$defs"))
+        definitions[kind] = kind_schema
     return {
         "$schema": dialect,
         "title": "gpu-rules",

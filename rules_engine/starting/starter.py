@@ -12,7 +12,7 @@ from rules_engine.starting.schemas import SCHEMA_FILE, combined_schema
 _TEMPLATES = Path(__file__).parent / "starter_files"
 
 _RULES = "rules"
-"""Folder of the rule and its test. They are written together: a test of another rule would fail."""
+"""Folder of the rule and its test. Both or neither are written, since the test would fail with other rules."""
 
 _RULE_FILES = ("ladder.yaml", "ladder.test.yaml")
 
@@ -23,7 +23,7 @@ _EDITOR_FILES = MappingProxyType(
         ".vscode/extensions.json": "vscode-extensions.json",
     }
 )
-"""Templates by the paths that they are written to."""
+"""Templates, by the path that each is written to."""
 
 _CI_FILES = MappingProxyType(
     {
@@ -31,25 +31,26 @@ _CI_FILES = MappingProxyType(
         "gitlab": (".gitlab-ci.yml", "gitlab-ci.yml"),
     }
 )
-"""Path and template by CI system."""
+"""Path and template, by CI system."""
 
 
 @dataclass(frozen=True, slots=True)
 class StarterFile:
-    """A file, or the folder of rules; not `written` if it existed."""
+    """A file, or the folder of rules; `written` is False if it existed."""
 
     path: Path
     written: bool
 
 
 class NotWrittenError(Exception):
-    """A file that cannot be written, with the reason."""
+    """A file cannot be written; the message has the reason."""
 
 
 def start(folder: Path, ci: str) -> Iterator[StarterFile]:
     """Write the files one by one into a folder, which is created if needed; yield each. Raises NotWrittenError.
 
-    An existing file is never changed, and a folder of rules that is not empty gets no rule. `ci` is github or gitlab.
+    An existing file is left unchanged, and nothing is written to a folder of rules that is not empty. `ci` is github or
+    gitlab.
     """
     rules = folder / _RULES
     if _is_used(rules):

@@ -272,7 +272,7 @@ def test_resource_claims_that_no_rule_reads_are_a_warning(tmp_path: Path) -> Non
         ladder("l", ABOVE, BELOW, matchConditions="[{name: c, expression: '!has(object.spec.resourceClaims)'}]"),
     ],
 )
-def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str) -> None:
+def test_resource_claims_that_a_rule_reads_are_not_reported(tmp_path: Path, rule: str) -> None:
     write(tmp_path, {"claims.test.yaml": CLAIMS})
     assert found(tmp_path, rule) == []
 
@@ -335,8 +335,8 @@ def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path
     expect = "{mig: {decidedBy: [{rule: FallbackLadder/x}], audited: [{rule: FallbackLadder/a, rung: b.c/d}]}}"
     cases = f"[{{name: a, pod: {pod}, expectOn: {expect}}}]"
     test = rule("RuleTest", f"{{clusters: {{mig: {{nodes: []}}}}, cases: {cases}}}")
-    found = check([write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]).problems
-    assert [(problem.code, problem.message) for problem in found] == [
+    problems = check([write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]).problems
+    assert [(problem.code, problem.message) for problem in problems] == [
         ("unknown-rule", "rule 'FallbackLadder/x' not found (did you mean 'FallbackLadder/a'?)"),
         ("idle-rule", "FallbackLadder/a is in mode Enforce: only rules in mode Audit are audited"),
         ("unknown-rung", "FallbackLadder/a has no rung 'b.c/d'"),

@@ -78,7 +78,7 @@ def run(command: str, output: int) -> tuple[int, str]:
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("command", PRINTS)
-def test_a_full_disk_is_the_last_line(command: str) -> None:
+def test_a_full_disk_is_reported_in_the_last_line(command: str) -> None:
     with Path("/dev/full").open("wb") as full:
         code, errors = run(command, full.fileno())
     assert (code, errors) == (1, "gpu-rules: cannot write the output: No space left on device\n")

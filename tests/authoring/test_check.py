@@ -32,7 +32,7 @@ spec:
 """
 
 
-def test_an_error_hides_no_other_of_its_document(tmp_path: Path) -> None:
+def test_an_error_hides_no_other_error_of_its_document(tmp_path: Path) -> None:
     head = "apiVersion: gpurules.io/v1\nkind: {}\nmetadata: {{name: {}}}\nspec:\n  "
     node = "forEach: Node\n  reason: R\n  "
     whens = "when: objct.a\n  "
@@ -88,7 +88,7 @@ def test_standard_input_is_read_for_a_dash(tmp_path: Path) -> None:
     assert cli("check", "-", stdin=b"\xff").stdout.startswith("<stdin>:1:1: error: byte 0xFF is not UTF-8")
 
 
-def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
+def test_warnings_without_errors_are_exit_code_0(tmp_path: Path) -> None:
     result = cli("check", write(tmp_path, {"b.yaml": WARNED}) / "b.yaml")
     assert result.stdout.endswith("\n1 file checked, 1 warning\n")
     assert result.exit_code == 0
@@ -121,18 +121,18 @@ def test_documents_beside_one_with_a_syntax_error_are_checked_against_each_other
 def test_files_of_other_tools_are_counted(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": GOOD, "b.yaml": WARNED, "kustomization.yaml": "resources: [a.yaml]\n"})
     assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 passed over, 1 warning\n")
-    found = json.loads(cli("check", tmp_path, "--output", "json").stdout)
-    assert (found["files"], found["passedOver"]) == (2, [f"{tmp_path}/kustomization.yaml"])
+    document = json.loads(cli("check", tmp_path, "--output", "json").stdout)
+    assert (document["files"], document["passedOver"]) == (2, [f"{tmp_path}/kustomization.yaml"])
 
 
 def test_a_check_of_nothing_does_not_look_like_success(tmp_path: Path) -> None:
     path = write(tmp_path, {"map.yaml": "apiVersion: v1\nkind: ConfigMap\n"}) / "map.yaml"
     missing = "no document with apiVersion gpurules.io/v1 found"
-    for named in (path, tmp_path):
-        result = cli("check", named)
+    for argument in (path, tmp_path):
+        result = cli("check", argument)
         assert result.stdout == f"0 files checked, 1 passed over, {missing}\n"
         for output in ("json", "sarif", "github"):
-            assert cli("check", named, "--output", output).stderr == f"gpu-rules: {missing} in {named}\n"
+            assert cli("check", argument, "--output", output).stderr == f"gpu-rules: {missing} in {argument}\n"
 
 
 def test_rules_that_a_test_refers_to_are_checked_as_well(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def sarif_of(*arguments: str | Path) -> dict[str, Any]:
     return run
 
 
-def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sarif_has_every_problem_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"a b.yaml": BAD, "z.yaml": WARNED})
     monkeypatch.chdir(tmp_path)
     run = sarif_of("a b.yaml", "z.yaml")
@@ -299,9 +299,9 @@ def test_a_mistyped_code_has_a_suggestion() -> None:
 
 
 def test_a_shell_completes_codes() -> None:
-    found = completions("check", "--explain", "yaml-t")
-    assert [item.value for item in found] == ["yaml-tag", "yaml-too-deep", "yaml-too-many-values"]
-    assert found[0].help == reference()[Code.YAML_TAG].cause
+    suggestions = completions("check", "--explain", "yaml-t")
+    assert [item.value for item in suggestions] == ["yaml-tag", "yaml-too-deep", "yaml-too-many-values"]
+    assert suggestions[0].help == reference()[Code.YAML_TAG].cause
     assert completed("check", "--explain", "yaml-tag", "--out") == ["--output"]
 
 

@@ -153,14 +153,14 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     sources = {"a/rules.yaml": rules["rules/ladder.yaml"], "b/rules.yaml": "", "new-rules/rules.yaml": ""}
     monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log, **dumps, **sources}))
     words = shlex.split(line[line.index("gpu-rules ") :])
-    given = words[: words.index(">")] if ">" in words else words
-    source = given[given.index("<") + 1] if "<" in given else "pod.yaml"
-    given = given[: given.index("<")] if "<" in given else given
-    assert given[:2] == ["gpu-rules", name]
+    arguments = words[: words.index(">")] if ">" in words else words
+    source = arguments[arguments.index("<") + 1] if "<" in arguments else "pod.yaml"
+    arguments = arguments[: arguments.index("<")] if "<" in arguments else arguments
+    assert arguments[:2] == ["gpu-rules", name]
     if name in ("serve", "capture", "demo", "diff", "doctor") or "kubeconfig" in line:
-        server_command.commands[name].make_context(name, given[2:])
+        server_command.commands[name].make_context(name, arguments[2:])
         return
-    result = cli(*given[1:], stdin=Path(source).read_text())
+    result = cli(*arguments[1:], stdin=Path(source).read_text())
     assert result.exit_code == 0, result.output
     assert result.stdout
 

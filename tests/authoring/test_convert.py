@@ -202,7 +202,7 @@ def test_problems_have_the_line_of_the_configuration() -> None:
         ('{"resourceMap": {"V100": {"gpu": {"annotations": {"a": "b"}}}}}', "wrong-form", "in the converted rule: "),
     ],
 )
-def test_what_cannot_be_converted_is_an_error(configuration: str, code: str, message: str) -> None:
+def test_members_that_cannot_be_converted_are_errors(configuration: str, code: str, message: str) -> None:
     conversion = convert(configuration)
     errors = [finding for finding in conversion.findings if finding.severity.value == "error"]
     assert [finding.code for finding in errors] == [code]
@@ -243,8 +243,9 @@ def test_a_value_beside_a_coefficient_is_reported_and_the_rest_converted() -> No
 
 def test_one_run_reports_every_error_in_file_order() -> None:
     entry = {"resourceList": [{"name": "cpu", "unit": "x"}, {"name": "memory", "coefficient": -1}, {"nome": "a"}]}
-    found = [code for code in codes(converted(a=1, resourceMap={"V100": {"n.d/g": entry}})) if code != "gpuinjector-x"]
-    assert found == [
+    conversion = converted(a=1, resourceMap={"V100": {"n.d/g": entry}})
+    reported = [code for code in codes(conversion) if code != "gpuinjector-x"]
+    assert reported == [
         "gpuinjector-unknown-field",
         "gpuinjector-no-coefficient",
         "gpuinjector-bad-unit",
@@ -266,13 +267,13 @@ def test_one_run_reports_every_error_in_file_order() -> None:
         ({"ResourceMap": {}}, "gpuinjector-letter-case"),
     ],
 )
-def test_members_without_effect_are_left_out_with_a_warning(configuration: dict[str, Any], code: str) -> None:
+def test_members_without_effect_are_omitted_with_a_warning(configuration: dict[str, Any], code: str) -> None:
     conversion = converted(**configuration)
     assert codes(conversion) == [code]
     assert conversion.rules == ()
 
 
-def test_null_is_as_good_as_absent() -> None:
+def test_null_counts_as_absent() -> None:
     conversion = converted(resourceMap=None, namespaceResourceMap=None, namespaceWhiteList=None)
     assert (conversion.findings, conversion.rules) == ((), ())
 
@@ -282,7 +283,7 @@ def test_an_annotation_that_is_null_is_empty_text() -> None:
     assert rule.default.annotations == {"a": ""}
 
 
-def test_what_yaml_cannot_hold_is_an_error() -> None:
+def test_text_that_yaml_cannot_represent_is_an_error() -> None:
     conversion = converted(resourceMap={"V100": {"nvidia.com/gpu": {"annotations": {"a" * 2000: "b"}}}})
     assert {finding.severity.value for finding in conversion.findings} == {"error"}
     assert conversion.rules == ()
@@ -296,6 +297,6 @@ def test_the_last_of_two_items_with_one_name_counts() -> None:
 
 
 @given(st.text(max_size=60) | st.text(alphabet='{}[]",:01.eE-+ \nresourceMap', max_size=60))
-def test_no_text_makes_it_fail(text: str) -> None:
+def test_any_text_gives_rules_or_findings(text: str) -> None:
     conversion = convert(text)
     assert conversion.rules or conversion.findings or not conversion.text

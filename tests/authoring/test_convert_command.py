@@ -137,7 +137,7 @@ def test_a_wrong_file_is_reported_and_nothing_is_written(tmp_path: Path, content
     assert not (tmp_path / "made").exists()
 
 
-def test_an_error_among_differences_is_named_at_the_end(tmp_path: Path) -> None:
+def test_a_file_with_an_error_is_reported_at_the_end(tmp_path: Path) -> None:
     coefficients = [{"name": "cpu", "coefficient": 1.5}, {"name": "x.io/shm", "coefficient": -1}]
     file = tmp_path / "gpuinjector.json"
     file.write_text(json.dumps({"resourceMap": {"V100": {GPU: {"resourceList": coefficients}}}}))
@@ -159,7 +159,7 @@ def containers_of(vector: dict[str, Any]) -> list[dict[str, Any]]:
 
 def comparable() -> list[dict[str, Any]]:
     """Vectors of one entry whose containers all have GPUs, and that gpuinjector answered with amounts."""
-    found = []
+    vectors = []
     for vector in VECTORS:
         amounts = [op for op in vector["reference"]["patch"] or () if "/resources/requests/" in op["path"]]
         if not (amounts and "config" in vector) or vector["config"].get("namespaceResourceMap"):
@@ -167,12 +167,12 @@ def comparable() -> list[dict[str, Any]]:
         conversion = convert(json.dumps(vector["config"]))
         requests = [container["resources"].get("requests", {}) for container in containers_of(vector)]
         if len(conversion.entries) == 1 and all(request.get(GPU) for request in requests):
-            found.append(vector)
-    return found
+            vectors.append(vector)
+    return vectors
 
 
 @pytest.mark.parametrize("vector", comparable(), ids=lambda vector: vector["name"])
-def test_the_amounts_are_those_that_gpuinjector_gave(vector: dict[str, Any]) -> None:
+def test_the_amounts_equal_gpuinjectors(vector: dict[str, Any]) -> None:
     (entry,) = convert(json.dumps(vector["config"])).entries
     gpus = [Quantity.parse(str(container["resources"]["requests"][GPU])).whole for container in containers_of(vector)]
     compared = 0
@@ -205,11 +205,11 @@ def test_the_amounts_are_those_that_gpuinjector_gave(vector: dict[str, Any]) -> 
 def test_the_arithmetic_rounds_as_gpuinjector(
     resource: str, number: str, unit: str, gpus: Sequence[int], requested: str, expected: list[str] | None
 ) -> None:
-    found = Coefficient(number, unit).amounts(resource, gpus, Quantity.parse(requested))
-    assert (None if found is None else [str(amount) for amount in found]) == expected
+    amounts = Coefficient(number, unit).amounts(resource, gpus, Quantity.parse(requested))
+    assert (None if amounts is None else [str(amount) for amount in amounts]) == expected
 
 
-def test_amounts_that_wrap_around_are_reported_and_named_in_the_tests(tmp_path: Path) -> None:
+def test_amounts_that_overflow_are_reported_and_listed_in_the_tests(tmp_path: Path) -> None:
     text = json.dumps({"resourceMap": {"V100": {GPU: items(memory=(4, "Pi"))}}})
     result = cli("convert", "gpuinjector", configuration(tmp_path, text), "-o", tmp_path / "made")
     assert "[gpuinjector-overflow]" in result.stderr
@@ -244,7 +244,7 @@ def test_many_entries_are_divided_among_tests_that_can_be_read(tmp_path: Path) -
     }
 
 
-def test_problems_of_no_single_entry_come_first() -> None:
+def test_problems_outside_of_entries_come_first() -> None:
     result = cli("convert", "gpuinjector", "-", stdin=json.dumps({**V100, "namespaceWhiteList": ["*"]}))
     assert result.exit_code == 0
     assert "'*' is not a valid namespace name and never matches" in result.stderr.splitlines()[0]

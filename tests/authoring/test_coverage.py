@@ -60,9 +60,9 @@ def rule_test(*cases: str) -> str:
 
 
 def uncovered(folder: Path) -> list[str]:
-    found = run_tests([folder], coverage=True).coverage
-    assert found is not None
-    return [f"{item.location.line} {item.name} never {item.event}" for item in found.uncovered]
+    coverage = run_tests([folder], coverage=True).coverage
+    assert coverage is not None
+    return [f"{item.location.line} {item.name} never {item.event}" for item in coverage.uncovered]
 
 
 def test_everything_is_uncovered_without_a_case_that_reaches_it(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_each_case_covers_what_it_reaches(tmp_path: Path) -> None:
     write(tmp_path, {"rules.yaml": RULES, "t.yaml": rule_test(case())})
     before = uncovered(tmp_path)
     gained = []
-    for one in (
+    for second_case in (
         case(name="small"),
         case(resource=SMALL),
         case(resource=GPU, v100=True),
@@ -98,7 +98,7 @@ def test_each_case_covers_what_it_reaches(tmp_path: Path) -> None:
         case(resource=GPU, v100=True, namespace="none"),
         case(host=True),
     ):
-        write(tmp_path, {"t.yaml": rule_test(case(), one)})
+        write(tmp_path, {"t.yaml": rule_test(case(), second_case)})
         after = uncovered(tmp_path)
         assert set(after) <= set(before)
         gained.append([text.partition(" ")[2] for text in before if text not in after])
@@ -134,36 +134,36 @@ def test_an_error_is_neither_outcome_of_a_condition(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_is_no_bool_is_neither_outcome(tmp_path: Path) -> None:
+def test_a_value_that_is_not_bool_is_neither_outcome(tmp_path: Path) -> None:
     rule = validation("v", "dyn(object.metadata.name)", failurePolicy="Ignore")
     write(tmp_path, {"rules.yaml": rule, "t.yaml": rule_test(case())})
     assert [line.split(" never ")[1] for line in uncovered(tmp_path)] == ["applied", "true", "false"]
 
 
-def test_a_default_that_is_not_written_is_no_part(tmp_path: Path) -> None:
+def test_a_default_value_is_not_a_part(tmp_path: Path) -> None:
     rule = injection("v", gpuResource=MIG, coefficients="{}", namespaces="{ml: {coefficients: {cpu: 2}}}")
     write(tmp_path, {"rules.yaml": rule, "t.yaml": rule_test(case(namespace="ml"))})
     assert uncovered(tmp_path) == []
     assert cli("test", tmp_path, "--coverage").stdout == "pass  t: case 0\n1 passed\ncoverage 100 %: 2 of 2\n"
 
 
-def test_rules_that_are_off_are_not_counted_and_those_in_audit_mode_are(tmp_path: Path) -> None:
+def test_rules_in_audit_mode_are_counted_and_rules_that_are_off_are_not(tmp_path: Path) -> None:
     off, audit = ladder("idle", MIG, mode="Off"), validation("audit", "1 < object.spec.containers.size()", mode="Audit")
     write(tmp_path, {"rules.yaml": f"{off}---\n{audit}", "t.yaml": rule_test(case())})
     assert uncovered(tmp_path) == ["14 1 < object.spec.containers.size() never true"]
 
 
-def test_rules_that_no_test_names_are_uncovered(tmp_path: Path) -> None:
+def test_rules_that_no_test_refers_to_are_uncovered(tmp_path: Path) -> None:
     tested = rule_test(case()).replace("spec:\n", "spec:\n  rules: [tested.yaml]\n", 1)
     other = validation("b", "1 < object.spec.containers.size()")
     write(tmp_path, {"tested.yaml": ladder("a", "a.b/c"), "other.yaml": other, "t.yaml": tested})
     assert [line for line in uncovered(tmp_path) if "Validation" in line] == ["3 Validation/b never applied"]
     write(tmp_path, {"other.yaml": validation("b", "objct.spec")})
-    found = run_tests([tmp_path], coverage=True)
-    assert [problem.code for problem in found.problems] == ["cel-undeclared"]
+    run = run_tests([tmp_path], coverage=True)
+    assert [problem.code for problem in run.problems] == ["cel-undeclared"]
 
 
-def test_a_rule_that_tests_name_in_two_ways_is_one_rule(tmp_path: Path) -> None:
+def test_a_rule_that_tests_refer_to_by_two_paths_is_counted_once(tmp_path: Path) -> None:
     rules = ladder("a", MIG, GPU)
     first = rule_test(case()).replace("spec:\n", "spec:\n  rules: [rules.yaml]\n", 1)
     second = rule_test(case(resource=GPU)).replace("spec:\n", "spec:\n  rules: [../x/rules.yaml]\n", 1)
@@ -255,19 +255,19 @@ def test_quiet_prints_failures_only(folder: Path) -> None:
     assert cli("test", folder, "-q", "-k", "case 0").stdout == ""
     assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "38").stdout == ""
     assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "100").stdout.startswith("not covered\n")
-    found = cli("test", folder, "-q").stdout
-    assert found.startswith("FAIL  t: case 1")
-    assert found.endswith("\n1 passed, 1 failed\n")
+    output = cli("test", folder, "-q").stdout
+    assert output.startswith("FAIL  t: case 1")
+    assert output.endswith("\n1 passed, 1 failed\n")
 
 
 def test_json_has_the_coverage(folder: Path) -> None:
-    found = json.loads(cli("test", folder, "-k", "case 0", "--coverage", "--output", "json").stdout)["coverage"]
-    assert {name: found[name] for name in ("percent", "covered", "total")} == {
+    coverage = json.loads(cli("test", folder, "-k", "case 0", "--coverage", "--output", "json").stdout)["coverage"]
+    assert {name: coverage[name] for name in ("percent", "covered", "total")} == {
         "percent": 38.8,
         "covered": 7,
         "total": 18,
     }
-    assert found["uncovered"][0] == {
+    assert coverage["uncovered"][0] == {
         "rule": "FallbackLadder/mig",
         "file": f"{folder}/rules.yaml",
         "line": 6,
@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
 
 def test_formats_are_completed() -> None:
     complete = ShellComplete(command, {}, "test", "_TEST_COMPLETE")
-    assert [found.value for found in complete.get_completions(["--output"], "j")] == ["json", "junit"]
+    assert [suggestion.value for suggestion in complete.get_completions(["--output"], "j")] == ["json", "junit"]
 
 
 def test_the_tracefile_has_lines_and_branches() -> None:
@@ -389,7 +389,7 @@ def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> Non
     message = f"allowed: expected true, actual false ({DENIAL})"
     assert (failure.tag, failure.attrib) == ("failure", {"message": message, "type": "mismatch"})
     assert (failure.text or "").splitlines() == [*EXPLANATION, f"{folder}/t.yaml:8:14"]
-    assert [found.get("type") for found in root.iter("error")] == ["not-run", "unknown-rule"]
+    assert [error.get("type") for error in root.iter("error")] == ["not-run", "unknown-rule"]
 
 
 def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluated(tmp_path: Path) -> None:
@@ -403,13 +403,13 @@ def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluat
     assert unread.explanation.splitlines() == ["allowed: expected false, actual true", "why:", "no rule was evaluated"]
 
 
-def test_junit_escapes_what_no_document_may_have(folder: Path) -> None:
+def test_junit_escapes_characters_that_xml_forbids(folder: Path) -> None:
     write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", r'name: "a\e[31m & <b>"')})
     root = ET.fromstring(junit(run_tests([folder])))
     assert root[0][0].get("name") == r"a\x1b[31m & <b>"
 
 
-def test_github_shows_failures_and_what_is_uncovered_at_its_line(folder: Path) -> None:
+def test_github_shows_failures_and_uncovered_items_at_their_lines(folder: Path) -> None:
     lines = cli("test", folder, "--output", "github", "--coverage").stdout.splitlines()
     assert lines[0] == (
         f"::error file={folder}/t.yaml,line=8,col=14,endColumn=20,title=t%3A case 1::{'%0A'.join(EXPLANATION)}"
@@ -428,10 +428,10 @@ def test_a_change_of_any_file_ends_the_wait(tmp_path: Path) -> None:
         (folder / "a.yaml").write_text("12")
 
     for change in (rewrite, (folder / "b.yaml").touch, (folder / "b.yaml").unlink, other.unlink, other.touch):
-        known = signature([folder], [str(other)])
-        assert signature([folder], known) == known
+        signatures = signature([folder], [str(other)])
+        assert signature([folder], signatures) == signatures
         changes = iter([change])
-        wait_for_change(known, [folder], lambda _seconds, left=changes: next(left)())  # type: ignore[misc]
+        wait_for_change(signatures, [folder], lambda _seconds, left=changes: next(left)())  # type: ignore[misc]
 
 
 def test_files_that_the_command_writes_are_not_watched(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_watch_runs_again_until_it_is_interrupted(folder: Path) -> None:
         assert list(runs_until(runs, "watching"))[-2:] == ["1 passed", "watching 2 files"]
 
 
-def test_watch_waits_for_files_that_tests_name(tmp_path: Path) -> None:
+def test_watch_waits_for_files_that_tests_refer_to(tmp_path: Path) -> None:
     spec = "  rules: [../rules]\n  cases: [{name: case, podFile: ../pod.yaml, expect: {allowed: true}}]\n"
     head = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: t}\nspec:\n"
     write(tmp_path, {"tests/t.yaml": head + spec, "rules/a.yaml": VALIDATION})

@@ -66,10 +66,10 @@ def test_a_diagnosis_with_the_expected_findings_passes(diagnosis: str, tmp_path:
 )
 def test_another_finding_is_a_mismatch(expect: str, mismatches: list[tuple[str, ...]], tmp_path: Path) -> None:
     (result,) = run_tests([folder(tmp_path, f"{{name: a, expect: {expect}}}")]).results
-    assert [(found.what, found.expected, found.actual) for found in result.mismatches] == mismatches
+    assert [(mismatch.what, mismatch.expected, mismatch.actual) for mismatch in result.mismatches] == mismatches
 
 
-def test_texts_are_found_in_any_order(tmp_path: Path) -> None:
+def test_findings_match_expectations_in_any_order(tmp_path: Path) -> None:
     again = document("when: object.spec.?unschedulable.orValue(false)\nreason: Cordoned", "again")
     texts = f"{{name: a, expect: [{FOUND}, {{reason: Cordoned, object: Node/cordoned, message: %s}}]}}"
     both = f"{again}---\n{CORDONED}"
@@ -107,7 +107,7 @@ def test_many_mismatches_are_counted(tmp_path: Path) -> None:
     assert result.mismatches[-1].actual == "10 more"
 
 
-def test_a_failed_diagnosis_is_printed_with_what_was_found(tmp_path: Path) -> None:
+def test_a_failed_diagnosis_is_printed_with_its_findings(tmp_path: Path) -> None:
     result = cli("test", path := folder(tmp_path, "{name: a, expect: []}"))
     assert result.exit_code == 1
     assert result.stdout == (
@@ -132,7 +132,7 @@ def test_each_format_has_the_findings(tmp_path: Path) -> None:
     assert "title=nodes%3A a::" in cli("test", path, "--output", "github").stdout
 
 
-def test_the_explanation_of_nothing_found_says_so(tmp_path: Path) -> None:
+def test_an_explanation_without_findings_says_so(tmp_path: Path) -> None:
     path = folder(tmp_path, "{name: a, expect: [{reason: Cordoned, object: Node/x}]}", cluster="{nodes: []}")
     (result,) = run_tests([path]).results
     assert result.explanation.endswith("found:\nnothing")
@@ -175,12 +175,12 @@ def test_a_reason_that_no_diagnostic_has_is_an_error(tmp_path: Path) -> None:
 
 def test_a_diagnosis_without_diagnostics_is_an_error(tmp_path: Path) -> None:
     """It could not fail."""
-    found = folder(
+    tests = folder(
         tmp_path, "{name: nothing, expect: []}", diagnostics=ladder("a", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu")
     )
     text = "there is no Diagnostic among the rules, so nothing can be found"
-    assert [problem.message for problem in check([found]).problems] == [text]
-    run = run_tests([found])
+    assert [problem.message for problem in check([tests]).problems] == [text]
+    run = run_tests([tests])
     assert ([problem.message for problem in run.problems], run.results) == ([text], ())
 
 
@@ -226,7 +226,7 @@ def test_coverage_counts_both_outcomes_of_a_condition(tmp_path: Path) -> None:
     ]
 
 
-def test_coverage_of_diagnostics_that_no_test_names(tmp_path: Path) -> None:
+def test_diagnostics_that_no_test_refers_to_are_uncovered(tmp_path: Path) -> None:
     path = folder(tmp_path, f"{{name: a, expect: [{FOUND}]}}")
     for name, text in (("fine", CORDONED.replace("name: cordoned", "name: fine")), ("wrong", "")):
         untested = text or CORDONED.replace("name: cordoned", "name: wrong").replace("unschedulable", "x")
@@ -234,7 +234,7 @@ def test_coverage_of_diagnostics_that_no_test_names(tmp_path: Path) -> None:
         assert (run.coverage is None, len(run.problems)) == ((True, 1) if name == "wrong" else (False, 0))
 
 
-def test_check_reports_diagnostics_that_a_test_names(tmp_path: Path) -> None:
+def test_check_reports_diagnostics_that_a_test_refers_to(tmp_path: Path) -> None:
     text = rule_test("{name: a, expect: [{reason: Cordoned, object: Node/a}]}", more="  rules: [../rules]\n")
     wrong = CORDONED.replace("unschedulable", "unschedulabel")
     path = write(tmp_path, {"rules/d.yaml": wrong, "tests/d.test.yaml": text}) / "tests"

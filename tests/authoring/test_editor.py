@@ -24,9 +24,9 @@ def test_every_shipped_document_names_the_schema_of_its_kind(path: Path) -> None
 
 def test_the_settings_of_editors_name_the_schema_that_is_written_there() -> None:
     text = (REPOSITORY / "docs" / "testing.md").read_text().partition("\n## In an editor\n")[2].partition("\n## ")[0]
-    found = {block.language: block.text for block in blocks(text)}
+    text_by_language = {block.language: block.text for block in blocks(text)}
     files = {f"./{SCHEMA_FILE}": "rules/**/*.yaml"}
-    assert found["sh"] == f"gpu-rules schema > {SCHEMA_FILE}\n"
-    assert json.loads(found["json"]) == {"yaml.schemas": files}
-    assert dict(re.findall(r'\["(.+?)"\] = "(.+?)"', found["lua"])) == files
-    assert found["yaml"] == f"{schema_comment(f'../{SCHEMA_FILE}')}\n"
+    assert text_by_language["sh"] == f"gpu-rules schema > {SCHEMA_FILE}\n"
+    assert json.loads(text_by_language["json"]) == {"yaml.schemas": files}
+    assert dict(re.findall(r'\["(.+?)"\] = "(.+?)"', text_by_language["lua"])) == files
+    assert text_by_language["yaml"] == f"{schema_comment(f'../{SCHEMA_FILE}')}\n"

@@ -71,9 +71,9 @@ def test_the_schema_is_valid_and_refuses_other_members() -> None:
 
 
 def test_the_entry_of_a_namespace_overrides_the_default_and_removes_what_it_does_not_name(folder: Path) -> None:
-    found = cli("effective", "-n", "replaces", "--rules", "rules")
-    assert (found.exit_code, found.stderr) == (0, "")
-    assert found.stdout == (
+    result = cli("effective", "-n", "replaces", "--rules", "rules")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
         """\
 namespace replaces, any namespace labels, any pod labels
 └── mutate
@@ -90,8 +90,8 @@ namespace replaces, any namespace labels, any pod labels
 
 
 def test_an_entry_that_inherits_merges_the_default_by_name(folder: Path) -> None:
-    found = settings(shown("-n", "inherits"))
-    assert found["coefficients.cpu"] == {
+    by_name = settings(shown("-n", "inherits"))
+    assert by_name["coefficients.cpu"] == {
         "name": "coefficients.cpu",
         "value": "4",
         "field": "coefficients.cpu",
@@ -99,11 +99,11 @@ def test_an_entry_that_inherits_merges_the_default_by_name(folder: Path) -> None
         "inherited": True,
         "overrides": None,
     }
-    memory = found["coefficients.memory"]
+    memory = by_name["coefficients.memory"]
     assert (memory["value"], memory["field"]) == ("4Gi", "namespaces.inherits.coefficients.memory")
     assert memory["source"] == "rules/injection.yaml:11:22"
     assert (memory["overrides"]["value"], memory["overrides"]["source"]) == ("8Gi", "rules/injection.yaml:5:30")
-    assert (found["annotations.net"]["value"], found["annotations.net"]["inherited"]) == ("eni", True)
+    assert (by_name["annotations.net"]["value"], by_name["annotations.net"]["inherited"]) == ("eni", True)
     text = cli("effective", "-n", "inherits", "--rules", "rules").stdout
     assert "coefficients.cpu: 4  rules/injection.yaml:5:18 (inherited)\n" in text
 
@@ -119,8 +119,8 @@ def test_an_empty_entry_removes_all_and_other_namespaces_have_the_default(folder
 def test_an_entry_without_a_default_overrides_nothing(folder: Path) -> None:
     only = "  namespaces: {ml: {coefficients: {cpu: 1}}}\n"
     write(folder, {"rules/injection.yaml": INJECTION.partition("  coefficients")[0] + only})
-    found = settings(shown("-n", "ml"))
-    assert (found["entry"]["overrides"], found["coefficients.cpu"]["overrides"]) == (None, None)
+    by_name = settings(shown("-n", "ml"))
+    assert (by_name["entry"]["overrides"], by_name["coefficients.cpu"]["overrides"]) == (None, None)
 
 
 def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         },
     )
     view = shown("-n", "ml")
-    found = settings(view)
+    by_name = settings(view)
     assert values(view) == {
         "match.namespaces": ["*"],
         "match.excludeNamespaces": ["x-*"],
@@ -169,7 +169,7 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "nodes.selector": "pool in (a)",
         "nodes.require": ["Ready", "Schedulable"],
     }
-    assert {name for name, setting in found.items() if setting["source"] is None} == {
+    assert {name for name, setting in by_name.items() if setting["source"] is None} == {
         "match.namespaces",
         "mode",
         "priority",
@@ -180,14 +180,14 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "whenExhausted",
         "annotation",
     }
-    assert found["rungs[1]"]["source"] == "rules/injection.yaml:7:18"
+    assert by_name["rungs[1]"]["source"] == "rules/injection.yaml:7:18"
     lines = (folder / "rules/injection.yaml").read_text().splitlines()
-    for name, setting in found.items():
+    for name, setting in by_name.items():
         if setting["source"] is not None:
             _, line, column = setting["source"].split(":")
             field = name.rpartition(".")[2]
-            written = {"rungs[0]": "x.y/a", "rungs[1]": "x.y/b", "variables.team": "params.team"}.get(name, field)
-            expression = values(view)[name] if field in ("when", "ml") else written
+            value = {"rungs[0]": "x.y/a", "rungs[1]": "x.y/b", "variables.team": "params.team"}.get(name, field)
+            expression = values(view)[name] if field in ("when", "ml") else value
             assert lines[int(line) - 1][int(column) - 1 :].startswith(expression)
 
 
@@ -196,9 +196,9 @@ def test_the_parts_of_rungs_and_checks_have_their_own_lines(folder: Path) -> Non
     check = validation("named", "'true'") + "      message: m\n      reason: Invalid\n"
     write(folder, {"rules/injection.yaml": f"{rungs}---\n{check}"})
     view = shown("-n", "ml")
-    found = settings(view) | settings(view, 1)
+    by_name = settings(view) | settings(view, 1)
     parts = ("rungs[0].weight", "rungs[1].assume", "validations[0].message", "validations[0].reason")
-    places = [found[name]["source"].removeprefix("rules/injection.yaml:") for name in parts]
+    places = [by_name[name]["source"].removeprefix("rules/injection.yaml:") for name in parts]
     assert places == ["7:8", "9:8", "17:7", "18:7"]
 
 
@@ -208,8 +208,8 @@ def test_the_checks_of_a_validation_have_their_messages(folder: Path) -> None:
     write(folder, {"rules/injection.yaml": rule})
     view = shown("-n", "ml")
     assert (view["rules"][0]["endpoint"], view["rules"][0]["description"]) == ("validate", "Names.")
-    found = values(view)
-    assert [(name, found[name]) for name in found if name.startswith("validation")] == [
+    by_name = values(view)
+    assert [(name, by_name[name]) for name in by_name if name.startswith("validation")] == [
         ("validationActions", ["Deny"]),
         ("validations[0].expression", "has(object.metadata.name)"),
         ("validations[0].message", "m"),
@@ -220,12 +220,13 @@ def test_the_checks_of_a_validation_have_their_messages(folder: Path) -> None:
 
 
 def test_expressions_have_the_fields_that_explain_names(folder: Path) -> None:
-    given = "object.metadata.name == ''"
+    expression = "object.metadata.name == ''"
     common = {
-        "variables": f'[{{name: empty, expression: "{given}"}}]',
-        "matchConditions": f'[{{name: filled, expression: "!variables.empty && {given}"}}]',
+        "variables": f'[{{name: empty, expression: "{expression}"}}]',
+        "matchConditions": f'[{{name: filled, expression: "!variables.empty && {expression}"}}]',
     }
-    texts = (ladder("a", "x.y/a", f'{{resource: x.y/b, when: "{given}"}}', **common), validation("a", given, **common))
+    rungs = ("x.y/a", f'{{resource: x.y/b, when: "{expression}"}}')
+    texts = (ladder("a", *rungs, **common), validation("a", expression, **common))
     write(folder, {"rules/injection.yaml": "---\n".join(texts)})
     view = shown("-n", "ml")
     for index, rule in enumerate(read_rules([Path("rules")]).loaded.rules):
@@ -255,7 +256,7 @@ def test_long_values_are_cut_and_control_characters_escaped(folder: Path) -> Non
     assert values(shown("-n", "ml"))["params.b"] == "x" * 200
 
 
-def test_rules_are_in_the_order_of_evaluation_and_those_that_cannot_apply_name_the_field(folder: Path) -> None:
+def test_rules_are_in_the_order_of_evaluation_and_excluded_rules_have_the_field(folder: Path) -> None:
     write(
         folder,
         {
@@ -299,8 +300,8 @@ def test_rules_are_in_the_order_of_evaluation_and_those_that_cannot_apply_name_t
 
 
 def test_the_label_with_the_name_of_a_namespace_is_always_known(folder: Path) -> None:
-    named = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}}"
-    write(folder, {"rules/injection.yaml": injection("a", match=named)})
+    selector = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}}"
+    write(folder, {"rules/injection.yaml": injection("a", match=selector)})
     assert shown("-n", "ml")["rules"] == []
     assert "no rule can apply" in cli("effective", "-n", "ml", "--rules", "rules").stdout
     assert len(shown("-n", "web")["rules"]) == 1
@@ -315,7 +316,7 @@ def test_a_selector_that_no_labels_match_excludes_its_rule(folder: Path) -> None
     assert other["field"] == "match.objectSelector"
 
 
-def test_the_labels_of_a_namespace_are_those_of_the_cluster_unless_given(folder: Path) -> None:
+def test_the_labels_of_a_namespace_come_from_the_cluster_unless_given(folder: Path) -> None:
     rule = injection("a", match="{namespaceSelector: {matchLabels: {team: ml}}}")
     write(folder, {"rules/injection.yaml": rule})
     assert len(shown("-n", "ml", "--cluster", "cluster.yaml")["rules"]) == 1
@@ -376,7 +377,7 @@ def test_an_earlier_rule_decides_the_same_resource(
     ],
     ids=str,
 )
-def test_an_earlier_rule_that_decides_nothing_of_a_later_one_is_not_named(
+def test_an_earlier_rule_that_decides_nothing_for_a_later_rule_is_not_listed(
     folder: Path, earlier: dict[str, str], later: dict[str, str]
 ) -> None:
     write(folder, {"rules/injection.yaml": f"{injection('a', **earlier)}---\n{injection('b', **later)}"})
@@ -386,20 +387,20 @@ def test_an_earlier_rule_that_decides_nothing_of_a_later_one_is_not_named(
 def test_only_the_first_of_equal_rules_is_named(folder: Path) -> None:
     conditional = injection("d", matchConditions="[{name: a, expression: \"object.metadata.name != 'x'\"}]")
     write(folder, {"rules/injection.yaml": "---\n".join((*map(injection, "abc"), conditional, injection("e")))})
-    named = [[first["rule"] for first in rule["precededBy"]] for rule in shown("-n", "ml")["rules"]]
-    assert named == [[], *[["ResourceInjection/a"]] * 4]
+    preceding = [[first["rule"] for first in rule["precededBy"]] for rule in shown("-n", "ml")["rules"]]
+    assert preceding == [[], *[["ResourceInjection/a"]] * 4]
 
 
 def test_of_many_earlier_rules_the_first_ones_and_one_that_always_decides_are_named(folder: Path) -> None:
     rules = [injection(f"r{n:02}", match=f"{{objectSelector: {{matchLabels: {{a: '{n}'}}}}}}") for n in range(15)]
     always, last = injection("s"), injection("t")
     write(folder, {"rules/injection.yaml": "---\n".join((*rules, always, last, injection("u", priority="-1")))})
-    found = {rule["rule"]: rule for rule in shown("-n", "ml")["rules"]}
+    by_rule = {rule["rule"]: rule for rule in shown("-n", "ml")["rules"]}
     ten = [f"ResourceInjection/r{n:02}" for n in range(10)]
-    assert [found[f"ResourceInjection/r{n:02}"]["morePreceding"] for n in (10, 11)] == [False, True]
-    assert [first["rule"] for first in found["ResourceInjection/s"]["precededBy"]] == ten
+    assert [by_rule[f"ResourceInjection/r{n:02}"]["morePreceding"] for n in (10, 11)] == [False, True]
+    assert [first["rule"] for first in by_rule["ResourceInjection/s"]["precededBy"]] == ten
     for name, by in (("t", "name"), ("u", "priority")):
-        preceding = found[f"ResourceInjection/{name}"]["precededBy"]
+        preceding = by_rule[f"ResourceInjection/{name}"]["precededBy"]
         assert [first["rule"] for first in preceding] == [*ten, "ResourceInjection/s"]
         assert [first["always"] for first in preceding] == [False] * 10 + [True]
         assert {first["by"] for first in preceding} == {by}
@@ -416,7 +417,7 @@ def test_ladders_name_the_rungs_that_an_earlier_one_decides(folder: Path) -> Non
 @pytest.mark.parametrize("namespace", ["ml", "web-1", "kube-system"])
 @pytest.mark.parametrize("labels", [{}, {"team": "ml"}, {"team": "web"}])
 @pytest.mark.parametrize("pod_labels", [{}, {"app": "train"}])
-def test_the_rules_that_can_apply_are_those_that_decisions_evaluate(
+def test_the_rules_that_can_apply_are_the_rules_that_decisions_evaluate(
     tmp_path: Path, namespace: str, labels: dict[str, str], pod_labels: dict[str, str]
 ) -> None:
     matches = (
@@ -439,7 +440,7 @@ def test_the_rules_that_can_apply_are_those_that_decisions_evaluate(
     assert {other.rule.id for other in view.others} == {step.rule for step in trace if not step.applies}
 
 
-def test_selectors_are_written_as_for_kubectl() -> None:
+def test_selectors_have_the_syntax_of_kubectl() -> None:
     selector = LabelSelector(
         (
             LabelRequirement("a", ConditionKind.IN, ("1", "2")),

@@ -180,7 +180,7 @@ def test_each_pod_of_a_file_has_a_value(folder: Path) -> None:
         (("-n", "other"), "Pod/train has namespace ml, not other"),
     ],
 )  # fmt: skip
-def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_options_are_usage_errors(arguments: tuple[str, ...], message: str) -> None:
     result = cli("eval", "1", "-f", "pod.yaml", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
@@ -208,8 +208,8 @@ def test_an_expression_that_is_not_utf_8_is_a_usage_error() -> None:
 @pytest.mark.parametrize("option", ["-f", "--cluster"])
 def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> None:
     (folder / "bad.yaml").write_bytes(content)
-    given = {"-f": "pod.yaml", option: "bad.yaml"}
-    result = cli("eval", "1", *(word for pair in given.items() for word in pair))
+    options = {"-f": "pod.yaml", option: "bad.yaml"}
+    result = cli("eval", "1", *(word for pair in options.items() for word in pair))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "bad.yaml:" in result.stderr
 
@@ -247,11 +247,11 @@ def subject() -> Subject:
     ],
 )  # fmt: skip
 def test_names_are_completed(subject: Subject, text: str, names: tuple[str, ...]) -> None:
-    word, found = subject.completions(text)
+    word, completed = subject.completions(text)
     assert text.endswith(word)
-    assert set(names) <= set(found)
+    assert set(names) <= set(completed)
     if names != ("limit",):
-        assert found == names
+        assert completed == names
 
 
 def test_an_operand_that_fails_on_the_pod_has_the_fields_of_its_type(subject: Subject) -> None:
@@ -321,13 +321,13 @@ def test_the_prompt_on_a_terminal(end: str, code: int) -> None:
 
 def _read_until(descriptor: int, text: str | None) -> str:
     """Read from a terminal until a text, which escape sequences may interrupt, or until its end."""
-    written = b""
-    while text is None or not (text in (raw := written.decode(errors="replace")) or text in _ESCAPE.sub("", raw)):
+    output = b""
+    while text is None or not (text in (raw := output.decode(errors="replace")) or text in _ESCAPE.sub("", raw)):
         ready, _, _ = select.select([descriptor], [], [], PATIENCE_SECONDS)
-        assert ready, written
+        assert ready, output
         try:
-            written += os.read(descriptor, 1)
+            output += os.read(descriptor, 1)
         except OSError:  # EIO: Linux reports a closed terminal as an error
-            assert text is None, written
+            assert text is None, output
             break
-    return written.decode(errors="replace")
+    return output.decode(errors="replace")

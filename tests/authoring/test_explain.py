@@ -342,7 +342,7 @@ def test_rules_see_a_request_as_the_api_server_makes_it(folder: Path) -> None:
     assert cli(*EXPLAINED).exit_code == 0
 
 
-def test_without_rules_and_cluster_the_packaged_ones_are_used(folder: Path) -> None:
+def test_the_packaged_rules_and_cluster_are_the_defaults(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace(": 2}", ": 1}")})
     out = cli("explain", "-f", "pod.yaml").stdout
     assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
@@ -350,7 +350,7 @@ def test_without_rules_and_cluster_the_packaged_ones_are_used(folder: Path) -> N
     assert "rule_sets" not in out
 
 
-def test_the_place_is_that_of_the_entry_or_expression_that_decided(folder: Path) -> None:
+def test_the_location_is_of_the_entry_or_expression_that_decided(folder: Path) -> None:
     namespaces = "{team-b: {inherit: Merge, coefficients: {memory: 8Gi}}}"
     several = validation("v", "1 > 2") + "    - expression: 3 > 4\n"
     steps = f"{LADDER.replace('1g.10gb}', '1g.10gb, when: 1 > 2}')}---\n{injection('gpu', namespaces=namespaces)}"
@@ -369,14 +369,14 @@ def test_the_place_is_that_of_the_entry_or_expression_that_decided(folder: Path)
     assert f"failed expression: 3 > 4  {first}, {second}\n" in out
 
 
-def test_defaults_are_named_and_no_other_rules_and_clusters(folder: Path) -> None:
+def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
     rules = "rules: the packaged set default (--rules names others)\n"
     cluster = "cluster: the packaged inventory two-workers (--cluster names another one)\n"
     assert cli("explain", "-f", "pod.yaml").stdout.startswith(f"{rules}{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:5]).stdout.startswith(f"{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:3], *EXPLAINED[5:]).stdout.startswith(f"{rules}\nPod default/train")
-    named = json.loads(cli(*EXPLAINED, "--output", "json").stdout)
-    assert (named["rules"], named["cluster"]) == (["rules"], "cluster.yaml")
+    document = json.loads(cli(*EXPLAINED, "--output", "json").stdout)
+    assert (document["rules"], document["cluster"]) == (["rules"], "cluster.yaml")
     assumed = json.loads(cli("explain", "-f", "pod.yaml", "--output", "json").stdout)
     assert (assumed["rules"], assumed["cluster"]) == (["default"], "two-workers")
 
@@ -480,7 +480,7 @@ def test_validations_read_the_generated_name_and_the_default_requests(
     assert result.stdout.endswith(f"\ndenied: Validation/never: {name} {name} 1Gi\n")
 
 
-def test_default_requests_and_names_are_no_change(folder: Path) -> None:
+def test_default_requests_and_names_are_not_changes(folder: Path) -> None:
     write(folder, {"pod.yaml": WORKLOAD.format(kind="StatefulSet")})
     result = cli(*EXPLAINED)
     assert result.stdout.endswith("\n\nallowed, unchanged\n")
@@ -490,9 +490,9 @@ def test_default_requests_and_names_are_no_change(folder: Path) -> None:
 def test_json_of_a_denial_has_no_validation(folder: Path) -> None:
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
     result = cli(*EXPLAINED, "--output", "json")
-    found = json.loads(result.stdout)
-    assert (found["allowed"], found["pods"][0]["validation"], result.exit_code) == (False, None, 1)
-    assert "no rung can serve" in found["pods"][0]["message"]
+    document = json.loads(result.stdout)
+    assert (document["allowed"], document["pods"][0]["validation"], result.exit_code) == (False, None, 1)
+    assert "no rung can serve" in document["pods"][0]["message"]
 
 
 def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:

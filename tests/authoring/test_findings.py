@@ -138,9 +138,9 @@ PARAMS = "{max: 4, teams: [], strict: true, deep: {strict: false}}"
 def test_params_alone_decide_a_condition_only_as_switches(tmp_path: Path, expression: str, *, reported: bool) -> None:
     variables = "[{name: limit, expression: params.max}, {name: strict, expression: 'true'}]"
     rule = validation("v", f'"{expression}"', match=MATCH, params=PARAMS, variables=variables)
-    found = [problem for problem in findings(tmp_path, rule) if problem.code == "constant-condition"]
-    assert bool(found) is reported
-    for problem in found:
+    problems = [problem for problem in findings(tmp_path, rule) if problem.code == "constant-condition"]
+    assert bool(problems) is reported
+    for problem in problems:
         assert "the condition depends on params and variables alone, and is always true: every pod passes it" in str(
             problem
         )

@@ -32,9 +32,9 @@ def read(path: str, revision: str = "HEAD") -> tuple[dict[str, str], list[str]]:
     """Return texts by name, and problems."""
     diagnostics = Problems()
     threads = active_count()
-    found = revision_files(revision, path, diagnostics)
+    files = revision_files(revision, path, diagnostics)
     assert active_count() == threads, "the caller may fork"
-    return {file.name: file.text for file in found}, [str(problem) for problem in diagnostics.items]
+    return {file.name: file.text for file in files}, [str(problem) for problem in diagnostics.items]
 
 
 def refused(path: str, revision: str = "HEAD") -> str:
@@ -45,7 +45,7 @@ def refused(path: str, revision: str = "HEAD") -> str:
     return problem
 
 
-def test_a_folder_has_the_files_that_a_checkout_has(here: Path) -> None:
+def test_a_folder_has_the_same_files_as_a_checkout(here: Path) -> None:
     names = ["b.yaml", "a.yml", "c/d.json", "c/.hidden.yaml", ".github/e.yaml", "c/notes.md", "a.d/f.yaml", "é.yaml"]
     links = {"link.yaml": "c/d.json", "c/up": "..", "again": "c", "gone": "nowhere", "README": "b.yaml"}
     repository(here, {name: f"text of {name}" for name in names}, links)
@@ -62,7 +62,7 @@ INSIDE = st.lists(st.sampled_from(["a", "b", "c.yaml", "."]), min_size=1, max_si
 
 @settings(max_examples=examples(25))
 @given(files=st.sets(PATHS, min_size=1, max_size=8), links=st.dictionaries(PATHS, INSIDE, max_size=6), data=st.data())
-def test_any_tree_has_the_files_that_its_checkout_has(
+def test_any_tree_has_the_same_files_as_its_checkout(
     files: set[str], links: dict[str, str], data: st.DataObject
 ) -> None:
     with TemporaryDirectory() as folder, chdir(folder):
@@ -79,9 +79,9 @@ def test_any_tree_has_the_files_that_its_checkout_has(
         commit(Path(), {})
         path = data.draw(st.sampled_from([".", *files, *links]))
         diagnostics = Problems()
-        found = (read_file(file, diagnostics) for file in find_files([Path(path)], diagnostics))
+        contents = (read_file(file, diagnostics) for file in find_files([Path(path)], diagnostics))
         base = "git:HEAD:./" if path == "." else "git:HEAD:"
-        assert read(path)[0] == {f"{base}{file.name}": file.text for file in found if file is not None}
+        assert read(path)[0] == {f"{base}{file.name}": file.text for file in contents if file is not None}
 
 
 @pytest.mark.parametrize("path", ["rules", "rules/", "./rules", "rules/../rules", "linked"])
@@ -106,7 +106,7 @@ def test_each_revision_has_its_own_files(here: Path) -> None:
     git(here, "tag", "--annotate", "--message=x", "v1")
     (here / "a.yaml").write_text("not committed", encoding="utf-8")
     texts = [read("a.yaml", revision)[0] for revision in ("HEAD", "main~1", "v1", git(here, "rev-parse", "HEAD")[:12])]
-    assert [text for found in texts for text in found.values()] == ["new", "old", "new", "new"]
+    assert [text for each in texts for text in each.values()] == ["new", "old", "new", "new"]
 
 
 def test_a_repository_with_sha256(here: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_repository_with_sha256(here: Path) -> None:
     assert read("rules") == ({"git:HEAD:rules/a.yaml": "a"}, [])
 
 
-def test_a_revision_that_does_not_exist(here: Path) -> None:
+def test_a_revision_that_does_not_exist_is_an_error(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
     for revision in ("absent", "--batch-all-objects", "HEAD@{1 day ago} x", "0" * 40):
         assert refused(".", revision) == (
@@ -125,12 +125,12 @@ def test_a_revision_that_does_not_exist(here: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["absent", "rules/absent.yaml", "rules/a.yaml/b", "rules/a.yaml/.", "broken.yaml"])
-def test_a_path_that_does_not_exist(here: Path, path: str) -> None:
+def test_a_path_that_does_not_exist_is_an_error(here: Path, path: str) -> None:
     repository(here, {"rules/a.yaml": "a"}, {"broken.yaml": "nowhere"})
     assert refused(path) == f"git:HEAD:{path}:1:1: error: file or folder not found [missing-file]"
 
 
-def test_a_broken_link_in_a_folder(here: Path) -> None:
+def test_a_broken_link_hides_no_other_file_of_its_folder(here: Path) -> None:
     repository(here, {"a.yaml": "a"}, {"broken.yaml": "nowhere"})
     texts, problems = read(".")
     assert list(texts) == ["git:HEAD:./a.yaml"]
@@ -147,7 +147,7 @@ def test_a_link_that_leaves_the_tree_is_refused(here: Path, target: str) -> None
     assert refused("..") == problem % ".."
 
 
-def test_links_in_a_circle(here: Path) -> None:
+def test_links_in_a_circle_are_an_error(here: Path) -> None:
     repository(here, {"inside/c.yaml": "c"}, {"a.yaml": "b.yaml", "b.yaml": "a.yaml", "inside/loop": "loop"})
     assert refused("a.yaml") == (
         "git:HEAD:a.yaml:1:1: error: cannot be read: Too many levels of symbolic links [unreadable-file]"
@@ -177,12 +177,12 @@ def test_a_submodule_is_refused(here: Path) -> None:
     assert read(".")[1] == [problem % "./module"]
 
 
-def test_a_folder_without_rule_files(here: Path) -> None:
+def test_a_folder_without_rule_files_is_an_error(here: Path) -> None:
     repository(here, {"a/notes.md": "a"})
     assert refused("a") == "git:HEAD:a:1:1: error: no .yaml, .yml or .json file in this folder [no-files]"
 
 
-def test_a_file_that_is_not_utf_8(here: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_an_error(here: Path) -> None:
     git(here, "init", "--quiet")
     (here / "a.yaml").write_bytes(b"a: \xff\n")
     commit(here, {})
@@ -191,7 +191,7 @@ def test_a_file_that_is_not_utf_8(here: Path) -> None:
     )
 
 
-def test_a_name_that_is_not_utf_8(here: Path) -> None:
+def test_a_file_whose_name_is_not_utf_8_is_read(here: Path) -> None:
     git(here, "init", "--quiet")
     (here / os.fsdecode(b"\xff.yaml")).write_text("a", encoding="utf-8")
     commit(here, {})
@@ -205,20 +205,20 @@ def test_sizes_are_bounded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(".") == ({"git:HEAD:./next.yaml": "y"}, [large])
 
 
-def test_outside_of_a_repository(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_outside_of_a_repository_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
     for path in ("rules", "./rules"):
         assert "cannot be read: fatal: not a git repository" in refused(path)
 
 
-def test_an_object_that_is_not_stored(here: Path) -> None:
+def test_an_object_that_is_not_stored_is_an_error(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
     hash = git(here, "rev-parse", "HEAD:a.yaml")
     (here / ".git/objects" / hash[:2] / hash[2:]).unlink()
     assert f"object {hash} is not stored in this repository" in refused("a.yaml")
 
 
-def test_a_malformed_folder(here: Path) -> None:
+def test_a_malformed_folder_is_an_error(here: Path) -> None:
     repository(here, {"a.yaml": "a"})
     tree = git_hash(here, "100644 a.yaml", "tree")
     assert "cannot be read: fatal: " in refused("a.yaml", tree)
@@ -245,7 +245,7 @@ def test_git_fetches_what_a_partial_clone_lacks(here: Path, tmp_path: Path) -> N
     ],
 )
 @pytest.mark.parametrize("path", ["rules", "./rules"])
-def test_git_that_fails(
+def test_a_failure_of_git_is_reported_in_one_line(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str, path: str
 ) -> None:
     program = tmp_path / "bin" / "git"
@@ -259,6 +259,6 @@ def test_git_that_fails(
 
 
 @pytest.mark.parametrize("path", ["rules", "./rules"])
-def test_git_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_git_that_is_not_installed_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setenv("PATH", str(here))
     assert "cannot be read: git cannot be run: No such file or directory" in refused(path)

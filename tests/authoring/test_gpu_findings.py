@@ -55,7 +55,7 @@ def test_the_suggestion_is_of_the_cards_that_have_the_other_rungs(tmp_path: Path
 
 
 def test_gpu_resources_and_resources_of_validations_are_checked_too(tmp_path: Path) -> None:
-    found = findings(
+    reported = findings(
         tmp_path,
         injection("i", gpuResource=f"{MIG}1g.7gb"),
         validation(
@@ -64,14 +64,14 @@ def test_gpu_resources_and_resources_of_validations_are_checked_too(tmp_path: Pa
             match=f"{{resources: [{GPU}, 'nvidia.com/mig-*.9gb', {MIG}2g.15gb, {MIG}1g.16gb]}}",
         ),
     )
-    assert found == [
+    assert reported == [
         ("unknown-mig-profile", "gpuResource", "no known card has the MIG profile '1g.7gb' (did you mean '1g.6gb'?)"),
         ("unknown-mig-profile", "resources", "no known card has the MIG profile '2g.15gb' (did you mean '2g.16gb'?)"),
     ]
 
 
 def test_a_domain_without_its_end_is_reported(tmp_path: Path) -> None:
-    found = findings(
+    reported = findings(
         tmp_path,
         ladder("l", "nvidia/mig-1g.10gb", "nvidia.com/gpu", "smarter-devices/gpu"),
         injection("i", gpuResource="amd/gpu"),
@@ -79,7 +79,7 @@ def test_a_domain_without_its_end_is_reported(tmp_path: Path) -> None:
             "v", "object.spec.enableServiceLinks", match="{resources: [nvidia/gpu, nvidia.com/gpu, 'nvidia/*']}"
         ),
     )
-    assert found == [
+    assert reported == [
         (
             "unlikely-resource",
             "nvidia/mig-1g.10gb",
@@ -103,8 +103,8 @@ def test_a_misspelt_resource_is_reported_wherever_it_is_written(tmp_path: Path, 
     assumed = ladder("l", f"{MIG}1g.10gb", f"{{resource: {written}, assume: true}}")
     injected = injection("i", coefficients=f"{{{written}: 1}}")
     checked = validation("v", "object.spec.enableServiceLinks", match=f"{{resources: [{written}]}}")
-    found = findings(tmp_path, assumed, injected, injection("j", gpuResource=written), checked)
-    assert [item for item in found if item[2] == message] == [
+    problems = findings(tmp_path, assumed, injected, injection("j", gpuResource=written), checked)
+    assert [item for item in problems if item[2] == message] == [
         ("unlikely-resource", marked, message) for marked in (written, written, "gpuResource", "resources")
     ]
 
@@ -125,8 +125,8 @@ def test_a_resource_in_use_is_not_reported(tmp_path: Path, resource: str) -> Non
     ("sizes", "marked"), [("1g.10gb 7g.80gb 3g.40gb", "3g.40gb"), ("7g.80gb 1g.10gb 1g.20gb 3g.40gb", "3g.40gb")]
 )
 def test_rungs_that_are_not_in_the_order_of_their_size_are_reported(tmp_path: Path, sizes: str, marked: str) -> None:
-    found = findings(tmp_path, ladder("l", *(f"{MIG}{size}" for size in sizes.split()), GPU))
-    assert [(code, text) for code, text, _ in found] == [("rung-order", f"{MIG}{marked}")]
+    problems = findings(tmp_path, ladder("l", *(f"{MIG}{size}" for size in sizes.split()), GPU))
+    assert [(code, text) for code, text, _ in problems] == [("rung-order", f"{MIG}{marked}")]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_ladder_of_one_family_is_not_reported(tmp_path: Path, profiles: tuple[
     assert findings(tmp_path, ladder("l", *(f"{MIG}{name}" for name in profiles), GPU)) == []
 
 
-def test_an_unknown_profile_is_of_no_other_card(tmp_path: Path) -> None:
-    found = findings(tmp_path, ladder("l", f"{MIG}3g.45gb", f"{MIG}1g.5gb", GPU))
-    assert [code for code, _, _ in found] == ["unknown-mig-profile"]
+def test_an_unknown_profile_belongs_to_no_other_card(tmp_path: Path) -> None:
+    problems = findings(tmp_path, ladder("l", f"{MIG}3g.45gb", f"{MIG}1g.5gb", GPU))
+    assert [code for code, _, _ in problems] == ["unknown-mig-profile"]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,9 @@ OWN = "{a: {coefficients: {cpu: 2}}, b: {}}"
 def test_a_default_that_no_namespace_has_is_reported(
     tmp_path: Path, fields: dict[str, str], expected: tuple[str, str] | None
 ) -> None:
-    found = findings(tmp_path, injection("i", **{"namespaces": OWN, **fields}))
-    assert [(code, marked) for code, marked, _ in found if code != "unused-entry"] == ([expected] if expected else [])
+    problems = findings(tmp_path, injection("i", **{"namespaces": OWN, **fields}))
+    reported = [(code, marked) for code, marked, _ in problems if code != "unused-entry"]
+    assert reported == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -244,9 +245,9 @@ def test_an_entry_that_an_earlier_injection_shadows_is_reported(
     tmp_path: Path, earlier: dict[str, str], *, reported: bool
 ) -> None:
     rules = injection("a", **earlier), injection("b", namespaces=OWN)
-    found = [item for item in findings(tmp_path, *rules) if item[0] != "unreachable-injection"]
-    assert [(code, marked) for code, marked, _ in found] == ([("unused-entry", "a")] if reported else [])
-    for _, _, message in found:
+    problems = [item for item in findings(tmp_path, *rules) if item[0] != "unreachable-injection"]
+    assert [(code, marked) for code, marked, _ in problems] == ([("unused-entry", "a")] if reported else [])
+    for _, _, message in problems:
         assert message.startswith("this entry is never used: in the namespace 'a' ResourceInjection/a (")
         assert message.endswith(") matches the same pods and comes first by name")
 
@@ -264,9 +265,9 @@ def test_an_entry_that_an_earlier_injection_shadows_is_reported(
 )
 def test_a_selector_that_no_labels_meet_is_reported(tmp_path: Path, selector: str, *, reported: bool) -> None:
     for field in ("namespaceSelector", "objectSelector"):
-        found = findings(tmp_path, injection("i", match=f"{{{field}: {selector}}}"))
+        problems = findings(tmp_path, injection("i", match=f"{{{field}: {selector}}}"))
         message = f"ResourceInjection/i matches no pod: no label 'a' meets all requirements of {field}"
-        assert found == ([("matches-nothing", field, message)] if reported else [])
+        assert problems == ([("matches-nothing", field, message)] if reported else [])
 
 
 def test_the_absence_of_a_label_meets_requirements_too() -> None:
@@ -324,8 +325,8 @@ def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -
 def test_only_nodes_that_count_for_the_ladder_offer_its_rungs(
     tmp_path: Path, fields: dict[str, str], messages: list[str]
 ) -> None:
-    found = findings(tmp_path, ladder("l", f"{MIG}2g.20gb", GPU, **fields), cluster=NODES)
-    assert [message for _, _, message in found] == messages
+    problems = findings(tmp_path, ladder("l", f"{MIG}2g.20gb", GPU, **fields), cluster=NODES)
+    assert [message for _, _, message in problems] == messages
 
 
 @pytest.mark.parametrize(
@@ -374,8 +375,8 @@ def test_only_nodes_that_count_for_the_ladder_offer_its_rungs(
 def test_coefficients_that_no_node_with_gpus_has_are_reported(
     tmp_path: Path, fields: dict[str, str], expected: list[tuple[str, str]]
 ) -> None:
-    found = findings(tmp_path, injection("i", **fields), cluster=NODES)
-    assert [(marked, message) for code, marked, message in found if code == "exceeds-nodes"] == expected
+    problems = findings(tmp_path, injection("i", **fields), cluster=NODES)
+    assert [(marked, message) for code, marked, message in problems if code == "exceeds-nodes"] == expected
 
 
 def test_without_a_cluster_nothing_depends_on_one(tmp_path: Path) -> None:

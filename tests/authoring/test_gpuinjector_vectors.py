@@ -106,8 +106,8 @@ def decide(vector: dict[str, Any]) -> Decision:
     assert not problems
     request = vector.get("request", {})
     namespace = request.get("namespace") or vector["pod"]["metadata"].get("namespace", "")
-    asked = pod_request(vector["pod"], namespace=namespace, operation=request.get("operation", "CREATE"))
-    decision = mutate(rule_set, asked, Cluster())
+    admission_request = pod_request(vector["pod"], namespace=namespace, operation=request.get("operation", "CREATE"))
+    decision = mutate(rule_set, admission_request, Cluster())
     patch = [operation.to_json() for operation in decision.patch]
     assert apply_json(vector["pod"], patch) == decision.result
     return decision
@@ -166,9 +166,9 @@ def meaning(message: str) -> tuple[str, ...]:
     pod = message.partition("pod ")[2].partition(" ")[0]
     if "has different gpu resource" in message:
         # Both rules deny, each in its own words; the reference has one message.
-        named = message.partition("has different gpu resource ")[2].partition("; ")[0]
-        named = named.removeprefix("map[").removesuffix("]")
-        return (pod, "different", *sorted(named.replace(":true", "").replace(",", "").split()))
+        gpu_resources = message.partition("has different gpu resource ")[2].partition("; ")[0]
+        gpu_resources = gpu_resources.removeprefix("map[").removesuffix("]")
+        return (pod, "different", *sorted(gpu_resources.replace(":true", "").replace(",", "").split()))
     resources, words, _ = message.partition(" resource ")[2].partition(" too large")
     assert words, message
     return (pod, "too large", *sorted(resources.split(", ")))

@@ -18,8 +18,8 @@ IGNORED = NOTHING.replace(LINE, f"{LINE} {COMMENT}")
 def checked(folder: Path, files: dict[str, str] | str, *arguments: str) -> dict[str, Any]:
     """Return the result of a check as JSON."""
     write(folder, {"a.yaml": files} if isinstance(files, str) else files)
-    found: dict[str, Any] = json.loads(cli("check", folder, "--output", "json", *arguments).stdout)
-    return found
+    document: dict[str, Any] = json.loads(cli("check", folder, "--output", "json", *arguments).stdout)
+    return document
 
 
 def problems(found: dict[str, Any]) -> list[tuple[str, int, str]]:
@@ -40,10 +40,10 @@ def problems(found: dict[str, Any]) -> list[tuple[str, int, str]]:
     ],
 )
 def test_a_comment_ignores_a_warning_of_its_line_or_the_line_below(tmp_path: Path, text: str) -> None:
-    found = checked(tmp_path, text)
-    assert problems(found)[1:] == []
-    assert (found["errors"], found["warnings"] - found["ignored"]) == (0, len(problems(found)))
-    (ignored,) = (problem for problem in found["problems"] if "ignored" in problem)
+    document = checked(tmp_path, text)
+    assert problems(document)[1:] == []
+    assert (document["errors"], document["warnings"] - document["ignored"]) == (0, len(problems(document)))
+    (ignored,) = (problem for problem in document["problems"] if "ignored" in problem)
     assert (ignored["code"], ignored["severity"]) == ("matches-nothing", "warning")
     assert ignored["ignored"] in ("until the team moves", "twice")
 
@@ -53,9 +53,9 @@ def test_several_codes_of_a_line_are_ignored_together(tmp_path: Path) -> None:
     text = f"{{apiVersion: gpurules.io/v1, kind: FallbackLadder, metadata: {{name: v}}, spec: {spec}}}"
     codes = [code for code, *_ in problems(checked(tmp_path, text))]
     assert codes == ["matches-nothing", "single-rung"]
-    found = checked(tmp_path, f"{text} # gpu-rules: ignore[single-rung, matches-nothing] both at once")
-    assert (problems(found), found["ignored"]) == ([], 2)
-    assert [problem["ignored"] for problem in found["problems"]] == ["both at once"] * 2
+    document = checked(tmp_path, f"{text} # gpu-rules: ignore[single-rung, matches-nothing] both at once")
+    assert (problems(document), document["ignored"]) == ([], 2)
+    assert [problem["ignored"] for problem in document["problems"]] == ["both at once"] * 2
 
 
 HALF = "quantity(object.metadata.name).div(2, 0)"
@@ -77,8 +77,8 @@ def test_a_comment_is_about_all_lines_of_a_value(tmp_path: Path, expression: str
     comment = "# gpu-rules: ignore[cel-newer] the cluster is new"
     above = plain.replace("    - expression", f"    {comment}\n    - expression")
     for commented in (text.replace("COMMENT", comment), above):
-        found = checked(tmp_path, commented)
-        assert (problems(found), found["ignored"]) == ([], 1)
+        document = checked(tmp_path, commented)
+        assert (problems(document), document["ignored"]) == ([], 1)
 
 
 NO_REASON = "an ignored warning needs a reason: write it after the bracket"
@@ -104,8 +104,8 @@ NO_FORM = "write # gpu-rules: ignore[CODE] and the reason"
     ],
 )
 def test_a_malformed_ignore_is_an_error(tmp_path: Path, comment: str, column: int, message: str) -> None:
-    found = checked(tmp_path, NOTHING.replace(LINE, f"{LINE} {comment}"))
-    first = next(problem for problem in found["problems"] if problem["code"] == "bad-ignore")
+    document = checked(tmp_path, NOTHING.replace(LINE, f"{LINE} {comment}"))
+    first = next(problem for problem in document["problems"] if problem["code"] == "bad-ignore")
     assert (first["severity"], first["line"], first["column"], first["message"]) == ("error", 3, column, message)
 
 
@@ -134,19 +134,19 @@ def test_other_comments_and_values_ignore_nothing(tmp_path: Path, text: str) -> 
 
 def test_a_comment_that_ignores_nothing_is_a_warning(tmp_path: Path) -> None:
     other = injection("w").replace("metadata", f"{COMMENT.replace(']', ', single-rung]')}\nmetadata")
-    found = checked(tmp_path, {"a.yaml": IGNORED, "b.yaml": other})
-    assert [(problem["code"], problem["column"], problem["length"]) for problem in found["problems"][:2]] == [
+    document = checked(tmp_path, {"a.yaml": IGNORED, "b.yaml": other})
+    assert [(problem["code"], problem["column"], problem["length"]) for problem in document["problems"][:2]] == [
         ("unused-ignore", 21, 15),
         ("unused-ignore", 38, 11),
     ]
-    assert problems(found) == [
+    assert problems(document) == [
         ("unused-ignore", 3, f"line 4 has no warning {code}: delete it from this comment")
         for code in ("matches-nothing", "single-rung")
     ]
-    assert (found["errors"], found["warnings"], found["ignored"]) == (0, 3, 1)
+    assert (document["errors"], document["warnings"], document["ignored"]) == (0, 3, 1)
 
 
-def test_warnings_that_a_run_may_not_find_are_not_missed(tmp_path: Path) -> None:
+def test_a_comment_for_a_warning_that_a_run_may_not_find_is_not_unused(tmp_path: Path) -> None:
     unused = injection("w").replace("metadata", f"{COMMENT}\nmetadata")
     write(tmp_path, {"a.yaml": unused, "b.yaml": injection("x"), ".hidden.yaml": "["})
     assert cli("check", tmp_path / "a.yaml").stdout == "1 file checked, no problems\n"
@@ -157,7 +157,7 @@ def test_warnings_that_a_run_may_not_find_are_not_missed(tmp_path: Path) -> None
     assert "[unused-ignore]" in cli("check", "-", stdin=unused).stdout
 
 
-def test_a_folder_that_was_deleted_meanwhile_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_deleted_meanwhile_counts_as_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"a.yaml": injection("w").replace("metadata", f"{COMMENT}\nmetadata")})
 
     def refuse(_: Path) -> None:
@@ -179,9 +179,9 @@ spec:
 """
     comment = "# gpu-rules: ignore[unknown-pod-field] a field of our fork"
     pod = f"apiVersion: v1\nkind: Pod\nspec:\n  {comment}\n  forked: true\n  containers: [{{name: c}}]\n"
-    found = checked(tmp_path, {"t.yaml": test, "pod.yaml": pod, "rules/a.yaml": IGNORED})
-    assert problems(found) == []
-    assert found["ignored"] == 2
+    document = checked(tmp_path, {"t.yaml": test, "pod.yaml": pod, "rules/a.yaml": IGNORED})
+    assert problems(document) == []
+    assert document["ignored"] == 2
 
 
 def test_other_commands_and_the_server_read_no_ignores(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_other_commands_and_the_server_read_no_ignores(tmp_path: Path) -> None:
 def test_strict_makes_warnings_errors_in_each_format(tmp_path: Path) -> None:
     other = ladder("w", "a.b/c", "d.e/f", match="{excludeNamespaces: ['*']}")
     ignored = other.replace("name: w}", f"name: w}} {COMMENT}")
-    found = checked(tmp_path, {"a.yaml": NOTHING, "b.yaml": ignored}, "--strict")
-    assert [problem["severity"] for problem in found["problems"]] == ["error", "warning"]
-    assert (found["errors"], found["warnings"], found["ignored"]) == (1, 1, 1)
+    document = checked(tmp_path, {"a.yaml": NOTHING, "b.yaml": ignored}, "--strict")
+    assert [problem["severity"] for problem in document["problems"]] == ["error", "warning"]
+    assert (document["errors"], document["warnings"], document["ignored"]) == (1, 1, 1)
     text = cli("check", tmp_path, "--strict")
     assert text.exit_code == 1
     assert text.stdout.startswith(f"{tmp_path}/a.yaml:3:18: error: ResourceInjection/v matches no pod")
@@ -208,14 +208,14 @@ def test_strict_makes_warnings_errors_in_each_format(tmp_path: Path) -> None:
     assert (lenient.exit_code, "\n2 files checked, 2 warnings (1 ignored)\n" in lenient.stdout) == (0, True)
 
 
-def test_ignored_warnings_are_no_errors_of_a_strict_check(tmp_path: Path) -> None:
+def test_a_strict_check_does_not_make_ignored_warnings_errors(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": IGNORED})
     result = cli("check", tmp_path, "--strict")
     assert (result.exit_code, result.stdout) == (0, "1 file checked, 1 warning (1 ignored)\n")
     assert cli("check", tmp_path, "--output", "github").stdout == ""
 
 
-def test_a_warning_of_check_on_a_cluster_is_not_missed_without_one(tmp_path: Path) -> None:
+def test_a_comment_for_a_warning_about_a_cluster_is_not_unused_without_one(tmp_path: Path) -> None:
     spec = "{rungs: [{resource: a.b/c}, {resource: a.b/d}]}"
     comment = "# gpu-rules: ignore[rung-not-offered] other clusters have it"
     text = f"{{apiVersion: gpurules.io/v1, kind: FallbackLadder, metadata: {{name: v}}, spec: {spec}}} {comment}"

@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
-def test_it_reads_what_the_standard_library_writes(value: Any, indent: Any, ascii_only: bool) -> None:
+def test_the_reader_agrees_with_the_standard_library(value: Any, indent: Any, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert plain(parse(text, "f")) == value
 
@@ -41,7 +41,7 @@ def test_numbers_keep_their_text() -> None:
     assert parse(" 1.50e+2 ", "f").value == Number("1.50e+2")
 
 
-def test_every_value_and_key_knows_its_place() -> None:
+def test_every_value_and_key_has_its_location() -> None:
     root = parse('{\n  "a": [1, "xy"],\n  "é": {}\n}', "f")
     assert isinstance(root.value, Object)
     first, second = root.value.members

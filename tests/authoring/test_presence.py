@@ -16,9 +16,9 @@ NAME = "object.metadata.name == 'a'"
 
 def absent(tmp_path: Path, *documents: str) -> list[str]:
     """Return the members that may be absent, by the warnings of documents."""
-    found = check([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).problems
-    assert {problem.severity for problem in found} <= {Severity.WARNING}, found
-    return [p.message.removeprefix("fails if ").split(" is absent")[0] for p in found if p.code == "cel-absent"]
+    problems = check([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).problems
+    assert {problem.severity for problem in problems} <= {Severity.WARNING}, problems
+    return [p.message.removeprefix("fails if ").split(" is absent")[0] for p in problems if p.code == "cel-absent"]
 
 
 def expression(text: str, **fields: str) -> str:

@@ -44,7 +44,7 @@ def test_each_code_has_an_entry() -> None:
         ("a" * 10_000, None),
     ],
 )
-def test_only_a_code_of_nearly_the_same_words_is_suggested(written: str, meant: str | None) -> None:
+def test_only_a_code_with_similar_words_is_suggested(written: str, meant: str | None) -> None:
     assert nearest_code(written, map(str, reference())) == (f" (did you mean '{meant}'?)" if meant else "")
 
 
@@ -67,8 +67,8 @@ def test_causes_and_remedies_are_sentences(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", FILES, ids=code_of)
 def test_an_example_has_exactly_its_problem(entry: Entry) -> None:
-    found, _ = problems(entry, entry.wrong)
-    assert {(problem.code, problem.severity) for problem in found} == {(entry.code, entry.severity)}
+    actual, _ = problems(entry, entry.wrong)
+    assert {(problem.code, problem.severity) for problem in actual} == {(entry.code, entry.severity)}
 
 
 @pytest.mark.parametrize("entry", FILES, ids=code_of)

@@ -99,10 +99,10 @@ def test_decisions_are_shown_newest_first_and_others_are_not(tmp_path: Path) -> 
     elsewhere = logged("/mutate", asks({MIG2: 1}), FALLS, namespace="other")
     path = write_log(tmp_path, other, *lines, elsewhere)
     out = cli("explain", "--from-log", path, "--pod", "ml/job").stdout
-    assert [found[27:29] for found in out.splitlines() if found.startswith("ml/job at")] == ["03", "02", "01"]
-    found = json.loads(cli("explain", "--from-log", path, "--pod", "ml/job", "--output", "json").stdout)
-    assert found["found"] == 3
-    assert found["decisions"] == [json.loads(lines[0]), json.loads(lines[2]), json.loads(lines[1])]
+    assert [line[27:29] for line in out.splitlines() if line.startswith("ml/job at")] == ["03", "02", "01"]
+    document = json.loads(cli("explain", "--from-log", path, "--pod", "ml/job", "--output", "json").stdout)
+    assert document["found"] == 3
+    assert document["decisions"] == [json.loads(lines[0]), json.loads(lines[2]), json.loads(lines[1])]
 
 
 def test_skipped_rules_are_folded_unless_all_are_shown(tmp_path: Path) -> None:

@@ -982,8 +982,8 @@ BESIDE = {
 
 
 def errors(folder: Path) -> list[Problem]:
-    found = check([folder / "example.yaml"]).problems
-    return [problem for problem in found if problem.severity is Severity.ERROR]
+    problems = check([folder / "example.yaml"]).problems
+    return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 def shown(problem: Problem) -> str:
@@ -1001,15 +1001,15 @@ def remedied(text: str, problem: Problem) -> list[str]:
 
     if message.endswith("use spaces"):
         return [text.replace("\t", "  ")]
-    if found := re.search(r"begin in column ([0-9]+)", message):
-        return [changed(" " * (int(found[1]) - 1) + line.lstrip())]
-    if found := re.search(r"write it ([0-9]+) spaces further right", message):
+    if match := re.search(r"begin in column ([0-9]+)", message):
+        return [changed(" " * (int(match[1]) - 1) + line.lstrip())]
+    if match := re.search(r"write it ([0-9]+) spaces further right", message):
         count = len(lines) - number if "block" in message else 1
-        return [changed(*(" " * int(found[1]) + moved for moved in lines[number : number + count]), count=count)]
+        return [changed(*(" " * int(match[1]) + moved for moved in lines[number : number + count]), count=count)]
     if message.endswith("write | here, and the text on lines of its own below"):
         return [changed(f"{line[:start]}|", f"        {line[start:]}")]
-    if found := re.search(r"write (.) before this", message):
-        return [changed(f"{line[:start]}{found[1]}{line[start:]}")]
+    if match := re.search(r"write (.) before this", message):
+        return [changed(f"{line[:start]}{match[1]}{line[start:]}")]
     if message.endswith("(delete it)"):
         return [changed(line[:start] + line[end:])]
     if "cel-" not in problem.code and line[start - 1] in "'\"" and line[end : end + 1] == line[start - 1]:
@@ -1074,8 +1074,8 @@ def test_a_remedy_leaves_no_error(tmp_path: Path, mistake: str, text: str, messa
 def test_advice_is_about_the_mistake(tmp_path: Path, mistake: str, text: str, message: str) -> None:
     name = "example.json" if text.startswith("{") else "example.yaml"
     folder = write(tmp_path, {name: text, "rules.yaml": ladder()})
-    found = [problem for problem in check([folder / name]).problems if problem.severity is Severity.ERROR]
-    assert shown(found[0]) == message, mistake
+    errors = [problem for problem in check([folder / name]).problems if problem.severity is Severity.ERROR]
+    assert shown(errors[0]) == message, mistake
 
 
 @pytest.mark.parametrize(
@@ -1131,9 +1131,9 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
     amounts = "{memory: 1 Gi, cpu: -1, nvidia.com/gpu: one, a/b: null, a/c: 010}"
     text = rule_test(f"{{spec: {{containers: [{{name: main, resources: {{requests: {amounts}}}}}]}}}}")
     folder = write(tmp_path, {"example.yaml": text, **BESIDE})
-    found = [problem for problem in check([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
-    assert {problem.severity for problem in found} == {Severity.WARNING}
-    assert [shown(problem) for problem in found] == [
+    problems = [problem for problem in check([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
+    assert {problem.severity for problem in problems} == {Severity.WARNING}
+    assert [shown(problem) for problem in problems] == [
         "8:77: '1 Gi' is not a quantity: write 1Gi",
         (
             "8:108: 'one' is not a quantity: write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi"

@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_each_text_names_its_source(here: Path) -> None:
+def test_each_text_is_parsed_to_its_source(here: Path) -> None:
     (here / "rules").mkdir()
     assert rule_source("rules") == PathSource(Path("rules"))
     assert rule_source("default") == PackagedSource("default")
@@ -61,7 +61,7 @@ def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
         ("set:rules", f"'rules' is no packaged set: expected {', '.join(packaged_sets())}"),
     ],
 )
-def test_a_text_that_names_no_source(here: Path, text: str, message: str) -> None:
+def test_a_text_without_a_source_is_an_error(here: Path, text: str, message: str) -> None:
     with pytest.raises(SourceError) as caught:
         rule_source(text)
     assert message in str(caught.value)
@@ -87,7 +87,7 @@ def test_the_same_rules_of_each_source_have_one_digest(here: Path) -> None:
         files = read_sources([rule_source(text)])
         assert files.problems == ()
         assert files.loaded.digest == expected.digest
-        assert [found.name for found in files.loaded.rules] == [found.name for found in expected.rules]
+        assert [rule.name for rule in files.loaded.rules] == [found.name for found in expected.rules]
 
 
 def test_two_revisions_differ(here: Path) -> None:

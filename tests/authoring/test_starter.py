@@ -35,9 +35,9 @@ def started(tmp_path: Path) -> Path:
 def test_files_are_written_and_listed(tmp_path: Path) -> None:
     result = cli("init", tmp_path / "new" / "folder")
     assert (result.exit_code, result.stderr) == (0, "")
-    *written, following = result.stdout.splitlines()
+    *lines, following = result.stdout.splitlines()
     assert files(tmp_path / "new" / "folder") == sorted([*RULES, *EDITOR, WORKFLOW])
-    assert sorted(written) == [f"wrote {tmp_path}/new/folder/{name}" for name in sorted([*RULES, *EDITOR, WORKFLOW])]
+    assert sorted(lines) == [f"wrote {tmp_path}/new/folder/{name}" for name in sorted([*RULES, *EDITOR, WORKFLOW])]
     rules = f"{tmp_path}/new/folder/rules"
     assert following == f"next: gpu-rules check {rules} && gpu-rules test {rules}"
 
@@ -88,11 +88,11 @@ def test_editors_find_the_schema(started: Path) -> None:
 
 def documented(title: str) -> str:
     """Return a file in docs/testing.md, where its commands are tested."""
-    (found,) = [b.text for b in blocks((REPOSITORY / "docs" / "testing.md").read_text()) if b.title == title]
-    return found
+    (text,) = [b.text for b in blocks((REPOSITORY / "docs" / "testing.md").read_text()) if b.title == title]
+    return text
 
 
-def test_hooks_and_jobs_are_those_of_the_documents(tmp_path: Path) -> None:
+def test_hooks_and_jobs_equal_the_documented_ones(tmp_path: Path) -> None:
     for ci, job in (("github", WORKFLOW), ("gitlab", ".gitlab-ci.yml")):
         assert cli("init", "--ci", ci, tmp_path / ci).exit_code == 0
         assert files(tmp_path / ci) == sorted([*RULES, *EDITOR, job])
@@ -139,7 +139,7 @@ def test_a_dangling_link_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, {"file": "", "repository/.github": ""})
     result = cli("init", tmp_path / "file")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -132,7 +132,7 @@ def test_a_failed_case_has_expected_and_actual_values_and_reasons(
     assert out.endswith("\n0 passed, 1 failed\n")
 
 
-def test_requests_and_limits_are_compared_apart(folder: Path) -> None:
+def test_requests_and_limits_are_compared_separately(folder: Path) -> None:
     pod = "{spec: {containers: [{name: main, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}}"
     both = "{requests: {main: {cpu: 1}}, limits: {main: {cpu: 2}}, containers: {main: {cpu: 2}}}"
     assert run(folder, case(both, pod=pod))[0] == 0
@@ -247,7 +247,7 @@ def test_the_request_may_be_a_resize(folder: Path) -> None:
     assert (code, out.count("pass ")) == (0, 2), out
 
 
-def test_labels_of_a_case_are_added_to_those_of_the_cluster(folder: Path) -> None:
+def test_labels_of_a_case_are_added_to_labels_of_the_cluster(folder: Path) -> None:
     both = "{namespaceSelector: {matchLabels: {team: ml, tier: gold}}}"
     write(folder, {"rules.yaml": ladder("mig", MIG, "nvidia.com/gpu", match=both)})
     cluster = "{nodes: [{name: node, allocatable: {nvidia.com/gpu: 4}}], namespaces: {a: {team: ml}}}"
@@ -291,7 +291,7 @@ UNCLOSED = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: [unclos
 UNREAD_CLUSTER = "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {node: []}\n"
 
 
-def test_errors_of_a_test_do_not_stop_the_others_of_its_folder(folder: Path) -> None:
+def test_errors_of_a_test_do_not_stop_other_tests_of_its_folder(folder: Path) -> None:
     write(folder, {"broken.test.yaml": BROKEN})
     code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
     assert code == 2
@@ -315,7 +315,7 @@ def test_errors_of_a_test_do_not_stop_the_others_of_its_folder(folder: Path) -> 
         rule_test("    - name: nothing is expected\n      pod: {}\n", name="broken"),
     ],
 )
-def test_errors_of_what_tests_need_do_not_stop_other_tests(folder: Path, text: str) -> None:
+def test_errors_of_files_that_tests_need_do_not_stop_other_tests(folder: Path, text: str) -> None:
     write(folder, {"a.yaml": text, "pod.txt": "kind: Pod\nspec: [\n", "cluster.txt": UNREAD_CLUSTER})
     code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
     assert (code, "\npass  t: a case\n1 passed, " in out) == (2, True), out
@@ -339,7 +339,7 @@ def test_no_case_is_run_without_a_document_that_may_be_a_rule(folder: Path, text
     assert "\n0 passed, 1 not run, " in out
 
 
-def test_only_errors_of_rules_count_in_a_folder_that_a_test_names(folder: Path, tmp_path: Path) -> None:
+def test_only_errors_of_rules_count_in_a_folder_that_a_test_refers_to(folder: Path, tmp_path: Path) -> None:
     named = rule_test(case("{containers: {main: {nvidia.com/gpu: 1}}}")).replace(
         "  cluster:", "  rules: [..]\n  cluster:"
     )
@@ -361,13 +361,13 @@ def test_each_format_has_the_cases_not_run_with_the_reason(folder: Path) -> None
     broken, wrong = f"{folder}/broken.test.yaml:7:13", f"{folder}/t.test.yaml:7:13"
 
     assert f"not run  t: wrong, since the expectation has errors  {wrong}\n" in cli("test", folder, "-q").stdout
-    found = json.loads(cli("test", folder, "--output", "json").stdout)["notRun"]
-    assert [(one["case"], one["reason"]) for one in found] == [
+    not_run = json.loads(cli("test", folder, "--output", "json").stdout)["notRun"]
+    assert [(one["case"], one["reason"]) for one in not_run] == [
         ("a case", "the test has errors"),
         ("second", "the test has errors"),
         ("wrong", "the expectation has errors"),
     ]
-    assert (found[0]["source"], found[2]["source"]) == (broken, wrong)
+    assert (not_run[0]["source"], not_run[2]["source"]) == (broken, wrong)
     lines = cli("test", folder, "--output", "github").stdout.splitlines()
     assert f"::error file={folder}/broken.test.yaml,line=7,col=13,endColumn=19,title=broken" in lines[2]
     assert lines[2].endswith("::2 cases not run, since the test has errors")
@@ -418,7 +418,7 @@ def test_only_cases_whose_name_contains_the_keyword_are_run(folder: Path, keywor
     ]
 
 
-def test_rules_of_the_folder_are_used_unless_a_test_names_others(folder: Path) -> None:
+def test_rules_of_the_folder_are_used_unless_a_test_refers_to_others(folder: Path) -> None:
     text = rule_test(case("{decidedBy: []}")).replace("spec:\n", "spec:\n  rules: [empty.yaml]\n", 1)
     write(folder, {"t.test.yaml": text, "empty.yaml": validation("fine", "1 < 2")})
     assert cli("test", folder).exit_code == 0
@@ -436,10 +436,10 @@ def test_a_rule_in_audit_mode_does_not_decide(folder: Path) -> None:
 def test_json_has_the_same_results(folder: Path) -> None:
     write(folder, {"t.test.yaml": rule_test(case("{allowed: false}"), case("{allowed: true}", name="b"))})
     result = cli("test", folder, "--output", "json")
-    found = json.loads(result.stdout)
+    document = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert [found[name] for name in ("succeeded", "notRun", "leftOut", "problems")] == [False, [], 0, []]
-    first, second = found["cases"]
+    assert [document[name] for name in ("succeeded", "notRun", "leftOut", "problems")] == [False, [], 0, []]
+    first, second = document["cases"]
     assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
     assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)
     assert first["source"] == f"{folder}/t.test.yaml:7:13"
@@ -494,7 +494,7 @@ SPEC = "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}
         ("{name: p", f"{{name: {'q' * 200}", ("pod.metadata.name", f'"{"q" * 99}…', '"p"')),
     ],
 )  # fmt: skip
-def test_a_mismatch_of_a_whole_pod_is_the_path_that_differs(
+def test_a_mismatch_of_a_whole_pod_has_the_path_that_differs(
     folder: Path, old: str, new: str, found: tuple[str, str, str]
 ) -> None:
     code, out = run(folder, case(f"{{pod: {PATCHED.replace(old, new)}}}"))
@@ -514,9 +514,9 @@ def test_many_differences_are_counted(folder: Path) -> None:
     expected = PATCHED.replace("{name: p", f"{{name: p, labels: {{{labels}}}")
     pod = POD.replace("{name: p}", "{name: p, labels: {a: b}}")
     _, out = run(folder, case(f"{{pod: {expected}}}", pod=pod))
-    found = differences(out)
-    assert len(found) == 21
-    assert found[-1] == ("pod", "no other difference", "11 more")
+    mismatches = differences(out)
+    assert len(mismatches) == 21
+    assert mismatches[-1] == ("pod", "no other difference", "11 more")
 
 
 AUDITED = "---\n".join(
@@ -565,7 +565,7 @@ def test_another_effect_of_a_rule_in_audit_mode_is_a_mismatch(
     assert [(what, expected) for what, expected, _ in differences(out)] == found
 
 
-def test_a_rule_that_is_not_evaluated_is_named_so(folder: Path) -> None:
+def test_a_rule_that_is_not_evaluated_is_reported_as_such(folder: Path) -> None:
     pod = V100.replace("[{name: main", "[{name: side, resources: {requests: {cpu: 100}}}, {name: main")
     rules = ("FallbackLadder/mig", "ResourceInjection/v100", "Validation/named")
     _, out = run(folder, case(f"{{decidedBy: [{', '.join(f'{{rule: {rule}}}' for rule in rules)}]}}", pod=pod))
@@ -616,8 +616,8 @@ def test_one_case_is_run_on_several_clusters(folder: Path) -> None:
         },
     )
     result = cli("test", folder, "--output", "json")
-    found = json.loads(result.stdout)["cases"]
-    assert [(one["case"], one["cluster"], one["passed"]) for one in found] == [
+    cases = json.loads(result.stdout)["cases"]
+    assert [(one["case"], one["cluster"], one["passed"]) for one in cases] == [
         ("stays or falls", "mig", True),
         ("stays or falls", "cards", False),
         ("falls", "cards", True),
@@ -627,8 +627,8 @@ def test_one_case_is_run_on_several_clusters(folder: Path) -> None:
 def test_a_rule_in_audit_mode_that_does_not_apply_is_a_mismatch(folder: Path) -> None:
     write(folder, {"rules.yaml": AUDITED})
     _, out = run(folder, case("{audited: [{rule: FallbackLadder/mig}, {rule: Validation/no-host}]}", pod=HOST))
-    found = ("audited.FallbackLadder/mig", "a decision", "skip (the pod requests none of its resources)")
-    assert differences(out) == [found]
+    mismatch = ("audited.FallbackLadder/mig", "a decision", "skip (the pod requests none of its resources)")
+    assert differences(out) == [mismatch]
     _, out = run(folder, case("{decidedBy: [{rule: Validation/no-host}]}", pod=HOST))
     assert [actual for _, _, actual in differences(out)] == [
         "deny in audit mode (failed expression: !object.spec.?hostNetwork.orValue(false))"

@@ -27,7 +27,7 @@ DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=4)
 
 @given(DOCUMENTS)
 @example({"args": ["set -e\nfoo\n", "a\n\nb"]})
-def test_it_reads_back_as_it_was(document: dict[str, Any]) -> None:
+def test_written_yaml_reads_back_as_the_same_value(document: dict[str, Any]) -> None:
     text = dump(document)
     assert yaml.safe_load(text) == document
     report = Problems()
@@ -49,5 +49,5 @@ def test_it_reads_back_as_it_was(document: dict[str, Any]) -> None:
         ({}, "{}\n"),
     ],
 )
-def test_it_is_written_as_people_would(document: dict[str, Any], text: str) -> None:
+def test_yaml_is_written_in_the_style_of_people(document: dict[str, Any], text: str) -> None:
     assert dump(document) == text

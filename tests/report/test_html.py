@@ -64,22 +64,22 @@ def page(*found: Block) -> Page:
 
 
 def test_the_page_needs_no_other_file_and_runs_nothing() -> None:
-    found = page(*blocks())
-    for tag, attributes in found.elements:
+    rendered = page(*blocks())
+    for tag, attributes in rendered.elements:
         assert tag not in ("script", "link", "img", "iframe", "object", "form")
         assert "src" not in attributes
         assert (attributes.get("href") or "#").startswith("#")
         assert not [name for name in attributes if name.startswith("on")]
     assert "url(" not in html(report(*blocks()))
-    policy = next(attributes for _, attributes in found.elements if attributes.get("http-equiv"))
+    policy = next(attributes for _, attributes in rendered.elements if attributes.get("http-equiv"))
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def test_every_link_leads_to_a_section() -> None:
-    found = page()
-    links = [attributes["href"] for tag, attributes in found.elements if tag == "a"]
+    rendered = page()
+    links = [attributes["href"] for tag, attributes in rendered.elements if tag == "a"]
     assert links == ["#first-x", "#second"]
-    assert {str(link)[1:] for link in links} <= {attributes.get("id") for _, attributes in found.elements}
+    assert {str(link)[1:] for link in links} <= {attributes.get("id") for _, attributes in rendered.elements}
 
 
 def test_the_page_has_a_light_and_a_dark_scheme() -> None:
@@ -98,7 +98,7 @@ def test_markup_and_control_characters_are_escaped() -> None:
     assert source.count("&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e") > 25
 
 
-def test_every_block_is_there() -> None:
+def test_every_block_is_rendered() -> None:
     text = page(*blocks("word")).text
     assert text.count("word") == 25
     assert "word 0, word 1, word 2 and 2 more all 5 word 0 word 1" in text

@@ -59,9 +59,9 @@ def test_an_answer_with_every_kind_of_change() -> None:
         "| workload | pods |\n| --- | --: |\n| `Job ml/greedy` | 1 |\n"
     ) in text
     assert "\n<details>\n<summary>Totals</summary>\n\n**Changed pods by kind of change**\n\n| kind | pods |\n" in text
-    found = page(answer(recorded=RECORDED))
-    assert [tag for tag, _ in found.elements].count("table") == 12
-    assert "9 not replayable: its view was not found" in found.text
+    rendered = page(answer(recorded=RECORDED))
+    assert [tag for tag, _ in rendered.elements].count("table") == 12
+    assert "9 not replayable: its view was not found" in rendered.text
 
 
 def test_an_answer_without_pods() -> None:
@@ -84,36 +84,36 @@ def test_a_large_change_does_not_hide_others() -> None:
 
 
 def test_many_changes_are_bounded() -> None:
-    found = answer(pods(4_000, different=True), recorded=RECORDED)
-    text = markdown(found)
+    large = answer(pods(4_000, different=True), recorded=RECORDED)
+    text = markdown(large)
     more = re.search(r"\nand ([0-9,]+) more changes \(`--output json` has all\)\n", text)
     assert MAX_BYTES - 1_500 < len(text.encode()) <= MAX_BYTES
     assert more is not None
     assert int(more[1].replace(",", "")) + text.count("`Job ml/job-") == 4_000
-    assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(found).text
+    assert "Totals Changed pods by kind of change kind pods Denied 4,000" in page(large).text
 
 
 def test_long_changes_texts_and_totals_are_cut() -> None:
     annotations = tuple((f"key-{n:03}", "x" * 10_000) for n in range(500))
-    found = [(submitted("a", namespace=f"{'n' * 63}-{n}"), kept(), kept(annotations=annotations)) for n in range(90)]
+    changes = [(submitted("a", namespace=f"{'n' * 63}-{n}"), kept(), kept(annotations=annotations)) for n in range(90)]
 
-    text = markdown(answer(found))
+    text = markdown(answer(changes))
 
     assert f"- and {500 - MAX_ROWS} more lines (`--output json` has all)\n" in text
     assert f"and {90 - MAX_ROWS} more rows (`--output json` has all)\n" in text
-    page(answer(found))
+    page(answer(changes))
 
 
 def test_many_clusters_and_reasons_are_cut() -> None:
     names = [f"{'cluster-' * 20}{n}" for n in range(400)]
-    found = answer([(submitted("a", cluster=name), kept(), denied()) for name in names], clusters=names)
+    report = answer([(submitted("a", cluster=name), kept(), denied()) for name in names], clusters=names)
 
-    text = markdown(found)
+    text = markdown(report)
 
     assert len(text.encode()) <= MAX_BYTES
     assert "more lines (`--output json` has all)\n" in text
     assert "and 1 more change (`--output json` has all)\n" in text
-    page(found)
+    page(report)
 
 
 def test_a_change_of_any_size_is_counted() -> None:
@@ -138,9 +138,9 @@ def evil_answer(evil: str) -> Answer:
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_texts_are_no_markup(evil: str) -> None:
-    found = evil_answer(evil)
-    shown = page(found)
+def test_markup_in_texts_is_escaped(evil: str) -> None:
+    report = evil_answer(evil)
+    shown = page(report)
 
     allowed = {"h3", "p", "ul", "li", "code", "table", "thead", "tbody", "tr", "th", "td", "strong", "br", "details"}
     assert {tag for tag, _ in shown.elements} <= {*allowed, "summary"}
@@ -149,7 +149,7 @@ def test_texts_are_no_markup(evil: str) -> None:
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_texts_are_shown_as_they_are(evil: str) -> None:
+def test_texts_are_shown_unchanged(evil: str) -> None:
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in evil)
 
     assert " ".join(f"denied (Validation/limit: {escaped})".split()) in page(evil_answer(evil)).text

@@ -71,7 +71,7 @@ def test_numbers_are_on_the_right_and_wide_characters_have_two_columns() -> None
     assert shown(Table(heads=("a",), rows=())) == []
 
 
-def test_a_curve_has_columns_of_equal_time_of_which_only_idle_ones_are_empty() -> None:
+def test_a_curve_has_columns_of_equal_time_and_only_idle_ones_are_empty() -> None:
     def curve(*means: int) -> str:
         parts = [Fraction(mean) for mean in means]
         (line,) = shown(Curves(curves=[Curve(name="gpu", means=parts, capacity=8, end="1h", text="")]))
@@ -143,8 +143,8 @@ def test_tones_are_colours_of_terminals(monkeypatch: pytest.MonkeyPatch) -> None
     assert stream.getvalue() == "  \x1b[31mbad\x1b[0m and \x1b[32mgood\x1b[0m\n"
 
 
-def test_every_sign_has_one_of_one_column_in_ascii() -> None:
+def test_every_sign_has_an_ascii_replacement_of_one_column() -> None:
     signs = "✓✗→×−…▕▏░█▁▂▃▄▅▆▇│├└─"
-    written = signs.encode("ascii", ENCODING_ERRORS)
-    assert len(written) == len(signs) == cell_len(signs)
-    assert b"?" not in written
+    encoded = signs.encode("ascii", ENCODING_ERRORS)
+    assert len(encoded) == len(signs) == cell_len(signs)
+    assert b"?" not in encoded

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import NoneType
 
 from rules_engine.cel.budget import Budget, CelProblems, EvaluationError
-from rules_engine.cel.check.checker import Checked, check
+from rules_engine.cel.check.checker import Checked, check_expression
 from rules_engine.cel.check.environment import Environment
-from rules_engine.cel.check.nesting import levels
-from rules_engine.cel.run.codegen import Function, generate
+from rules_engine.cel.check.nesting import container_levels
+from rules_engine.cel.run.codegen import Function, generate_function
 from rules_engine.cel.run.interpreter import interpret
-from rules_engine.cel.syntax.tree import Call, Expression, Literal, Select, children
+from rules_engine.cel.syntax.tree import Call, Expression, Literal, Select, child_nodes
 from rules_engine.cel.values.runtime_values import Optional, check_int, is_map
 from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.problems.codes import Code
@@ -65,7 +65,7 @@ class Program:
             mark = budget.left + budget.withheld + budget.kept  # budget.mark, without the call
             try:
                 value = self.generated.run(activation, budget)
-                return value if value is True or value is False else self.bounded(value, budget)
+                return value if value is True or value is False else self.check_result(value, budget)
             except Exception as error:
                 # Generated code may give up with any exception, since it assumes that nothing fails. The interpreter
                 # then starts again: it absorbs errors and knows their places (reasons: run/codegen/__init__.py).
@@ -84,7 +84,7 @@ class Program:
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:
         """Return the same value, or raise the same error, without the generated code."""
         try:
-            return self.bounded(interpret(self.checked, activation, budget), budget)
+            return self.check_result(interpret(self.checked, activation, budget), budget)
         except RecursionError:
             raise EvaluationError("a value is nested too deeply", self.source.at(0)) from None
         except EvaluationError as error:
@@ -92,14 +92,14 @@ class Program:
                 raise
             raise type(error)(error.message, self.source.at(0)) from None
 
-    def bounded(self, value: object, budget: Budget) -> object:
+    def check_result(self, value: object, budget: Budget) -> object:
         """Return the result after a check of its ints, and of the size of its lists and maps made by the expression.
 
         Parts of the activation are not walked: their cost would depend on more than the expression reads.
         """
         layer = [value]
         for _ in range(self.levels):
-            layer = _next(layer, budget)
+            layer = _layer_members(layer, budget)
         for item in layer:
             while type(item) is Optional:
                 item = item.value
@@ -108,7 +108,7 @@ class Program:
         return value
 
 
-def _next(layer: list[object], budget: Budget) -> list[object]:
+def _layer_members(layer: list[object], budget: Budget) -> list[object]:
     """Return the members of a layer's lists and maps, as often as they occur, and its other values unchanged."""
     members: list[object] = []
     for item in layer:
@@ -138,32 +138,32 @@ def compile_expression(
     CelProblems with all problems of the expression.
     """
     # Imported with the first expression: lark is a fifth of this package's import time.
-    from rules_engine.cel.syntax.parser import parse
+    from rules_engine.cel.syntax.parser import parse_expression
 
-    checked = check(source, parse(source), environment)
+    checked = check_expression(source, parse_expression(source), environment)
     problems = checked.problems
     if not problems and result != DYN and checked.result not in (DYN, result):
         message = f"the expression must be {result}, not {checked.result}"
         problems = (checked.problem(Code.CEL_RESULT_TYPE, message, checked.expression.span),)
     if problems:
         raise CelProblems(problems)
-    return program_of(checked) if generated else Program(checked, None, levels(checked))
+    return program_of(checked) if generated else Program(checked, None, container_levels(checked))
 
 
 def program_of(checked: Checked) -> Program:
     """Return the program of a checked expression."""
-    return Program(checked, generate(checked), levels(checked))
+    return Program(checked, generate_function(checked), container_levels(checked))
 
 
-def texts(expression: Expression) -> Iterator[str]:
+def constant_texts(expression: Expression) -> Iterator[str]:
     """Yield every string literal and every selected field."""
     match expression:
         case Literal(value=str(value)):
             yield value
         case Select(field=field):
             yield field
-    for child in children(expression):
-        yield from texts(child)
+    for child in child_nodes(expression):
+        yield from constant_texts(child)
 
 
 def constant_arguments(expression: Expression, function: str) -> Iterator[str]:
@@ -172,5 +172,5 @@ def constant_arguments(expression: Expression, function: str) -> Iterator[str]:
         for argument in expression.arguments:
             if isinstance(argument, Literal) and isinstance(argument.value, str):
                 yield argument.value
-    for child in children(expression):
+    for child in child_nodes(expression):
         yield from constant_arguments(child, function)

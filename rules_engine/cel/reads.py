@@ -28,8 +28,8 @@ from rules_engine.cel.syntax.tree import (
     Name,
     OptionalMap,
     Select,
-    children,
-    qualified,
+    as_qualified_name,
+    child_nodes,
 )
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of
 from rules_engine.model.json.patch import Json
@@ -161,7 +161,7 @@ class Reads:
                 return self._method(node, places(target), [places(argument) for argument in node.arguments])
             case Call(function=name, arguments=arguments, target=target):
                 return self._function(name, target, [places(argument) for argument in arguments])
-        for part in children(node):
+        for part in child_nodes(node):
             self._read(places(part))
         return _NONE
 
@@ -209,7 +209,7 @@ class Reads:
         return _NONE
 
     def _function(self, name: str, target: Expression | None, arguments: list[Places]) -> Places:
-        if name in ("of", "unwrap") and target is not None and qualified(target) == "optional":
+        if name in ("of", "unwrap") and target is not None and as_qualified_name(target) == "optional":
             return arguments[0]
         if name == "size":
             self._items(arguments[0])

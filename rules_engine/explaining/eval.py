@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rules_engine.cel import Budget, EvaluationError, Program, Type
-from rules_engine.cel.library import functions
-from rules_engine.cel.values.functions import takes
+from rules_engine.cel.library import dialect_functions
+from rules_engine.cel.values.functions import accepts_type
 from rules_engine.cel.values.runtime_values import is_map, type_of
 from rules_engine.cel.values.types import ObjectType
 from rules_engine.evaluation.admission import validation_request
@@ -148,11 +148,11 @@ class Subject:
     def _names(self) -> Iterator[str]:
         """Yield the names that an expression can begin with."""
         yield from (*ENVIRONMENT.variables, "variables", "true", "false", "null", "has", "cel")
-        yield from (name.partition(".")[0] for name in functions().names(method=False))
+        yield from (name.partition(".")[0] for name in dialect_functions().names(method=False))
 
     def _members(self, operand: str) -> Iterator[str]:
         """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
-        yield from _inner(operand, (*functions().names(method=False), "cel.bind"))
+        yield from _inner(operand, (*dialect_functions().names(method=False), "cel.bind"))
         program, _ = self._compile(operand)
         if program is None:
             return
@@ -169,9 +169,9 @@ class Subject:
             yield from operand_type.fields
             operand_type = _MAP
         yield from _MACROS.get(operand_type.name, ())
-        for name in functions().names(method=True):
-            overloads = functions().named(name, method=True)
-            if any(takes(overload.parameters[0], operand_type.plain) for overload in overloads):
+        for name in dialect_functions().names(method=True):
+            overloads = dialect_functions().named(name, method=True)
+            if any(accepts_type(overload.parameters[0], operand_type.plain) for overload in overloads):
                 yield name
 
 

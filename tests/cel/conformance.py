@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rules_engine.cel import Budget, CelProblems, Duration, Environment, EvaluationError, Optional, Timestamp, Uint
-from rules_engine.cel.check.checker import check
+from rules_engine.cel.check.checker import check_expression
 from rules_engine.cel.program import Program, program_of
-from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.syntax.parser import parse_expression
 from rules_engine.cel.values.runtime_values import KeyedMap, make_map
 from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.problems.source import SourceText
@@ -89,7 +89,7 @@ def type_named(text: str) -> Type:
 def program(expression: str, environment: Environment, *, checked: bool = True) -> Program:
     """Compile an expression. Unchecked, the checker's problems fail at run time, as in cel-go's unchecked mode."""
     source = SourceText.inline(expression)
-    checked_expression = check(source, parse(source), environment)
+    checked_expression = check_expression(source, parse_expression(source), environment)
     if checked and checked_expression.problems:
         raise CelProblems(checked_expression.problems)
     return program_of(checked_expression)

@@ -14,7 +14,7 @@ from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import both, outcome
 from tests.cel.test_checker import POLICY
 
-INSIDE = POLICY.extended(
+INSIDE = POLICY.with_variables(
     c=types.shape("Container"),
     limit=types.AMOUNT,
     several=types.list_of(types.AMOUNT),

@@ -331,7 +331,7 @@ def test_variables_may_have_dots_and_a_container() -> None:
 
 
 def test_an_environment_can_be_extended() -> None:
-    environment = Environment({"x": types.INT}).extended(x=types.STRING, y=types.INT)
+    environment = Environment({"x": types.INT}).with_variables(x=types.STRING, y=types.INT)
     assert problems("x + string(y)", environment) == []
 
 

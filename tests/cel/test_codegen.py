@@ -30,7 +30,7 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
     assert compiled.generated is not None
     budget = Budget()
     try:
-        return True, compiled.bounded(compiled.generated.run(activation, budget), budget)
+        return True, compiled.check_result(compiled.generated.run(activation, budget), budget)
     except Exception:
         return False, None
 

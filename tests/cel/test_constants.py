@@ -3,7 +3,7 @@
 import pytest
 
 from rules_engine.cel.program import constant_arguments
-from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.syntax.parser import parse_expression
 from rules_engine.model.problems.source import SourceText
 
 
@@ -20,4 +20,4 @@ from rules_engine.model.problems.source import SourceText
     ],
 )
 def test_constant_arguments_of_a_function_are_found(expression: str, arguments: str) -> None:
-    assert {*constant_arguments(parse(SourceText.inline(expression)), "available")} == set(arguments.split())
+    assert {*constant_arguments(parse_expression(SourceText.inline(expression)), "available")} == set(arguments.split())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
 from rules_engine.cel.syntax import parser
-from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.syntax.parser import parse_expression
 from rules_engine.cel.syntax.tree import Logic, Select
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import evaluate, problems
@@ -187,7 +187,7 @@ def test_a_field_of_any_characters_is_written_in_backticks() -> None:
 
 
 def test_chains_of_and_and_or_do_not_nest() -> None:
-    tree = parse(SourceText.inline("(" + " && ".join(["true"] * 500) + ") && (true && false)"))
+    tree = parse_expression(SourceText.inline("(" + " && ".join(["true"] * 500) + ") && (true && false)"))
     assert isinstance(tree, Logic)
     assert len(tree.operands) == 501
     assert tree.depth < 5
@@ -229,7 +229,7 @@ def test_length_is_bounded() -> None:
 
 
 def test_a_selection_has_the_span_of_its_field() -> None:
-    tree = parse(SourceText.inline("object . spec"))
+    tree = parse_expression(SourceText.inline("object . spec"))
     assert isinstance(tree, Select)
     assert (tree.name_span.start, tree.name_span.end) == (9, 13)
     assert (tree.span.start, tree.span.end) == (0, 13)
@@ -251,14 +251,14 @@ def test_locations_are_in_the_yaml_file() -> None:
 def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="cel-python is not installed"):
-        parser._parser.__wrapped__()
+        parser._load_parser.__wrapped__()
 
 
 @pytest.mark.skipif(cel_tables.installed() != cel_tables.LIBRARIES, reason="written with other versions of libraries")
 def test_the_saved_parser_matches_the_grammar() -> None:
     """To write it again: python -m tests.support.cel_tables."""
     tables = parser.TABLES.read_bytes()
-    assert tables[:32] == parser.digest(parser.grammar_folder(), tables[32:])
+    assert tables[:32] == parser.parser_digest(parser.grammar_folder(), tables[32:])
 
 
 def test_the_saved_and_the_built_parser_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -269,11 +269,11 @@ def test_the_saved_and_the_built_parser_agree(monkeypatch: pytest.MonkeyPatch, t
     def results(tables: bytes) -> list[str]:
         (tmp_path / "tables.bin").write_bytes(tables)
         monkeypatch.setattr(parser, "TABLES", tmp_path / "tables.bin")
-        monkeypatch.setattr(parser, "_parser", cache(parser._parser.__wrapped__))
+        monkeypatch.setattr(parser, "_load_parser", cache(parser._load_parser.__wrapped__))
         trees = []
         for text in texts:
             try:
-                trees.append(repr(parse(SourceText.inline(text))))
+                trees.append(repr(parse_expression(SourceText.inline(text))))
             except CelProblems as problems:
                 trees.append(str(problems))
         return trees

@@ -104,7 +104,7 @@ def _generated(compiled: Program, activation: Mapping[str, Any]) -> tuple[bool, 
         return False, None
     budget = Budget()
     try:
-        return True, compiled.bounded(compiled.generated.run(activation, budget), budget)
+        return True, compiled.check_result(compiled.generated.run(activation, budget), budget)
     except Exception:
         return False, None
 

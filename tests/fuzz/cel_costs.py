@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.cel.budget import MAX_RESULT_ITEMS
-from rules_engine.cel.library import functions
+from rules_engine.cel.library import dialect_functions
 from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import Duration, Optional, Timestamp, Uint
@@ -378,7 +378,7 @@ NAMES = "xyzuvwabcd"
 
 def operations() -> Iterator[Operation]:
     """Yield every overload of every function and operator, and EXPRESSIONS."""
-    known = functions()
+    known = dialect_functions()
     for method in (False, True):
         for name in sorted(known.names(method=method)):
             for overload in known.named(name, method=method):

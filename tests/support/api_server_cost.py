@@ -10,7 +10,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.syntax.parser import parse_expression
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -48,7 +48,7 @@ class Evaluation:
     value: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.value = self._evaluate(parse(cel(self.expression)), dict(self.activation))
+        self.value = self._evaluate(parse_expression(cel(self.expression)), dict(self.activation))
 
     def _evaluate(self, node: Expression, names: dict[str, Any]) -> Any:
         match node:

@@ -4,7 +4,7 @@ import io
 import pickle
 from importlib.metadata import version
 
-from rules_engine.cel.syntax.parser import TABLES, build, digest, grammar_folder
+from rules_engine.cel.syntax.parser import TABLES, build_parser, grammar_folder, parser_digest
 
 LIBRARIES = {"lark": "1.3.1", "cel-python": "0.5.0"}
 """The versions that the file was written with; with others the parser is built at run time."""
@@ -18,11 +18,11 @@ def saved() -> bytes:
     """Return the contents of the file, without the path of the grammar's folder."""
     folder = grammar_folder()
     buffer = io.BytesIO()
-    build(folder).save(buffer)
+    build_parser(folder).save(buffer)
     parser = pickle.loads(buffer.getvalue())
     parser["data"]["options"]["import_paths"] = []
     content = pickle.dumps(parser, protocol=pickle.HIGHEST_PROTOCOL)
-    return digest(folder, content) + content
+    return parser_digest(folder, content) + content
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.hints import PRESENT, clause, quoted
+from rules_engine.cel.syntax.hints import PRESENT, remedy_clause, string_literal
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -18,7 +18,7 @@ from rules_engine.cel.syntax.tree import (
     Index,
     Literal,
     Select,
-    qualified,
+    as_qualified_name,
 )
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
@@ -58,7 +58,7 @@ class Amounts:
 
     def operator(self, node: Binary, kinds: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
-        return _clause(self._operator_remedy(node, kinds), kinds)
+        return _amount_clause(self._operator_remedy(node, kinds), kinds)
 
     def _operator_remedy(self, node: Binary, kinds: Sequence[Type]) -> str:
         left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), kinds, strict=True))
@@ -78,14 +78,14 @@ class Amounts:
         amounts = [kind is AMOUNT for kind in kinds]
         if not any(amounts):
             return ""
-        remedy = clause(self._operator_remedy(node, kinds))
+        remedy = remedy_clause(self._operator_remedy(node, kinds))
         if node.operator in _ORDERS and kinds[0] == kinds[1]:
             return f"amounts are compared as text, '10' before '9'{remedy}"
         if node.operator == "+" and all(amounts):
             return f"amounts are joined as text, '1' and '2' as '12'{remedy}"
         literal = node.left if isinstance(node.left, Literal) else node.right
         amount = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, Literal) else ""
-        if canonical := _canonical(amount):
+        if canonical := _canonical_quantity(amount):
             return f"the API server writes '{amount}' as '{canonical}'{remedy}"
         return ""
 
@@ -109,23 +109,23 @@ class Amounts:
         if name == "sum" and kinds[0].name == "list":
             return self._sum_clause(parts[0], kinds[0].parameters[0])
         if name == "orValue" and _any_amount(kinds[:1]) and kinds[1] in _NUMBERS:
-            default = self._number_as_string(parts[1]) or quoted("0", self._text)
-            return _clause(f"quantity({self.path(parts[0])[0]}.orValue({default}))", kinds)
+            default = self._number_as_string(parts[1]) or string_literal("0", self._text)
+            return _amount_clause(f"quantity({self.path(parts[0])[0]}.orValue({default}))", kinds)
         quantities = [self._quantity(part, kind) for part, kind in zip(parts, kinds, strict=True)]
         if all(quantities) and name == "quantity":
-            return _clause(quantities[0], kinds)
+            return _amount_clause(quantities[0], kinds)
         of_quantities = any(set(overload.parameters) == {QUANTITY} for overload in overloads)
         if not all(quantities) or not of_quantities or not _any_amount(kinds):
             return ""
         receiver, arguments = ("", quantities) if target is None else (f"{quantities[0]}.", quantities[1:])
-        return _clause(f"{receiver}{name}({', '.join(arguments)})", kinds)
+        return _amount_clause(f"{receiver}{name}({', '.join(arguments)})", kinds)
 
     def _sum_clause(self, target: Expression, kind: Type) -> str:
         if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _any_amount([kind]):
             return ""
         number = f"{self._quantity(target.body, kind)}.{self._number_method(target.body)}()"
         before = self._text[target.span.start : target.body.span.start]
-        return _clause(f"{before}{number}{self._text[target.body.span.end : target.span.end]}.sum()", [kind])
+        return _amount_clause(f"{before}{number}{self._text[target.body.span.end : target.span.end]}.sum()", [kind])
 
     def _number_method(self, node: Expression) -> str:
         """Return the method that converts an amount: extended resources are whole numbers, others may be `500m`."""
@@ -145,13 +145,13 @@ class Amounts:
             return f"quantity({self._number_as_string(node) or f'string({source})'})"
         if _any_amount([kind]):
             path, optional = self.path(node)
-            default = f".orValue({quoted('0', self._text)})" if optional or kind != STRING else ""
+            default = f".orValue({string_literal('0', self._text)})" if optional or kind != STRING else ""
             return f"quantity({path}{default})"
         return f"quantity({source})" if kind == STRING else ""
 
     def path(self, node: Expression) -> tuple[str, bool]:
         """Return a value's path in which any part may be absent, and whether this makes it an optional."""
-        if isinstance(node, Select) and qualified(node.operand) != VARIABLES:
+        if isinstance(node, Select) and as_qualified_name(node.operand) != VARIABLES:
             before, optional = self.path(node.operand)
             name = self._text[node.name_span.start : node.name_span.end]
             absent = not optional and node.field not in PRESENT
@@ -169,13 +169,13 @@ class Amounts:
     def _number_as_string(self, node: Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""
         source = self._source_of(node)
-        return quoted(source, self._text) if _NUMBER.fullmatch(source) else ""
+        return string_literal(source, self._text) if _NUMBER.fullmatch(source) else ""
 
     def _source_of(self, node: Expression) -> str:
         return self._text[node.span.start : node.span.end]
 
 
-def _canonical(text: str) -> str:
+def _canonical_quantity(text: str) -> str:
     """Return the text that the API server writes for a quantity if it differs, else an empty string."""
     try:
         canonical = str(parse_quantity(text))
@@ -190,8 +190,8 @@ def _any_amount(kinds: Iterable[Type]) -> bool:
     return any(kind is AMOUNT or kind == QUANTITY for kind in inner)
 
 
-def _clause(remedy: str, kinds: Sequence[Type]) -> str:
+def _amount_clause(remedy: str, kinds: Sequence[Type]) -> str:
     """Return the clause of a message, with the reason if the author may not expect a string."""
     unexpected = _any_amount(kinds) and QUANTITY not in kinds
-    text = clause(" ".join(remedy.split()))
+    text = remedy_clause(" ".join(remedy.split()))
     return text.replace("(", "(amounts are strings: ", 1) if unexpected else text

@@ -16,13 +16,13 @@ from rules_engine.cel.syntax.tree import (
     Logic,
     Name,
     OptionalMap,
-    children,
+    child_nodes,
 )
 
 
 def certain_parts(node: Expression, namespaced: Collection[Call], certain: Collection[Bind]) -> tuple[Expression, ...]:
     """Return the parts of a node that every evaluation of it evaluates."""
-    parts = children(node)
+    parts = child_nodes(node)
     if isinstance(node, Bind):
         return parts if node in certain else (node.body,)
     if isinstance(node, Logic | Conditional | Comprehension | OptionalMap) or (
@@ -74,4 +74,4 @@ def evaluation_depth(
             if node in certain:
                 return 1 + max(below, evaluation_depth(body, certain, {**levels, name: 0}, names))
             return 1 + evaluation_depth(body, certain, {**levels, name: below}, names)
-    return 1 + max((evaluation_depth(part, certain, levels, names) for part in children(node)), default=0)
+    return 1 + max((evaluation_depth(part, certain, levels, names) for part in child_nodes(node)), default=0)

@@ -32,7 +32,7 @@ from rules_engine.cel.syntax.tree import (
     Select,
     Span,
     Unary,
-    qualified,
+    as_qualified_name,
 )
 from rules_engine.cel.values import regex, types
 from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, Overload
@@ -133,10 +133,10 @@ class Checked:
 
     def problem(self, code: Code, message: str, span: Span, severity: Severity = Severity.ERROR) -> Problem:
         """Return a problem with the place of a part of the expression."""
-        return _problem(self.source, code, message, span, severity)
+        return _problem_at(self.source, code, message, span, severity)
 
 
-def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
+def check_expression(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
     checker = _Checker(source, environment, environment.functions, Amounts(source.text))
     result = checker.inference.settle(checker.type(expression))
@@ -193,13 +193,13 @@ class _Checker:
 
     def problem(self, code: Code, message: str, span: Span) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
-        self.problems.append(_problem(self.source, code, message, span, Severity.ERROR))
+        self.problems.append(_problem_at(self.source, code, message, span, Severity.ERROR))
         return DYN
 
     def warn(self, code: Code, message: str, span: Span) -> None:
         """Record a warning, unless the message is empty."""
         if message:
-            self.warnings.append(_problem(self.source, code, message, span, Severity.WARNING))
+            self.warnings.append(_problem_at(self.source, code, message, span, Severity.WARNING))
 
     def type_text(self, kind: Type) -> str:
         return str(self.inference.settle(kind))
@@ -221,7 +221,7 @@ class _Checker:
         names = {*self.environment.variables, *self.locals}
         subject = self.environment.variables.get("object")
         fields = subject.fields if isinstance(subject, ObjectType) else ()
-        hint = hints.name(node.name, names, fields) or did_you_mean(node.name, names)
+        hint = hints.name_hint(node.name, names, fields) or did_you_mean(node.name, names)
         spelling = f".{node.name}" if node.absolute else node.name
         return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{spelling}'{hint}", node.span)
 
@@ -240,15 +240,15 @@ class _Checker:
         return None
 
     def _type_select(self, node: Select) -> Type:
-        name = qualified(node)
+        name = as_qualified_name(node)
         if name is not None and (name.startswith(".") or name.split(".")[0] not in self.locals):
             kind = self._resolve_name(node, name.lstrip("."), absolute=name.startswith("."))
             if kind is not None:
                 return kind
         operand = self.type(node.operand)
-        inner, optional = _unwrapped(operand)
+        inner, optional = _unwrap_optional(operand)
         if inner.name == _REQUEST and node.field in self.environment.variables:
-            hint = hints.clause(node.field)
+            hint = hints.remedy_clause(node.field)
             return self.problem(Code.CEL_FIELD, f"{inner.name} has no field '{node.field}'{hint}", node.span)
         return self._member_type(node, inner, self._field_type(inner, node), optional=optional, key=node.field)
 
@@ -282,11 +282,11 @@ class _Checker:
         """Return the hint for a field of a value without fields: a method, or a field of a list's items."""
         overloads = self.functions.named(name, method=True)
         if overloads:
-            return hints.member(name, arguments=all(len(overload.parameters) > 1 for overload in overloads))
+            return hints.member_hint(name, arguments=all(len(overload.parameters) > 1 for overload in overloads))
         items = operand.parameters[0] if operand.name == "list" else operand
         if isinstance(items, ObjectType) and name in items.fields:
-            return hints.clause(f"….all(x, x.{name} …) or ….exists(x, x.{name} …)")
-        return hints.function(name)
+            return hints.remedy_clause(f"….all(x, x.{name} …) or ….exists(x, x.{name} …)")
+        return hints.function_hint(name)
 
     def _report_dotted_key(self, node: Expression) -> Type | None:
         """Report a label or annotation key that is written like fields, as in labels.example.com/team."""
@@ -302,10 +302,12 @@ class _Checker:
             operand = self.type(selection.operand)
             if operand.name == "map" and self.inference.settle(operand.parameters[1]) == types.STRING:
                 start = selection.name_span.start
-                key = hints.key(self.source.text, start)
+                key = hints.read_key(self.source.text, start)
                 if len(self.problems) > before or start + len(key) <= selection.name_span.end:
                     break
-                message = f"'{key}' is not a name{hints.clause(f'[{hints.quoted(key, self.source.text)}]')}"
+                message = (
+                    f"'{key}' is not a name{hints.remedy_clause(f'[{hints.string_literal(key, self.source.text)}]')}"
+                )
                 # Other problems of this text would suggest to keep it.
                 return self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
         del self.problems[before:]
@@ -323,7 +325,7 @@ class _Checker:
         return kind
 
     def _type_has(self, node: Has) -> Type:
-        inner, _ = _unwrapped(self.type(node.select.operand))
+        inner, _ = _unwrap_optional(self.type(node.select.operand))
         self._field_type(inner, node.select)
         return types.BOOL
 
@@ -335,7 +337,7 @@ class _Checker:
         kinds: list[Type] = []
         if not overloads and node.target is not None:
             if self._is_namespace(node.target):
-                return self._report_unknown_member(node, str(qualified(node.target)))
+                return self._report_unknown_member(node, str(as_qualified_name(node.target)))
             before = len(self.problems)
             kinds.append(self.type(node.target))
             overloads = self.functions.named(node.function, method=True)
@@ -365,7 +367,7 @@ class _Checker:
         """Return the overloads of a call without a receiver: f(…), or a.b.f(…) where a.b is part of the name."""
         if node.target is None:
             return self._find_function(node.function, node.absolute)
-        prefix = qualified(node.target)
+        prefix = as_qualified_name(node.target)
         if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
             return ()
         overloads = self._find_function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
@@ -375,7 +377,7 @@ class _Checker:
 
     def _is_namespace(self, target: Expression) -> bool:
         """Return True for the first part of functions' names, such as math, rather than a value."""
-        prefix = qualified(target)
+        prefix = as_qualified_name(target)
         if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
             return False
         return prefix == "cel" or any(name.startswith(f"{prefix}.") for name in self.functions.names(method=False))
@@ -408,12 +410,16 @@ class _Checker:
 
     def _check_pattern(self, node: Literal, pattern: str) -> None:
         try:
-            self.patterns[node] = regex.compiled(pattern)
+            self.patterns[node] = regex.compile_pattern(pattern)
         except EvaluationError as error:
-            reason = regex.reason(pattern)
+            reason = regex.pattern_error(pattern)
             message = f"{error.message}: {reason}" if reason else error.message
             # A glob, such as *-prod.
-            hint = hints.clause(hints.quoted(f".{pattern}", self.source.text)) if pattern.startswith("*") else ""
+            hint = (
+                hints.remedy_clause(hints.string_literal(f".{pattern}", self.source.text))
+                if pattern.startswith("*")
+                else ""
+            )
             self.problem(Code.CEL_CONSTANT, f"{message}{hint}", node.span)
 
     def _resolve_overload(
@@ -450,7 +456,7 @@ class _Checker:
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem(Code.CEL_ARGUMENTS, message.replace(" 1 arguments", " 1 argument"), node.name_span)
         names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
-        foreign = hints.function(name)
+        foreign = hints.function_hint(name)
         hint = foreign or did_you_mean(name, names)
         if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
             hint = f" (write {name}(…))" if method else f" (write ….{name}())"
@@ -475,7 +481,7 @@ class _Checker:
         if node.function == "contains" and node.target is not None and kinds[0].name in ("list", "map"):
             path, optional = self.amounts.path(node.target)
             default = f".orValue({'[]' if kinds[0].name == 'list' else '{}'})" if optional else ""
-            hint = hints.clause(f"{self._source_of(node.arguments[0])} in {path}{default}")
+            hint = hints.remedy_clause(f"{self._source_of(node.arguments[0])} in {path}{default}")
             return self.problem(Code.CEL_TYPE, f"{shown[0]} has no contains(){hint}", node.span)
         if overloads[0].method:
             call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
@@ -484,7 +490,7 @@ class _Checker:
         signatures = list(dict.fromkeys(str(overload) for overload in overloads))
         if len(signatures) > MAX_SHOWN:
             signatures[MAX_SHOWN:] = ["…"]
-        if overloads[0].name in UNWRAPS and _unwrapped(kinds[0])[1]:
+        if overloads[0].name in UNWRAPS and _unwrap_optional(kinds[0])[1]:
             hint = " (write ….value())"
         else:
             hint = self.amounts.call(node, overloads, kinds)
@@ -494,13 +500,13 @@ class _Checker:
 
     def _type_index(self, node: Index) -> Type:
         operand = self.type(node.operand)
-        inner, optional = _unwrapped(operand)
+        inner, optional = _unwrap_optional(operand)
         if (
             isinstance(node.key, Name)
             and not self._is_declared(node.key)
             and (inner.name == "map" or isinstance(inner, ObjectType))
         ):
-            hint = hints.clause(hints.quoted(node.key.name, self.source.text))
+            hint = hints.remedy_clause(hints.string_literal(node.key.name, self.source.text))
             key = self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.key.name}'{hint}", node.key.span)
         else:
             key = self.type(node.key)
@@ -551,7 +557,7 @@ class _Checker:
         hint = " (write a < b && b < c)" if chained else rewritten
         method = next((side for side in (node.left, node.right) if self._is_size(side)), None)
         if method is not None:
-            message = f"a map has no field 'size'{hints.member('size', arguments=False)}"
+            message = f"a map has no field 'size'{hints.member_hint('size', arguments=False)}"
             return self.problem(Code.CEL_TYPE, message, method.name_span)
         return self._report_operator(node.operator, kinds, node.span, hint)
 
@@ -565,14 +571,14 @@ class _Checker:
             field = node.left if kinds[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
             present = self.amounts.present(field) if isinstance(field, Select | Index) else ""
-            return hints.clause(f"{absent}{present}") if present else ""
+            return hints.remedy_clause(f"{absent}{present}") if present else ""
         if node.operator == "in" and kinds == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
-            return hints.clause(f"{right}.contains({left})")
+            return hints.remedy_clause(f"{right}.contains({left})")
         if types.INT in kinds and types.STRING in kinds:
             for literal, other in ((node.left, right), (node.right, left)):
                 if isinstance(literal, Literal) and str(literal.value).isdecimal() and isinstance(literal.value, str):
                     pair = (literal.value, other) if literal is node.left else (other, literal.value)
-                    return hints.clause(f" {node.operator} ".join(pair))
+                    return hints.remedy_clause(f" {node.operator} ".join(pair))
         return ""
 
     def _source_of(self, node: Expression) -> str:
@@ -700,12 +706,12 @@ class _Checker:
         return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
 
 
-def _problem(source: SourceText, code: Code, message: str, span: Span, severity: Severity) -> Problem:
+def _problem_at(source: SourceText, code: Code, message: str, span: Span, severity: Severity) -> Problem:
     location, length = source.at(span.start), max(1, span.end - span.start)
     return Problem(code=code, message=message, location=location, length=length, severity=severity)
 
 
-def _unwrapped(kind: Type) -> tuple[Type, bool]:
+def _unwrap_optional(kind: Type) -> tuple[Type, bool]:
     """Return the type inside an optional and True, or any other type and False."""
     if kind.name == types.OPTIONAL.name and kind.parameters:
         return kind.parameters[0], True

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rules_engine.cel.library import functions
+from rules_engine.cel.library import dialect_functions
 from rules_engine.cel.values.functions import Functions, Library
 from rules_engine.cel.values.types import Type
 
@@ -28,9 +28,9 @@ class Environment:
 
     @property
     def functions(self) -> Functions:
-        return functions(*self.libraries)
+        return dialect_functions(*self.libraries)
 
-    def extended(self, **types: Type) -> "Environment":
+    def with_variables(self, **types: Type) -> "Environment":
         """Return the environment with further variables; a declared name gets the new type."""
         return replace(self, variables={**self.variables, **types})
 

@@ -81,7 +81,7 @@ class Inference:
 
     def _bind(self, left: Type, right: Type) -> bool:
         variable, other = (left, right) if _is_variable(left) else (right, left)
-        if _mentions(self.resolve(other), variable):
+        if _mentions_variable(self.resolve(other), variable):
             return False
         self._learn(variable, other)
         return True
@@ -160,5 +160,5 @@ def _is_variable(kind: Type) -> bool:
     return kind.name.startswith(_VARIABLE)
 
 
-def _mentions(kind: Type, variable: Type) -> bool:
-    return kind == variable or any(_mentions(parameter, variable) for parameter in kind.parameters)
+def _mentions_variable(kind: Type, variable: Type) -> bool:
+    return kind == variable or any(_mentions_variable(parameter, variable) for parameter in kind.parameters)

@@ -28,16 +28,16 @@ _SCALARS = frozenset(
 """Types whose values contain no other values."""
 
 
-def levels(checked: Checked) -> int:
+def container_levels(checked: Checked) -> int:
     """Return the number of the value's upper levels that may be lists and maps made by the expression.
 
     Below them are parts of the activation, and lists of such parts, which are no larger than their source. An optional
     does not count as a level.
     """
-    return _Builder(checked).levels(checked.expression, {})
+    return _LevelCounter(checked).levels(checked.expression, {})
 
 
-class _Builder:
+class _LevelCounter:
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
 
@@ -46,7 +46,7 @@ class _Builder:
             case Name() if node not in self._checked.references:
                 return names.get(node.name, 0)
             case Select(operand=operand) | Index(operand=operand) if node not in self._checked.references:
-                return _inside(self.levels(operand, names))
+                return _member_levels(self.levels(operand, names))
             case Binary(operator="+", left=left, right=right) | Conditional(then=left, otherwise=right):
                 return self._most((left, right), names)
             case ListLiteral(elements=elements) if elements:
@@ -77,11 +77,11 @@ class _Builder:
         if node.fold in _KEEPS:
             return target
         if node.fold in _ADDS or node.fold is Fold.TRANSFORM_MAP_ENTRY:
-            variables = dict.fromkeys(filter(None, (node.first, node.second)), _inside(target))
+            variables = dict.fromkeys(filter(None, (node.first, node.second)), _member_levels(target))
             return self.levels(node.body, {**names, **variables}) + (node.fold in _ADDS)
         return 0
 
 
-def _inside(levels: int) -> int:
+def _member_levels(levels: int) -> int:
     """Return the number of levels of a list's or map's members."""
     return max(0, levels - 1)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from rules_engine.cel.check.amounts import Amounts
 from rules_engine.cel.check.checker import Checked
-from rules_engine.cel.syntax.hints import clause, quoted
+from rules_engine.cel.syntax.hints import remedy_clause, string_literal
 from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
@@ -29,9 +29,9 @@ from rules_engine.cel.syntax.tree import (
     Name,
     Select,
     Unary,
-    children,
-    outside,
-    own_names,
+    child_nodes,
+    macro_variables,
+    part_outside_scope,
 )
 from rules_engine.cel.values.types import AMOUNT
 from rules_engine.model.problems.codes import Code
@@ -67,11 +67,11 @@ class Read:
         elif isinstance(chain, Binary):
             remedy = f"{'!' if chain.operator == '==' else ''}{remedies.present(chain.left)}"
         elif kind is not None and kind.name in _DEFAULTS:
-            default = _DEFAULTS[kind.name] or quoted("0" if kind is AMOUNT else "", text)
+            default = _DEFAULTS[kind.name] or string_literal("0" if kind is AMOUNT else "", text)
             remedy = f"{remedies.path(chain)[0]}.orValue({default})"
         else:
             remedy = f"{remedies.present(chain)} && …"
-        message = f"fails if {text[self.member.span.start : self.member.span.end]} is absent{clause(remedy)}"
+        message = f"fails if {text[self.member.span.start : self.member.span.end]} is absent{remedy_clause(remedy)}"
         return self.checked.problem(Code.CEL_ABSENT, message, chain.span, Severity.WARNING)
 
 
@@ -96,10 +96,13 @@ class Presence:
                 self._chains[node] = chain = chain or node
             case Binary(operator="==" | "!=", left=Select() | Index() as inside, right=Literal(value=None)):
                 chain = node
-        source, inner = outside(node), {name: item for name, item in names.items() if name not in own_names(node)}
+        source, inner = (
+            part_outside_scope(node),
+            {name: item for name, item in names.items() if name not in macro_variables(node)},
+        )
         if isinstance(node, Comprehension):
-            inner |= dict.fromkeys(own_names(node), node.target)
-        for part in children(node):
+            inner |= dict.fromkeys(macro_variables(node), node.target)
+        for part in child_nodes(node):
             self._resolve(part, names if part is source else inner, chain if part is inside else None)
 
     def _value(self, node: Expression) -> "tuple[Presence, Expression] | None":
@@ -138,7 +141,7 @@ class Presence:
         value = self._value(node)
         if value is not None:
             return value[0].existing(value[1], outcome)
-        tested, parts = _NONE, children(node)
+        tested, parts = _NONE, child_nodes(node)
         match node:
             case Unary(operator="!", operand=operand) if outcome is not None:
                 return self.existing(operand, not outcome)
@@ -158,10 +161,10 @@ class Presence:
         value = self._value(node)
         if value is not None:
             return value[0].reads(value[1])
-        reads = _NO_READS.union(*(unproven(self.reads(part), proven) for part, proven in self._parts(node)))
+        reads = _NO_READS.union(*(drop_proven_reads(self.reads(part), proven) for part, proven in self._parts(node)))
         if isinstance(node, Select | Index) and self._may_be_absent(node):
             own = [Read(self.checked, node, self._chains[node], self.path(node))]
-            reads |= unproven(own, self.existing(node.operand, None))
+            reads |= drop_proven_reads(own, self.existing(node.operand, None))
         return reads
 
     def _parts(self, node: Expression) -> Iterator[tuple[Expression, Paths]]:
@@ -187,7 +190,7 @@ class Presence:
             case Bind():
                 return  # The bind's name may stand for a test.
             case _ if node not in self.checked.references:
-                yield from ((part, _NONE) for part in children(node))
+                yield from ((part, _NONE) for part in child_nodes(node))
 
     def _may_be_absent(self, node: Select | Index) -> bool:
         """Return True for a field that objects may lack, and for a key of a map that is a literal or a parameter."""
@@ -199,12 +202,12 @@ class Presence:
         return path in self._absent or (node in self.checked.fallible and not computed and has_path)
 
 
-def unproven(reads: Iterable[Read], proven: Paths) -> frozenset[Read]:
+def drop_proven_reads(reads: Iterable[Read], proven: Paths) -> frozenset[Read]:
     """Return the reads of paths that are not proven."""
     return frozenset(read for read in reads if proven.isdisjoint({read.path, (*read.path[:-1], ITEM)}))
 
 
-def unguarded(
+def presence_warnings(
     variables: Mapping[str, Checked],
     guards: Sequence[Checked],
     guarded: Iterable[Checked],
@@ -224,9 +227,9 @@ def unguarded(
     unproven_reads = set[Read]()
     for index, guard in enumerate(guard_presences):
         others = always.union(*tests[:index], *tests[index + 1 :])
-        unproven_reads |= unproven(guard.reads(guard.checked.expression), others)
+        unproven_reads |= drop_proven_reads(guard.reads(guard.checked.expression), others)
     for checked in guarded:
         reads = Presence(checked, presences, absent).reads(checked.expression)
-        unproven_reads |= unproven(reads, always.union(*tests))
+        unproven_reads |= drop_proven_reads(reads, always.union(*tests))
     # The innermost member of each chain comes last.
     yield from {read.chain: read.problem() for read in sorted(unproven_reads, key=lambda read: len(read.path))}.values()

@@ -39,6 +39,6 @@ _LIBRARIES = (
 
 
 @lru_cache(maxsize=4)
-def functions(*more: Library) -> Functions:
+def dialect_functions(*more: Library) -> Functions:
     """Return the functions of all environments, and of more libraries."""
     return Functions(overload for library in (*_LIBRARIES, *more) for overload in library.overloads)

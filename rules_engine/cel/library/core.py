@@ -14,7 +14,7 @@ from rules_engine.cel.values.numbers import (
     to_int,
     to_uint,
 )
-from rules_engine.cel.values.operators import moment
+from rules_engine.cel.values.operators import timestamp_result
 from rules_engine.cel.values.runtime_values import Duration, Timestamp, type_of
 from rules_engine.cel.values.types import (
     BOOL,
@@ -63,7 +63,7 @@ def type_function(value: object) -> CelType:
 @LIBRARY.function("bytes", BYTES, gives=BYTES)
 @LIBRARY.function("timestamp", TIMESTAMP, gives=TIMESTAMP)
 @LIBRARY.function("duration", DURATION, gives=DURATION)
-def same(value: object) -> object:
+def identity(value: object) -> object:
     return value
 
 
@@ -85,18 +85,18 @@ LIBRARY.function("duration", STRING, gives=DURATION, cost=times.TEXT_COST)(times
 
 
 @LIBRARY.function("int", TIMESTAMP, gives=INT)
-def seconds(value: Timestamp) -> int:
+def timestamp_seconds(value: Timestamp) -> int:
     return value.nanos // 10**9
 
 
 @LIBRARY.function("int", DURATION, gives=INT)
-def nanoseconds(value: Duration) -> int:
+def duration_nanoseconds(value: Duration) -> int:
     return value.nanos
 
 
 @LIBRARY.function("timestamp", INT, gives=TIMESTAMP)
-def from_seconds(value: int) -> Timestamp:
-    return moment(value * 10**9)
+def timestamp_from_seconds(value: int) -> Timestamp:
+    return timestamp_result(value * 10**9)
 
 
 @LIBRARY.function("string", BOOL, gives=STRING)
@@ -111,7 +111,7 @@ def int_text(value: int) -> str:
 
 
 @LIBRARY.function("string", BYTES, gives=STRING)
-def decoded(value: bytes) -> str:
+def decode_utf8(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -119,7 +119,7 @@ def decoded(value: bytes) -> str:
 
 
 @LIBRARY.function("bytes", STRING, gives=BYTES)
-def encoded(value: str) -> bytes:
+def encode_utf8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -144,10 +144,10 @@ def ends_with(text: str, suffix: str) -> bool:
 @LIBRARY.function("matches", STRING, STRING, gives=BOOL, budgeted=True)
 @LIBRARY.method("matches", STRING, STRING, gives=BOOL, budgeted=True)
 def matches(budget: Budget, text: str, pattern: str | regex.Pattern) -> bool:
-    return regex.prepared(budget, pattern).occurs_in(text, budget)
+    return regex.prepare_pattern(budget, pattern).occurs_in(text, budget)
 
 
-def _parts() -> None:
+def _declare_time_parts() -> None:
     for name, part in times.TIMESTAMP_PARTS.items():
         LIBRARY.method(name, TIMESTAMP, gives=INT, cost=times.PART_COST)(part)
         LIBRARY.method(name, TIMESTAMP, STRING, gives=INT, cost=times.ZONE_COST)(part)
@@ -155,4 +155,4 @@ def _parts() -> None:
         LIBRARY.method(name, DURATION, gives=INT)(unit)
 
 
-_parts()
+_declare_time_parts()

@@ -11,12 +11,12 @@ LIBRARY = Library()
 
 
 @LIBRARY.function("base64.encode", BYTES, gives=STRING)
-def encode(value: bytes) -> str:
+def encode_base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
 @LIBRARY.function("base64.decode", STRING, gives=BYTES)
-def decode(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Decode base64 with or without padding."""
     try:
         return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)

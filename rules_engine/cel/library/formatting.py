@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, MAX_RESULT_CHARACTERS, Budget, EvaluationError
-from rules_engine.cel.values.operators import text_length
+from rules_engine.cel.values.operators import charge_text
 from rules_engine.cel.values.runtime_values import NANOS, Duration, Timestamp, Uint, check_int, is_map, type_of
 from rules_engine.cel.values.times import timestamp_text
 from rules_engine.cel.values.types import ObjectType, Type
@@ -35,7 +35,7 @@ def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
         if clause.group() == "%%":
             part = "%"
         else:
-            part = _clause(budget, clause[2], clause[1], arguments, used)
+            part = _format_clause(budget, clause[2], clause[1], arguments, used)
             used += 1
         length += len(part)
         budget.spend(CLAUSE_COST + len(part) // CHARACTERS_PER_UNIT)
@@ -43,11 +43,11 @@ def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
             break
         parts.append(part)
     parts.append(template[position:])
-    text_length(budget, length + len(template))
+    charge_text(budget, length + len(template))
     return "".join(parts)
 
 
-def _clause(budget: Budget, letter: str, digits: str | None, arguments: list[Any], index: int) -> str:
+def _format_clause(budget: Budget, letter: str, digits: str | None, arguments: list[Any], index: int) -> str:
     if index >= len(arguments):
         raise EvaluationError(f"the format has more clauses than its {len(arguments)} arguments")
     value = arguments[index]
@@ -57,18 +57,18 @@ def _clause(budget: Budget, letter: str, digits: str | None, arguments: list[Any
         precision = DEFAULT_PRECISION if digits is None else int(digits)
         if precision > MAX_PRECISION:
             raise EvaluationError(f"the precision of a format is at most {MAX_PRECISION}")
-        return _floating(value, letter, precision)
+        return _format_float(value, letter, precision)
     writer = _CLAUSES.get(letter)
     if writer is None or digits is not None:
         raise EvaluationError("the format has an unknown clause")
     return writer(budget, value)
 
 
-def _cannot(clause: str, value: object) -> EvaluationError:
+def _clause_error(clause: str, value: object) -> EvaluationError:
     return EvaluationError(f"%{clause} cannot write a value of type {type_of(value)}")
 
 
-def _special(value: float) -> str | None:
+def _special_double(value: float) -> str | None:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -78,7 +78,7 @@ def _special(value: float) -> str | None:
 
 def plain_double(value: float) -> str:
     """Return the shortest digits that parse as the same double, without an exponent."""
-    special = _special(value)
+    special = _special_double(value)
     if special is not None:
         return special
     text = repr(value)
@@ -92,31 +92,31 @@ def plain_double(value: float) -> str:
     return text.removesuffix(".0")
 
 
-def _floating(value: Any, letter: str, precision: int) -> str:
+def _format_float(value: Any, letter: str, precision: int) -> str:
     if type(value) not in (int, Uint, float):
-        raise _cannot(letter, value)
+        raise _clause_error(letter, value)
     value = float(value)
-    return _special(value) or f"{value:.{precision}{letter}}"
+    return _special_double(value) or f"{value:.{precision}{letter}}"
 
 
-def _decimal(_budget: Budget, value: Any) -> str:
+def _format_decimal(_budget: Budget, value: Any) -> str:
     if type(value) is float:
         return plain_double(value)
     if type(value) in (int, Uint):
         return str(int(value))
-    raise _cannot("d", value)
+    raise _clause_error("d", value)
 
 
-def _based(clause: str, form: str) -> Callable[[Budget, Any], str]:
+def _base_formatter(clause: str, form: str) -> Callable[[Budget, Any], str]:
     def write(_budget: Budget, value: Any) -> str:
         if type(value) in (int, Uint) or (form == "b" and type(value) is bool):
             return f"{int(value):{form}}"
-        raise _cannot(clause, value)
+        raise _clause_error(clause, value)
 
     return write
 
 
-def _hexadecimal(clause: str) -> Callable[[Budget, Any], str]:
+def _hexadecimal_formatter(clause: str) -> Callable[[Budget, Any], str]:
     def write(_budget: Budget, value: Any) -> str:
         if type(value) in (int, Uint):
             return f"{int(value):{clause}}"
@@ -125,28 +125,28 @@ def _hexadecimal(clause: str) -> Callable[[Budget, Any], str]:
         if type(value) is bytes:
             text = value.hex()
             return text if clause == "x" else text.upper()
-        raise _cannot(clause, value)
+        raise _clause_error(clause, value)
 
     return write
 
 
-def string(budget: Budget, value: Any) -> str:
+def format_any(budget: Budget, value: Any) -> str:
     """Return the text of %s for any value but an object of a library; maps are sorted by their keys' texts."""
     budget.spend(1)
     kind = type(value)
     if kind is list:
-        return _joined(budget, "[", [string(budget, item) for item in value], "]")
+        return _join_parts(budget, "[", [format_any(budget, item) for item in value], "]")
     if is_map(value):
-        entries = sorted((string(budget, key), string(budget, item)) for key, item in value.items())
-        return _joined(budget, "{", [f"{key}: {item}" for key, item in entries], "}")
+        entries = sorted((format_any(budget, key), format_any(budget, item)) for key, item in value.items())
+        return _join_parts(budget, "{", [f"{key}: {item}" for key, item in entries], "}")
     writer = _STRINGS.get(kind)
     if writer is None:
-        raise _cannot("s", value)
+        raise _clause_error("s", value)
     return writer(value)
 
 
-def _joined(budget: Budget, opening: str, parts: list[str], closing: str) -> str:
-    text_length(budget, sum(map(len, parts)) + 2 * len(parts))
+def _join_parts(budget: Budget, opening: str, parts: list[str], closing: str) -> str:
+    charge_text(budget, sum(map(len, parts)) + 2 * len(parts))
     return f"{opening}{', '.join(parts)}{closing}"
 
 
@@ -169,10 +169,10 @@ _STRINGS: dict[type, Callable[[Any], str]] = {
 }
 
 _CLAUSES: dict[str, Callable[[Budget, Any], str]] = {
-    "s": string,
-    "d": _decimal,
-    "b": _based("b", "b"),
-    "o": _based("o", "o"),
-    "x": _hexadecimal("x"),
-    "X": _hexadecimal("X"),
+    "s": format_any,
+    "d": _format_decimal,
+    "b": _base_formatter("b", "b"),
+    "o": _base_formatter("o", "o"),
+    "x": _hexadecimal_formatter("x"),
+    "X": _hexadecimal_formatter("X"),
 }

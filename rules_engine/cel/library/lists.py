@@ -53,7 +53,7 @@ def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
     return total
 
 
-def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
+def _extreme_item(name: str, budget: Budget, items: list[Any]) -> Any:
     if not items:
         raise EvaluationError(f"{name}() of an empty list")
     best = items[0]
@@ -67,11 +67,11 @@ def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
 
 
 def minimum(budget: Budget, items: list[Any]) -> Any:
-    return _extreme("min", budget, items)
+    return _extreme_item("min", budget, items)
 
 
 def maximum(budget: Budget, items: list[Any]) -> Any:
-    return _extreme("max", budget, items)
+    return _extreme_item("max", budget, items)
 
 
 @LIBRARY.method("indexOf", list_of(A), A, gives=INT, budgeted=True)
@@ -109,10 +109,10 @@ def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
             flat.append(item)
         else:
             stack.pop()
-    return bounded(flat)
+    return check_list_length(flat)
 
 
-def bounded(items: list[Any]) -> list[Any]:
+def check_list_length(items: list[Any]) -> list[Any]:
     """Return a list result. Raises CostExceeded if it is too long."""
     if len(items) > MAX_RESULT_ITEMS:
         raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")

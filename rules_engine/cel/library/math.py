@@ -6,7 +6,7 @@ from typing import Any
 
 from rules_engine.cel.budget import EvaluationError
 from rules_engine.cel.values.functions import Library, no_overload
-from rules_engine.cel.values.operators import unsigned, whole
+from rules_engine.cel.values.operators import int_result, uint_result
 from rules_engine.cel.values.runtime_values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
 from rules_engine.cel.values.types import BOOL, DOUBLE, DYN, INT, UINT
 
@@ -16,7 +16,7 @@ MAX_ARGUMENTS = 8
 """Arguments of math.greatest and math.least; a list may have any number of elements."""
 
 
-def _extreme(name: str, wanted: int) -> Callable[..., Any]:
+def _extreme_number(name: str, wanted: int) -> Callable[..., Any]:
     def extreme(*values: Any) -> Any:
         if len(values) == 1 and type(values[0]) is list:
             values = tuple(values[0])
@@ -33,14 +33,14 @@ def _extreme(name: str, wanted: int) -> Callable[..., Any]:
     return extreme
 
 
-_GREATEST = _extreme("math.greatest", 1)
-_LEAST = _extreme("math.least", -1)
+_GREATEST = _extreme_number("math.greatest", 1)
+_LEAST = _extreme_number("math.least", -1)
 for _count in range(1, MAX_ARGUMENTS + 1):
     LIBRARY.function("math.greatest", *[DYN] * _count, gives=DYN)(_GREATEST)
     LIBRARY.function("math.least", *[DYN] * _count, gives=DYN)(_LEAST)
 
 
-def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
+def _rounding_function(step: Callable[[float], float]) -> Callable[[float], float]:
     """Return the rounding function. It keeps the sign of zero, infinities and NaN."""
 
     def round_value(value: float) -> float:
@@ -49,16 +49,16 @@ def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
     return round_value
 
 
-def _half_away(value: float) -> float:
+def _round_half_away(value: float) -> float:
     """Round halves away from zero, unlike Python's round(), which rounds them to even."""
     whole_part = math.floor(abs(value))
     return whole_part + (abs(value) - whole_part >= 0.5)
 
 
-LIBRARY.function("math.ceil", DOUBLE, gives=DOUBLE)(_rounding(math.ceil))
-LIBRARY.function("math.floor", DOUBLE, gives=DOUBLE)(_rounding(math.floor))
-LIBRARY.function("math.round", DOUBLE, gives=DOUBLE)(_rounding(_half_away))
-LIBRARY.function("math.trunc", DOUBLE, gives=DOUBLE)(_rounding(math.trunc))
+LIBRARY.function("math.ceil", DOUBLE, gives=DOUBLE)(_rounding_function(math.ceil))
+LIBRARY.function("math.floor", DOUBLE, gives=DOUBLE)(_rounding_function(math.floor))
+LIBRARY.function("math.round", DOUBLE, gives=DOUBLE)(_rounding_function(_round_half_away))
+LIBRARY.function("math.trunc", DOUBLE, gives=DOUBLE)(_rounding_function(math.trunc))
 LIBRARY.function("math.isNaN", DOUBLE, gives=BOOL)(math.isnan)
 LIBRARY.function("math.isInf", DOUBLE, gives=BOOL)(math.isinf)
 LIBRARY.function("math.isFinite", DOUBLE, gives=BOOL)(math.isfinite)
@@ -71,7 +71,7 @@ def absolute_double(value: float) -> float:
 
 @LIBRARY.function("math.abs", INT, gives=INT)
 def absolute_int(value: int) -> int:
-    return whole(abs(value))
+    return int_result(abs(value))
 
 
 @LIBRARY.function("math.abs", UINT, gives=UINT)
@@ -102,52 +102,52 @@ def sqrt(value: float) -> float:
 
 
 @LIBRARY.function("math.bitAnd", INT, INT, gives=INT)
-def and_int(left: int, right: int) -> int:
+def bit_and_int(left: int, right: int) -> int:
     return left & right
 
 
 @LIBRARY.function("math.bitAnd", UINT, UINT, gives=UINT)
-def and_uint(left: int, right: int) -> Uint:
+def bit_and_uint(left: int, right: int) -> Uint:
     return Uint(left & right)
 
 
 @LIBRARY.function("math.bitOr", INT, INT, gives=INT)
-def or_int(left: int, right: int) -> int:
+def bit_or_int(left: int, right: int) -> int:
     return left | right
 
 
 @LIBRARY.function("math.bitOr", UINT, UINT, gives=UINT)
-def or_uint(left: int, right: int) -> Uint:
+def bit_or_uint(left: int, right: int) -> Uint:
     return Uint(left | right)
 
 
 @LIBRARY.function("math.bitXor", INT, INT, gives=INT)
-def xor_int(left: int, right: int) -> int:
+def bit_xor_int(left: int, right: int) -> int:
     return left ^ right
 
 
 @LIBRARY.function("math.bitXor", UINT, UINT, gives=UINT)
-def xor_uint(left: int, right: int) -> Uint:
+def bit_xor_uint(left: int, right: int) -> Uint:
     return Uint(left ^ right)
 
 
 @LIBRARY.function("math.bitNot", INT, gives=INT)
-def not_int(value: int) -> int:
+def bit_not_int(value: int) -> int:
     return ~value
 
 
 @LIBRARY.function("math.bitNot", UINT, gives=UINT)
-def not_uint(value: Uint) -> Uint:
-    return unsigned(UINT_MAX - value)
+def bit_not_uint(value: Uint) -> Uint:
+    return uint_result(UINT_MAX - value)
 
 
-def _signed(bits: int) -> int:
+def _signed_int(bits: int) -> int:
     """Return the int with these 64 bits."""
     bits &= UINT_MAX
     return bits + 2 * INT_MIN if bits > UINT_MAX // 2 else bits
 
 
-def _shift(amount: int) -> int:
+def _shift_amount(amount: int) -> int:
     """Return the amount, at most 64: no bit is left after more. Raises EvaluationError for a negative one."""
     if amount < 0:
         raise EvaluationError("the shift is negative")
@@ -155,21 +155,21 @@ def _shift(amount: int) -> int:
 
 
 @LIBRARY.function("math.bitShiftLeft", INT, INT, gives=INT)
-def left_int(value: int, amount: int) -> int:
-    return _signed(value << _shift(amount))
+def shift_left_int(value: int, amount: int) -> int:
+    return _signed_int(value << _shift_amount(amount))
 
 
 @LIBRARY.function("math.bitShiftLeft", UINT, INT, gives=UINT)
-def left_uint(value: Uint, amount: int) -> Uint:
-    return Uint(value << _shift(amount) & UINT_MAX)
+def shift_left_uint(value: Uint, amount: int) -> Uint:
+    return Uint(value << _shift_amount(amount) & UINT_MAX)
 
 
 @LIBRARY.function("math.bitShiftRight", INT, INT, gives=INT)
-def right_int(value: int, amount: int) -> int:
+def shift_right_int(value: int, amount: int) -> int:
     """Shift the bits without sign extension (cel-go, bitShiftRightIntInt)."""
-    return _signed((value & UINT_MAX) >> _shift(amount))
+    return _signed_int((value & UINT_MAX) >> _shift_amount(amount))
 
 
 @LIBRARY.function("math.bitShiftRight", UINT, INT, gives=UINT)
-def right_uint(value: Uint, amount: int) -> Uint:
-    return Uint(value >> _shift(amount))
+def shift_right_uint(value: Uint, amount: int) -> Uint:
+    return Uint(value >> _shift_amount(amount))

@@ -38,7 +38,7 @@ class NamedFormat:
     problems: Callable[[str], list[str]]
 
 
-def _pattern_problem(pattern: str, message: str, *examples: str) -> Callable[[str], list[str]]:
+def _pattern_check(pattern: str, message: str, *examples: str) -> Callable[[str], list[str]]:
     """Return a check with the text of apimachinery's RegexError, which other tools compare."""
     compiled = re.compile(pattern)
     shown = " or ".join(f"'{example}', " for example in examples)
@@ -46,27 +46,27 @@ def _pattern_problem(pattern: str, message: str, *examples: str) -> Callable[[st
     return lambda value: [] if compiled.fullmatch(value) else [text]
 
 
-_label_1123 = _pattern_problem(
+_label_1123 = _pattern_check(
     _LABEL_1123,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
     " and must start and end with an alphanumeric character",
     "my-name",
     "123-abc",
 )
-_label_1035 = _pattern_problem(
+_label_1035 = _pattern_check(
     _LABEL_1035,
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
     " and end with an alphanumeric character",
     "my-name",
     "abc-123",
 )
-_subdomain = _pattern_problem(
+_subdomain = _pattern_check(
     _SUBDOMAIN,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
     " and must start and end with an alphanumeric character",
     "example.com",
 )
-_label_value = _pattern_problem(
+_label_value = _pattern_check(
     f"({_QUALIFIED})?",
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
     " and must start and end with an alphanumeric character",
@@ -74,7 +74,7 @@ _label_value = _pattern_problem(
     "my_value",
     "12345",
 )
-_qualified_part = _pattern_problem(
+_qualified_part = _pattern_check(
     _QUALIFIED,
     "name part must consist of alphanumeric characters, '-', '_' or '.',"
     " and must start and end with an alphanumeric character",
@@ -84,7 +84,7 @@ _qualified_part = _pattern_problem(
 )
 
 
-def _limited(check: Callable[[str], list[str]], limit: int, *, prefix: bool = False) -> Callable[[str], list[str]]:
+def _limit_length(check: Callable[[str], list[str]], limit: int, *, prefix: bool = False) -> Callable[[str], list[str]]:
     """Return a check that also bounds the length; a prefix may end in "-", since more text follows it."""
 
     def problems(value: str) -> list[str]:
@@ -96,7 +96,7 @@ def _limited(check: Callable[[str], list[str]], limit: int, *, prefix: bool = Fa
     return problems
 
 
-def _qualified_name(value: str) -> list[str]:
+def _name_problems(value: str) -> list[str]:
     parts = value.split("/")
     if len(parts) > 2:
         text = _qualified_part("")[0].removeprefix("name part must consist of")
@@ -107,7 +107,7 @@ def _qualified_name(value: str) -> list[str]:
         if not parts[0]:
             problems.append("prefix part must be non-empty")
         else:
-            problems += [f"prefix part {text}" for text in _limited(_subdomain, MAX_SUBDOMAIN)(parts[0])]
+            problems += [f"prefix part {text}" for text in _limit_length(_subdomain, MAX_SUBDOMAIN)(parts[0])]
     name = parts[-1]
     if not name:
         problems.append("name part must be non-empty")
@@ -116,15 +116,15 @@ def _qualified_name(value: str) -> list[str]:
     return problems + _qualified_part(name)
 
 
-def _uri(value: str) -> list[str]:
+def _uri_problems(value: str) -> list[str]:
     try:
-        url.parse(value)
+        url.parse_url(value)
     except EvaluationError as error:
         return [error.message]
     return []
 
 
-def _byte(value: str) -> list[str]:
+def _base64_problems(value: str) -> list[str]:
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
@@ -132,7 +132,7 @@ def _byte(value: str) -> list[str]:
     return [] if value else ["invalid base64"]
 
 
-def _date(value: str) -> list[str]:
+def _date_problems(value: str) -> list[str]:
     try:
         valid = _DATE.fullmatch(value) and date.fromisoformat(value)
     except ValueError:
@@ -140,7 +140,7 @@ def _date(value: str) -> list[str]:
     return [] if valid else ["invalid date"]
 
 
-def _datetime(value: str) -> list[str]:
+def _datetime_problems(value: str) -> list[str]:
     try:
         times.parse_timestamp(value)
     except EvaluationError:
@@ -151,34 +151,34 @@ def _datetime(value: str) -> list[str]:
 FORMATS = {
     name: NamedFormat(name, problems)
     for name, problems in {
-        "dns1123Label": _limited(_label_1123, MAX_LABEL),
-        "dns1123Subdomain": _limited(_subdomain, MAX_SUBDOMAIN),
-        "dns1035Label": _limited(_label_1035, MAX_LABEL),
-        "qualifiedName": _qualified_name,
-        "dns1123LabelPrefix": _limited(_label_1123, MAX_LABEL, prefix=True),
-        "dns1123SubdomainPrefix": _limited(_subdomain, MAX_SUBDOMAIN, prefix=True),
-        "dns1035LabelPrefix": _limited(_label_1035, MAX_LABEL, prefix=True),
-        "labelValue": _limited(_label_value, MAX_LABEL),
-        "uri": _uri,
+        "dns1123Label": _limit_length(_label_1123, MAX_LABEL),
+        "dns1123Subdomain": _limit_length(_subdomain, MAX_SUBDOMAIN),
+        "dns1035Label": _limit_length(_label_1035, MAX_LABEL),
+        "qualifiedName": _name_problems,
+        "dns1123LabelPrefix": _limit_length(_label_1123, MAX_LABEL, prefix=True),
+        "dns1123SubdomainPrefix": _limit_length(_subdomain, MAX_SUBDOMAIN, prefix=True),
+        "dns1035LabelPrefix": _limit_length(_label_1035, MAX_LABEL, prefix=True),
+        "labelValue": _limit_length(_label_value, MAX_LABEL),
+        "uri": _uri_problems,
         "uuid": lambda value: [] if _UUID.fullmatch(value) else ["does not match the UUID format"],
-        "byte": _byte,
-        "date": _date,
-        "datetime": _datetime,
+        "byte": _base64_problems,
+        "date": _date_problems,
+        "datetime": _datetime_problems,
     }.items()
 }
 
 
 @LIBRARY.function("format.named", STRING, gives=optional_of(FORMAT))
-def named(name: str) -> Optional:
+def find_format(name: str) -> Optional:
     return Optional(True, FORMATS[name]) if name in FORMATS else NONE
 
 
-def _constant(value: NamedFormat) -> Callable[[], NamedFormat]:
+def _constant_function(value: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: value
 
 
 for _name, _format in FORMATS.items():
-    LIBRARY.function(f"format.{_name}", gives=FORMAT, constant=True)(_constant(_format))
+    LIBRARY.function(f"format.{_name}", gives=FORMAT, constant=True)(_constant_function(_format))
 
 
 @LIBRARY.method("validate", FORMAT, STRING, gives=optional_of(list_of(STRING)), cost=VALIDATE_COST)

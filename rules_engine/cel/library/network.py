@@ -30,10 +30,10 @@ class Ip:
     address: Address
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ip) and _unmapped(self.address) == _unmapped(other.address)
+        return isinstance(other, Ip) and _unmap_ipv4(self.address) == _unmap_ipv4(other.address)
 
     def __hash__(self) -> int:
-        return hash(_unmapped(self.address))
+        return hash(_unmap_ipv4(self.address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Cidr:
         return ipaddress.IPv6Network((int(self.address), self.prefix), strict=False)
 
 
-def _unmapped(address: Address) -> Address:
+def _unmap_ipv4(address: Address) -> Address:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
@@ -64,7 +64,7 @@ def parse_ip(text: str) -> Ip:
         address = ipaddress.ip_address(text[: MAX_TEXT + 1])
     except ValueError:
         raise EvaluationError("the string is not an IP address") from None
-    if "." in text and ":" in text and _unmapped(address) is not address:
+    if "." in text and ":" in text and _unmap_ipv4(address) is not address:
         raise EvaluationError("an IPv4 address mapped into IPv6 is not allowed")
     return Ip(address)
 
@@ -133,7 +133,7 @@ def is_unspecified(value: Ip) -> bool:
 
 @LIBRARY.method("isLoopback", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_loopback(value: Ip) -> bool:
-    return _unmapped(value.address).is_loopback
+    return _unmap_ipv4(value.address).is_loopback
 
 
 # As in Go's net/netip; Python's ipaddress defines some of these differently.
@@ -144,19 +144,19 @@ _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 @LIBRARY.method("isLinkLocalMulticast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_link_local_multicast(value: Ip) -> bool:
-    address = _unmapped(value.address)
+    address = _unmap_ipv4(value.address)
     return any(address in network for network in _LINK_LOCAL_MULTICAST)
 
 
 @LIBRARY.method("isLinkLocalUnicast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_link_local_unicast(value: Ip) -> bool:
-    address = _unmapped(value.address)
+    address = _unmap_ipv4(value.address)
     return any(address in network for network in _LINK_LOCAL_UNICAST)
 
 
 @LIBRARY.method("isGlobalUnicast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_global_unicast(value: Ip) -> bool:
-    address = _unmapped(value.address)
+    address = _unmap_ipv4(value.address)
     return not (
         address == _BROADCAST
         or address.is_unspecified
@@ -186,7 +186,7 @@ def ip_of(value: Cidr) -> Ip:
 
 
 @LIBRARY.method("masked", CIDR, gives=CIDR, constant=True, cost=NETWORK_COST)
-def masked(value: Cidr) -> Cidr:
+def mask_cidr(value: Cidr) -> Cidr:
     return Cidr(value.network.network_address, value.prefix)
 
 

@@ -14,12 +14,12 @@ _ZERO_TIME = -62_135_596_800 * 10**9
 
 
 @LIBRARY.function("optional.of", A, gives=optional_of(A), constant=True)
-def of(value: object) -> Optional:
+def make_optional(value: object) -> Optional:
     return Optional(True, value)
 
 
 @LIBRARY.function("optional.none", gives=optional_of(A), constant=True)
-def none() -> Optional:
+def no_value() -> Optional:
     return NONE
 
 
@@ -44,7 +44,7 @@ def has_value(optional: Optional) -> bool:
 
 
 @LIBRARY.method("value", optional_of(A), gives=A, constant=True)
-def value(optional: Optional) -> object:
+def optional_value(optional: Optional) -> object:
     if not optional.present:
         raise EvaluationError("the optional has no value")
     return optional.value
@@ -52,7 +52,7 @@ def value(optional: Optional) -> object:
 
 @LIBRARY.method("or", optional_of(A), optional_of(A), gives=optional_of(A), constant=True)
 @LIBRARY.method("orValue", optional_of(A), A, gives=A, constant=True)
-def alternative(_none: Optional, other: object) -> object:
+def alternative_value(_none: Optional, other: object) -> object:
     """Return the argument, which the evaluators evaluate only if the optional is none."""
     return other
 
@@ -69,7 +69,7 @@ def last(items: list[Any]) -> Optional:
 
 @LIBRARY.function("optional.unwrap", list_of(optional_of(A)), gives=list_of(A))
 @LIBRARY.method("unwrapOpt", list_of(optional_of(A)), gives=list_of(A))
-def unwrap(items: list[Any]) -> list[object]:
+def unwrap_optionals(items: list[Any]) -> list[object]:
     for item in items:
         if type(item) is not Optional:
             raise no_overload("unwrapOpt()", items, item)

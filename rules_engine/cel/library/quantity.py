@@ -13,7 +13,7 @@ LIBRARY = Library()
 
 
 @LIBRARY.function("quantity", STRING, gives=QUANTITY)
-def quantity(text: str) -> Quantity:
+def parse_quantity(text: str) -> Quantity:
     try:
         return Quantity.parse(text)
     except QuantityError:
@@ -47,7 +47,7 @@ def as_approximate_float(value: Quantity) -> float:
 
 
 @LIBRARY.function("sign", QUANTITY, gives=INT, constant=True)
-def sign(value: Quantity) -> int:
+def quantity_sign(value: Quantity) -> int:
     return (value.nanos > 0) - (value.nanos < 0)
 
 
@@ -66,11 +66,11 @@ def is_greater_than(left: Quantity, right: Quantity) -> bool:
     return left > right
 
 
-def _quantity(value: Quantity | int) -> Quantity:
+def _as_quantity(value: Quantity | int) -> Quantity:
     return value if isinstance(value, Quantity) else Quantity.of(value)
 
 
-def _bounded(value: Quantity) -> Quantity:
+def _check_range(value: Quantity) -> Quantity:
     """Return a result within the range of parsed quantities, so that repeated multiplication stays cheap."""
     if abs(value.nanos) > MAX_NANOS:
         raise EvaluationError("quantity out of range")
@@ -80,26 +80,26 @@ def _bounded(value: Quantity) -> Quantity:
 @LIBRARY.method("add", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
 @LIBRARY.method("add", QUANTITY, INT, gives=QUANTITY, constant=True)
 def add(left: Quantity, right: Quantity | int) -> Quantity:
-    return _bounded(left + _quantity(right))
+    return _check_range(left + _as_quantity(right))
 
 
 @LIBRARY.method("sub", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
 @LIBRARY.method("sub", QUANTITY, INT, gives=QUANTITY, constant=True)
 def sub(left: Quantity, right: Quantity | int) -> Quantity:
-    return _bounded(left - _quantity(right))
+    return _check_range(left - _as_quantity(right))
 
 
 @LIBRARY.method("mul", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
 @LIBRARY.method("mul", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def mul(left: Quantity, right: Quantity | int) -> Quantity:
-    return _bounded(left.times(_quantity(right)))
+    return _check_range(left.times(_as_quantity(right)))
 
 
 @LIBRARY.method("div", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
 @LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def div(left: Quantity, right: Quantity | int) -> Quantity:
     try:
-        return _bounded(left.divided(_quantity(right)))
+        return _check_range(left.divided(_as_quantity(right)))
     except QuantityError:
         raise EvaluationError("division by zero") from None
 

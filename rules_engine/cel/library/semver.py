@@ -49,7 +49,7 @@ class Semver:
         return self.major, self.minor, self.patch, not self.pre_release, words
 
 
-def parse(text: str) -> Semver:
+def parse_strictly(text: str) -> Semver:
     """Parse a version exactly as specified. Raises EvaluationError."""
     match = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
     if match is not None:
@@ -61,15 +61,15 @@ def parse(text: str) -> Semver:
     raise EvaluationError("the string is not a semantic version")
 
 
-def normalized(text: str) -> str:
+def normalize_version(text: str) -> str:
     """Remove a leading v and leading zeros, and add a missing minor or patch. Raises EvaluationError."""
-    parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+    parts = [_strip_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and any(sign in parts[-1] for sign in "+-"):
         raise EvaluationError("a short version cannot have a pre-release or build")
     return ".".join([*parts, "0", "0"][:3]) if len(parts) < 3 else ".".join(parts)
 
 
-def _without_zeros(part: str) -> str:
+def _strip_zeros(part: str) -> str:
     if len(part) < 2:
         return part
     stripped = part.lstrip("0")
@@ -78,21 +78,21 @@ def _without_zeros(part: str) -> str:
 
 @LIBRARY.function("semver", STRING, gives=SEMVER, cost=PARSE_COST)
 @LIBRARY.function("semver", STRING, BOOL, gives=SEMVER, cost=PARSE_COST)
-def semver(text: str, normalize: bool = False) -> Semver:
-    return parse(normalized(text) if normalize else text)
+def parse_semver(text: str, normalize: bool = False) -> Semver:
+    return parse_strictly(normalize_version(text) if normalize else text)
 
 
 @LIBRARY.function("isSemver", STRING, gives=BOOL, cost=PARSE_COST)
 @LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL, cost=PARSE_COST)
 def is_semver(text: str, normalize: bool = False) -> bool:
     try:
-        semver(text, normalize)
+        parse_semver(text, normalize)
     except EvaluationError:
         return False
     return True
 
 
-def _part(value: int) -> int:
+def _check_part(value: int) -> int:
     if value > INT_MAX:
         raise EvaluationError("integer out of range")
     return value
@@ -100,20 +100,20 @@ def _part(value: int) -> int:
 
 @LIBRARY.method("major", SEMVER, gives=INT, constant=True)
 def major(value: Semver) -> int:
-    return _part(value.major)
+    return _check_part(value.major)
 
 
 @LIBRARY.method("minor", SEMVER, gives=INT, constant=True)
 def minor(value: Semver) -> int:
-    return _part(value.minor)
+    return _check_part(value.minor)
 
 
 @LIBRARY.method("patch", SEMVER, gives=INT, constant=True)
 def patch(value: Semver) -> int:
-    return _part(value.patch)
+    return _check_part(value.patch)
 
 
-def _compared(budget: Budget, left: Semver, right: Semver) -> int:
+def _compare_versions(budget: Budget, left: Semver, right: Semver) -> int:
     budget.spend(COMPARE_COST + left.units + right.units)
     left_order, right_order = left.order, right.order
     return (left_order > right_order) - (left_order < right_order)
@@ -121,14 +121,14 @@ def _compared(budget: Budget, left: Semver, right: Semver) -> int:
 
 @LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT, budgeted=True)
 def compare_to(budget: Budget, left: Semver, right: Semver) -> int:
-    return _compared(budget, left, right)
+    return _compare_versions(budget, left, right)
 
 
 @LIBRARY.method("isLessThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
 def is_less_than(budget: Budget, left: Semver, right: Semver) -> bool:
-    return _compared(budget, left, right) < 0
+    return _compare_versions(budget, left, right) < 0
 
 
 @LIBRARY.method("isGreaterThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
 def is_greater_than(budget: Budget, left: Semver, right: Semver) -> bool:
-    return _compared(budget, left, right) > 0
+    return _compare_versions(budget, left, right) > 0

@@ -10,14 +10,14 @@ from rules_engine.cel.values.types import BOOL, A, list_of
 LIBRARY = Library()
 
 
-def _holds(budget: Budget, items: list[Any], wanted: Any) -> bool:
+def _contains_item(budget: Budget, items: list[Any], wanted: Any) -> bool:
     budget.spend(len(items))
     return any(equals(item, wanted, budget) for item in items)
 
 
 @LIBRARY.function("sets.contains", list_of(A), list_of(A), gives=BOOL, budgeted=True)
 def contains(budget: Budget, items: list[Any], wanted: list[Any]) -> bool:
-    return all(_holds(budget, items, item) for item in wanted)
+    return all(_contains_item(budget, items, item) for item in wanted)
 
 
 @LIBRARY.function("sets.equivalent", list_of(A), list_of(A), gives=BOOL, budgeted=True)
@@ -27,4 +27,4 @@ def equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
 
 @LIBRARY.function("sets.intersects", list_of(A), list_of(A), gives=BOOL, budgeted=True)
 def intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
-    return any(_holds(budget, left, item) for item in right)
+    return any(_contains_item(budget, left, item) for item in right)

@@ -5,7 +5,7 @@ from typing import Any
 from rules_engine.cel.budget import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.library.formatting import format_text
 from rules_engine.cel.values.functions import Library, no_overload
-from rules_engine.cel.values.operators import text_length
+from rules_engine.cel.values.operators import charge_text
 from rules_engine.cel.values.types import INT, LIST, STRING, list_of
 
 LIBRARY = Library()
@@ -48,7 +48,7 @@ def reverse(text: str) -> str:
 
 
 @LIBRARY.function("strings.quote", STRING, gives=STRING)
-def quote(text: str) -> str:
+def quote_text(text: str) -> str:
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
     return f'"{text}"'
@@ -70,14 +70,14 @@ def index_of(text: str, part: str, start: int = 0) -> int:
 
 @LIBRARY.method("lastIndexOf", STRING, STRING, gives=INT)
 def last_index_of(text: str, part: str) -> int:
-    return _last(text, part)
+    return _last_position(text, part)
 
 
 @LIBRARY.method("lastIndexOf", STRING, STRING, INT, gives=INT)
 def last_index_from(text: str, part: str, start: int) -> int:
     _check_start(text, start)
     # As in cel-go, a search that starts at the end finds an empty part only.
-    return _last(text[: start + len(part)], part) if start < len(text) or not part else -1
+    return _last_position(text[: start + len(part)], part) if start < len(text) or not part else -1
 
 
 def _check_start(text: str, start: int) -> None:
@@ -85,7 +85,7 @@ def _check_start(text: str, start: int) -> None:
         raise EvaluationError("index out of range")
 
 
-def _last(text: str, part: str) -> int:
+def _last_position(text: str, part: str) -> int:
     """Find the last occurrence in linear time, as str.find does; str.rfind is quadratic."""
     place = text[::-1].find(part[::-1])
     return -1 if place < 0 else len(text) - place - len(part)
@@ -109,7 +109,7 @@ def substring(text: str, start: int, end: int) -> str:
 @LIBRARY.method("replace", STRING, STRING, STRING, INT, gives=STRING, budgeted=True)
 def replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> str:
     count = text.count(old) if limit < 0 else min(limit, text.count(old))
-    text_length(budget, len(text) + count * (len(new) - len(old)))
+    charge_text(budget, len(text) + count * (len(new) - len(old)))
     return text.replace(old, new, count)
 
 
@@ -139,10 +139,10 @@ def join(budget: Budget, parts: list[Any], separator: str = "") -> str:
         if type(part) is not str:
             raise no_overload("join()", parts, part)
         length += len(part)
-    text_length(budget, length)
+    charge_text(budget, length)
     return separator.join(parts)
 
 
 @LIBRARY.method("format", STRING, LIST, gives=STRING, budgeted=True)
-def format(budget: Budget, template: str, arguments: list[Any]) -> str:
+def format_template(budget: Budget, template: str, arguments: list[Any]) -> str:
     return format_text(budget, template, arguments)

@@ -49,21 +49,21 @@ class Url:
         return (len(self.host) + len(self.path) + len(self.query)) // CHARACTERS_PER_UNIT
 
 
-def parse(text: str) -> Url:
+def parse_url(text: str) -> Url:
     """Parse an absolute URL or an absolute path. Raises EvaluationError.
 
     As in Kubernetes, the text must pass url.ParseRequestURI, which has no fragments, and url.Parse, which has.
     """
     if not text or _CONTROL.search(text):
         raise EvaluationError("the string is not a URL")
-    _split(text, request=True)
+    _split_url(text, request=True)
     without_fragment, _, fragment = text.partition("#")
     if _BAD_ESCAPE.search(fragment):
         raise EvaluationError("the string is not a URL: it has an invalid escape")
-    return _split(without_fragment, request=False)
+    return _split_url(without_fragment, request=False)
 
 
-def _split(text: str, *, request: bool) -> Url:
+def _split_url(text: str, *, request: bool) -> Url:
     scheme, remainder = "", text
     match = _SCHEME.match(text)
     if match:
@@ -78,13 +78,13 @@ def _split(text: str, *, request: bool) -> Url:
     host = ""
     if remainder.startswith("//") and (scheme or (not request and not remainder.startswith("///"))):
         authority, slash, path = remainder[2:].partition("/")
-        host, remainder = _host(authority), slash + path
+        host, remainder = _parse_host(authority), slash + path
     if _BAD_ESCAPE.search(remainder):
         raise EvaluationError("the string is not a URL: it has an invalid escape")
     return Url(scheme=scheme, host=host, path=remainder, query=query)
 
 
-def _host(authority: str) -> str:
+def _parse_host(authority: str) -> str:
     """Return host:port of user:password@host:port. Raises EvaluationError."""
     user, at, host = authority.rpartition("@")
     name, port = _name_and_port(host)
@@ -104,13 +104,13 @@ def _name_and_port(host: str) -> tuple[str, str]:
     return (name, colon + port) if colon else (host, "")
 
 
-LIBRARY.function("url", STRING, gives=URL, cost=PARSE_COST)(parse)
+LIBRARY.function("url", STRING, gives=URL, cost=PARSE_COST)(parse_url)
 
 
 @LIBRARY.function("isURL", STRING, gives=BOOL, cost=PARSE_COST)
 def is_url(text: str) -> bool:
     try:
-        parse(text)
+        parse_url(text)
     except EvaluationError:
         return False
     return True

@@ -34,37 +34,37 @@ class Wrapper:
         return self.empty
 
 
-def _int32(value: Any) -> object:
+def _check_int32(value: Any) -> object:
     if -INT32 <= value < INT32:
         return value
     raise EvaluationError("integer out of range")
 
 
-def _uint32(value: Any) -> object:
+def _check_uint32(value: Any) -> object:
     if value < UINT32:
         return value
     raise EvaluationError("unsigned integer out of range")
 
 
-def _single(value: Any) -> object:
+def _round_to_float32(value: Any) -> object:
     """Return the nearest float of 32 bits, or infinity."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def _value(field: Type) -> Mapping[str, Type]:
+def _value_field(field: Type) -> Mapping[str, Type]:
     return {"value": field}
 
 
 WRAPPERS: Mapping[str, Wrapper] = {
-    "google.protobuf.BoolValue": Wrapper(_value(BOOL), False, BOOL),
-    "google.protobuf.BytesValue": Wrapper(_value(BYTES), b"", BYTES),
-    "google.protobuf.DoubleValue": Wrapper(_value(DOUBLE), 0.0, DOUBLE),
-    "google.protobuf.FloatValue": Wrapper(_value(DOUBLE), 0.0, DOUBLE, _single),
-    "google.protobuf.Int32Value": Wrapper(_value(INT), 0, INT, _int32),
-    "google.protobuf.Int64Value": Wrapper(_value(INT), 0, INT),
-    "google.protobuf.StringValue": Wrapper(_value(STRING), "", STRING),
-    "google.protobuf.UInt32Value": Wrapper(_value(UINT), Uint(0), UINT, _uint32),
-    "google.protobuf.UInt64Value": Wrapper(_value(UINT), Uint(0), UINT),
+    "google.protobuf.BoolValue": Wrapper(_value_field(BOOL), False, BOOL),
+    "google.protobuf.BytesValue": Wrapper(_value_field(BYTES), b"", BYTES),
+    "google.protobuf.DoubleValue": Wrapper(_value_field(DOUBLE), 0.0, DOUBLE),
+    "google.protobuf.FloatValue": Wrapper(_value_field(DOUBLE), 0.0, DOUBLE, _round_to_float32),
+    "google.protobuf.Int32Value": Wrapper(_value_field(INT), 0, INT, _check_int32),
+    "google.protobuf.Int64Value": Wrapper(_value_field(INT), 0, INT),
+    "google.protobuf.StringValue": Wrapper(_value_field(STRING), "", STRING),
+    "google.protobuf.UInt32Value": Wrapper(_value_field(UINT), Uint(0), UINT, _check_uint32),
+    "google.protobuf.UInt64Value": Wrapper(_value_field(UINT), Uint(0), UINT),
     "google.protobuf.Value": Wrapper(
         {"null_value": NULL, "number_value": DOUBLE, "string_value": STRING, "bool_value": BOOL}, None, DYN
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from rules_engine.cel.budget import Budget, CostExceeded, EvaluationError
 from rules_engine.cel.check.checker import Checked, Constant
-from rules_engine.cel.library.lists import bounded, sort_by
+from rules_engine.cel.library.lists import check_list_length, sort_by
 from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
@@ -123,7 +123,7 @@ class _Interpreter:
             return self._look_up(reference)
         operand = self.evaluate(node.operand)
         if node.optional or type(operand) is Optional:
-            return members.optional_member(operand, node.field, members.field)
+            return members.optional_member(operand, node.field, members.find_field)
         return members.required_field(operand, node.field)
 
     def has(self, node: Has) -> bool:
@@ -134,7 +134,7 @@ class _Interpreter:
             operand = operand.value
             if type(operand) is Optional:
                 return bool(operand.present)
-        exists, _ = members.field(operand, node.select.field)
+        exists, _ = members.find_field(operand, node.select.field)
         return exists
 
     def index(self, node: Index) -> object:
@@ -143,7 +143,7 @@ class _Interpreter:
         if not isinstance(node.key, Literal):
             charge_key(key, self._budget)
         if node.optional or type(operand) is Optional:
-            return members.optional_member(operand, key, members.element)
+            return members.optional_member(operand, key, members.find_element)
         return members.required_element(operand, key)
 
     # Operators
@@ -332,10 +332,12 @@ class _Interpreter:
         return condition is None or self._bool(node, self._evaluate_with(names, condition), condition)
 
     def map_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
-        return bounded([self._evaluate_with(names, node.body) for names in rounds if self._is_kept(node, names)])
+        return check_list_length(
+            [self._evaluate_with(names, node.body) for names in rounds if self._is_kept(node, names)]
+        )
 
     def filter_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
-        return bounded(
+        return check_list_length(
             [
                 names[node.first]
                 for names in rounds

@@ -87,49 +87,51 @@ _FUNCTIONS: Mapping[str, str] = {
 }
 
 
-def unexpected(text: str, offset: int) -> tuple[Span, str] | None:
+def foreign_syntax(text: str, offset: int) -> tuple[Span, str] | None:
     """Return the span and the message for syntax of another language at a syntax error, or None."""
     for pattern, advice in _SPELLINGS:
         for match in re.finditer(pattern, text):
             if match.start() <= offset < match.end():
-                return Span(*match.span(1)), f"unexpected {shown(match[1])} ({_alike(match.expand(advice), text)})"
+                return Span(
+                    *match.span(1)
+                ), f"unexpected {quote_token(match[1])} ({_match_quotes(match.expand(advice), text)})"
     return None
 
 
-def shown(token: str) -> str:
+def quote_token(token: str) -> str:
     """Return a token in quotes, truncated, for a message."""
     return f"'{truncate(' '.join(token.split()), MAX_TOKEN)}'"
 
 
-def too_early(text: str) -> tuple[Span, str] | None:
+def early_end_hint(text: str) -> tuple[Span, str] | None:
     """Return the hint for `a?.b`, which is parsed as a condition without its second part, or None."""
     match = _CHAINING.search(_STRINGS.sub(lambda string: " " * len(string.group()), text))
     return (Span(*match.span()), "unexpected '?.' (write .?)") if match else None
 
 
-def quoted(value: str, text: str) -> str:
+def string_literal(value: str, text: str) -> str:
     """Return a string literal, in the kind of quotes that the expression uses."""
-    return f'"{value}"' if "'" in value else _alike(f"'{value}'", text)
+    return f'"{value}"' if "'" in value else _match_quotes(f"'{value}'", text)
 
 
-def _alike(remedy: str, text: str) -> str:
+def _match_quotes(remedy: str, text: str) -> str:
     return remedy.replace("'", '"') if '"' in text and "'" not in text else remedy
 
 
-def lookup(text: str, span: Span) -> str:
+def lookup_hint(text: str, span: Span) -> str:
     """Return a clause for a key of a map in has(). `span`: the span of its argument, which has an index or a "/"."""
     argument = text[span.start : span.end]
     if match := _LOOKUP.fullmatch(argument):
-        operand, key = match[1], quoted(match[2], text)
+        operand, key = match[1], string_literal(match[2], text)
     else:
         operand, _, key = argument.removesuffix("]").rpartition("[")
     # The pod may lack the map, too.
     if absent := _ABSENT.fullmatch(operand):
         operand = absent.expand(r"\1.?\2.orValue({})")
-    return clause(f"{key} in {operand}") if operand else ""
+    return remedy_clause(f"{key} in {operand}") if operand else ""
 
 
-def key(text: str, start: int) -> str:
+def read_key(text: str, start: int) -> str:
     """Return the label or annotation key that starts at `start` without quotes; a method call is not part of it."""
     match = _KEY.match(text, start)
     key_text = match.group() if match else ""
@@ -137,31 +139,31 @@ def key(text: str, start: int) -> str:
     return key_text.rpartition(".")[0] if called else key_text
 
 
-def name(identifier: str, declared: Collection[str], fields: Collection[str]) -> str:
+def name_hint(identifier: str, declared: Collection[str], fields: Collection[str]) -> str:
     """Return a clause such as " (write null)" for a name that other languages define, or an empty string.
 
     `fields`: the fields of `object`, if it is declared.
     """
     if identifier in _SUBJECTS and "object" in declared:
-        return clause("object")
-    return clause(f"object.{identifier}" if identifier in fields else _NAMES.get(identifier.lower()))
+        return remedy_clause("object")
+    return remedy_clause(f"object.{identifier}" if identifier in fields else _NAMES.get(identifier.lower()))
 
 
-def function(identifier: str) -> str:
+def function_hint(identifier: str) -> str:
     """Return a clause such as " (write ….size())" for a function that has another name in CEL, or an empty string."""
-    return clause(_FUNCTIONS.get(identifier))
+    return remedy_clause(_FUNCTIONS.get(identifier))
 
 
-def member(method: str, *, arguments: bool) -> str:
+def member_hint(method: str, *, arguments: bool) -> str:
     """Return a clause for a method that is written like a field, with or without `arguments`."""
-    return clause(f"….{method}(…)" if arguments else f"….{method}()")
+    return remedy_clause(f"….{method}(…)" if arguments else f"….{method}()")
 
 
-def reserved(word: str) -> str:
+def word_hint(word: str) -> str:
     """Return a clause for a reserved word, or an empty string."""
-    return clause(_WORDS.get(word))
+    return remedy_clause(_WORDS.get(word))
 
 
-def clause(cel: str | None) -> str:
+def remedy_clause(cel: str | None) -> str:
     """Return a clause with a remedy; empty for None, and for a remedy that is too long for a message."""
     return f" (write {cel})" if cel and len(cel) <= MAX_SHOWN else ""

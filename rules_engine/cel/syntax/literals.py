@@ -32,28 +32,28 @@ class LiteralError(ValueError):
         self.offset = offset
 
 
-def integer(token: str) -> int:
+def parse_int_literal(token: str) -> int:
     """Return the value of a decimal or hexadecimal int with its sign. Raises LiteralError."""
-    value = _number(token)
+    value = _parse_digits(token)
     if not INT_MIN <= value <= INT_MAX:
         raise LiteralError("the int literal does not fit into 64 bits")
     return value
 
 
-def _number(digits: str) -> int:
+def _parse_digits(digits: str) -> int:
     """Return the number; too long a text yields a number out of range, since Python refuses thousands of digits."""
     return int(digits, 16 if "x" in digits else 10) if len(digits) <= MAX_DIGITS else UINT_MAX + 1
 
 
-def unsigned(token: str) -> Uint:
+def parse_uint_literal(token: str) -> Uint:
     """Return the value of a uint with its suffix u. Raises LiteralError."""
-    value = _number(token[:-1])
+    value = _parse_digits(token[:-1])
     if value > UINT_MAX:
         raise LiteralError("the uint literal does not fit into 64 bits")
     return Uint(value)
 
 
-def double(token: str) -> float:
+def parse_double_literal(token: str) -> float:
     """Return the value of a double. Raises LiteralError for one too large for 64 bits."""
     value = float(token)
     if math.isinf(value):
@@ -61,24 +61,24 @@ def double(token: str) -> float:
     return value
 
 
-def string(token: str) -> str:
+def parse_string_literal(token: str) -> str:
     """Return the value of a string with its quotes and, if raw, its r. Raises LiteralError."""
-    return "".join(part if isinstance(part, str) else chr(part) for part in _parts(token, 0, text=True))
+    return "".join(part if isinstance(part, str) else chr(part) for part in _split_escapes(token, 0, text=True))
 
 
-def byte_string(token: str) -> bytes:
+def parse_bytes_literal(token: str) -> bytes:
     """Return the value of bytes with their b, quotes and, if raw, r: UTF-8, where \\377 and \\xff are single bytes.
 
     Raises LiteralError.
     """
-    parts = _parts(token, 1, text=False)
+    parts = _split_escapes(token, 1, text=False)
     try:
         return b"".join(part.encode() if isinstance(part, str) else bytes((part,)) for part in parts)
     except UnicodeEncodeError:
         raise LiteralError("the literal has a lone surrogate") from None
 
 
-def _parts(token: str, start: int, *, text: bool) -> list[str | int]:
+def _split_escapes(token: str, start: int, *, text: bool) -> list[str | int]:
     """Return the text between escapes, and the value of each escape."""
     raw = token[start] in "rR"
     if raw:
@@ -91,13 +91,13 @@ def _parts(token: str, start: int, *, text: bool) -> list[str | int]:
     position = 0
     while (escape := body.find("\\", position)) >= 0:
         parts.append(body[position:escape])
-        part, position = _escape(body, escape, start, text=text)
+        part, position = _parse_escape(body, escape, start, text=text)
         parts.append(part)
     parts.append(body[position:])
     return parts
 
 
-def _escape(body: str, at: int, start: int, *, text: bool) -> tuple[str | int, int]:
+def _parse_escape(body: str, at: int, start: int, *, text: bool) -> tuple[str | int, int]:
     letter = body[at + 1]
     if letter in _ESCAPES:
         return _ESCAPES[letter], at + 2

@@ -41,7 +41,7 @@ from rules_engine.cel.syntax.tree import (
     Select,
     Span,
     Unary,
-    qualified,
+    as_qualified_name,
 )
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
@@ -88,14 +88,14 @@ class SyntaxProblem(Exception):  # noqa: N818
         self.hint = hint
 
 
-def parse(source: SourceText) -> Expression:
+def parse_expression(source: SourceText) -> Expression:
     """Return the tree of an expression. Raises CelProblems with the first syntax problem."""
     text = source.text
     if len(text) > MAX_EXPRESSION_LENGTH:
         message = f"the expression has {len(text)} characters; {MAX_EXPRESSION_LENGTH} are allowed"
         raise CelProblems((Problem(code=Code.CEL_TOO_LONG, message=message, location=source.at(0)),))
     try:
-        return cast(Expression, _parser().parse(text))
+        return cast(Expression, _load_parser().parse(text))
     except SyntaxProblem as problem:
         code, message, span = problem.code, f"{problem}{problem.hint(text) if problem.hint else ''}", problem.span
     except UnexpectedCharacters as error:
@@ -116,12 +116,12 @@ Building takes 0.12 s, the larger part of a check of some files; loading takes 5
 
 
 @lru_cache(maxsize=1)
-def _parser() -> lark.Lark:
+def _load_parser() -> lark.Lark:
     """Load the parser, or build it if the file is damaged or was written with other versions of the libraries."""
     folder = grammar_folder()
     tables = TABLES.read_bytes()
     saved = tables[hashlib.sha256().digest_size :]
-    return lark.Lark.load(io.BytesIO(saved)) if tables == digest(folder, saved) + saved else build(folder)
+    return lark.Lark.load(io.BytesIO(saved)) if tables == parser_digest(folder, saved) + saved else build_parser(folder)
 
 
 def grammar_folder() -> Path:
@@ -132,13 +132,13 @@ def grammar_folder() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
-def digest(folder: Path, saved: bytes) -> bytes:
+def parser_digest(folder: Path, saved: bytes) -> bytes:
     """Return the digest of a saved parser and of its sources: both grammars and the version of lark."""
     parts = (lark.__version__.encode(), (folder / "cel.lark").read_bytes(), _GRAMMAR.read_bytes(), saved)
     return hashlib.sha256(b"\0".join(parts)).digest()
 
 
-def build(folder: Path) -> lark.Lark:
+def build_parser(folder: Path) -> lark.Lark:
     """Return a parser made from grammar.lark, which imports from cel-python's grammar in `folder`."""
     return lark.Lark(
         _GRAMMAR.read_text(encoding="utf-8"),
@@ -156,36 +156,36 @@ def _unexpected_character(text: str, offset: int) -> tuple[Span, str]:
     span = Span(offset, offset + 1)
     if character in "'\"":
         return span, "the string is not closed"
-    return hints.unexpected(text, offset) or (span, f"unexpected {character!r}")
+    return hints.foreign_syntax(text, offset) or (span, f"unexpected {character!r}")
 
 
 def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
     if token.type == "$END":
         end = len(text.rstrip())
-        return hints.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
+        return hints.early_end_hint(text) or (Span(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
     span = Span(start, start + len(token))
-    return hints.unexpected(text, start) or (span, f"unexpected {hints.shown(token)}")
+    return hints.foreign_syntax(text, start) or (span, f"unexpected {hints.quote_token(token)}")
 
 
 Child: TypeAlias = Any
 """Arguments from lark: tokens, nodes, and the parts of rules that _Builder makes."""
 
 
-def _start(child: Child) -> int:
+def _start_offset(child: Child) -> int:
     return cast(int, child.start_pos if isinstance(child, Token) else child.span.start)
 
 
-def _end(child: Child) -> int:
+def _end_offset(child: Child) -> int:
     return cast(int, child.end_pos if isinstance(child, Token) else child.span.end)
 
 
 def _token_span(token: Token) -> Span:
-    return Span(_start(token), _end(token))
+    return Span(_start_offset(token), _end_offset(token))
 
 
-def _span(children: Sequence[Child]) -> Span:
-    return Span(_start(children[0]), _end(children[-1]))
+def _children_span(children: Sequence[Child]) -> Span:
+    return Span(_start_offset(children[0]), _end_offset(children[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class _Builder:
 
     def _place(self, children: Sequence[Child], *inner: Expression) -> dict[str, Any]:
         """Return the span and the depth of a new node over these operands. Raises SyntaxProblem."""
-        span = _span(children)
+        span = _children_span(children)
         depth = 1 + max((operand.depth for operand in inner), default=0)
         if depth > MAX_NESTING:
             raise SyntaxProblem(
@@ -242,7 +242,7 @@ class _Builder:
     relation = addition = multiplication = _binary
 
     def _left(self, children: list[Child]) -> _Part:
-        return _Part((children[0], str(children[1])), _span(children))
+        return _Part((children[0], str(children[1])), _children_span(children))
 
     relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _left
     addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _left
@@ -269,7 +269,7 @@ class _Builder:
         operand, name = children[0], children[-1]
         field = name[1:-1] if name.startswith("`") else str(name)
         if name in KEYWORDS:
-            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.quote_token(name)}", _token_span(name))
         return Select(
             operand=operand,
             field=field,
@@ -288,9 +288,9 @@ class _Builder:
 
     def member_dot_arg(self, children: list[Child]) -> Expression:
         target, _, name = children[:3]
-        arguments = _arguments(children[3:])
+        arguments = _call_arguments(children[3:])
         if name in KEYWORDS:
-            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.quote_token(name)}", _token_span(name))
         macro = self._macro(target, name, arguments, children)
         if macro is not None:
             return macro
@@ -303,7 +303,7 @@ class _Builder:
         )
 
     def ident_arg(self, children: list[Child]) -> Expression:
-        name, arguments = children[0], _arguments(children[1:])
+        name, arguments = children[0], _call_arguments(children[1:])
         _refuse_reserved(name)
         if name == "has" and len(arguments) == 1:
             return self._has(arguments[0], children)
@@ -311,7 +311,7 @@ class _Builder:
         return Call(function=str(name), arguments=arguments, name_span=_token_span(name), **place)
 
     def dot_ident_arg(self, children: list[Child]) -> Expression:
-        name, arguments = children[1], _arguments(children[2:])
+        name, arguments = children[1], _call_arguments(children[2:])
         _refuse_reserved(name)
         place = self._place(children, *arguments)
         return Call(function=str(name), arguments=arguments, absolute=True, name_span=_token_span(name), **place)
@@ -327,10 +327,10 @@ class _Builder:
         return Name(name=str(children[1]), absolute=True, **self._place(children))
 
     def paren_expr(self, children: list[Child]) -> Expression:
-        return cast(Expression, replace(children[1], span=_span(children)))
+        return cast(Expression, replace(children[1], span=_children_span(children)))
 
     def member_object(self, children: list[Child]) -> Expression:
-        name = qualified(children[0])
+        name = as_qualified_name(children[0])
         if name is None:
             raise SyntaxProblem(Code.CEL_SYNTAX, "unexpected '{'", _token_span(children[1]))
         fields = tuple(children[2].value) if len(children) == 4 else ()
@@ -341,10 +341,10 @@ class _Builder:
     def _many(self, children: list[Child]) -> _Part:
         """Return a list of one entry, or the list so far with the entry after a comma."""
         if len(children) == 1:
-            return _Part([children[0]], _span(children))
+            return _Part([children[0]], _children_span(children))
         so_far = children[0]
         so_far.value.append(children[2])
-        return _Part(so_far.value, _span(children))
+        return _Part(so_far.value, _children_span(children))
 
     listinits = mapinits = _many
 
@@ -353,14 +353,14 @@ class _Builder:
         return _Part([entry.value if isinstance(entry, _Part) else entry for entry in part.value], part.span)
 
     def exprlist(self, children: list[Child]) -> _Part:
-        return _Part(tuple(children[::2]), _span(children))
+        return _Part(tuple(children[::2]), _children_span(children))
 
     def listinit(self, children: list[Child]) -> Element:
         child = children[0]
         return child if isinstance(child, Element) else Element(value=child, span=child.span)
 
     def optional_listinit(self, children: list[Child]) -> Element:
-        return Element(value=children[1], optional=True, span=_span(children))
+        return Element(value=children[1], optional=True, span=_children_span(children))
 
     def list_lit(self, children: list[Child]) -> Expression:
         elements: tuple[Element, ...] = tuple(children[1].value) if len(children) > 2 else ()
@@ -369,10 +369,10 @@ class _Builder:
     def mapinit(self, children: list[Child]) -> Entry:
         if isinstance(children[0], Entry):
             return children[0]
-        return Entry(key=children[0], value=children[2], span=_span(children))
+        return Entry(key=children[0], value=children[2], span=_children_span(children))
 
     def optional_mapinit(self, children: list[Child]) -> Entry:
-        return Entry(key=children[1], value=children[3], optional=True, span=_span(children))
+        return Entry(key=children[1], value=children[3], optional=True, span=_children_span(children))
 
     def map_lit(self, children: list[Child]) -> Expression:
         entries: tuple[Entry, ...] = tuple(children[1].value) if len(children) > 2 else ()
@@ -380,7 +380,7 @@ class _Builder:
         return MapLiteral(entries=entries, **self._place(children, *inner))
 
     def fieldinit(self, children: list[Child]) -> _Part:
-        return _Part((str(children[0]), children[2]), _span(children))
+        return _Part((str(children[0]), children[2]), _children_span(children))
 
     # Literals
 
@@ -389,8 +389,8 @@ class _Builder:
         try:
             value = _LITERALS[token.type](str(token))
         except literals.LiteralError as error:
-            start = _start(token) + error.offset
-            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), Span(start, _end(token))) from None
+            start = _start_offset(token) + error.offset
+            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), Span(start, _end_offset(token))) from None
         return Literal(value=value, **self._place(children))
 
     # Macros
@@ -399,8 +399,8 @@ class _Builder:
         if not isinstance(argument, Select):
             message = "has() takes a field selection such as has(a.b)"
             # The remedy replaces the whole call.
-            span = _span(children) if isinstance(argument, Index | Binary) else argument.span
-            raise SyntaxProblem(Code.CEL_SYNTAX, message, span, lambda text: hints.lookup(text, argument.span))
+            span = _children_span(children) if isinstance(argument, Index | Binary) else argument.span
+            raise SyntaxProblem(Code.CEL_SYNTAX, message, span, lambda text: hints.lookup_hint(text, argument.span))
         return Has(select=argument, **self._place(children, argument))
 
     def _macro(
@@ -409,22 +409,22 @@ class _Builder:
         """Return the macro with this name and number of arguments, as in cel-go, or None for a call."""
         count = len(arguments)
         if name == "bind" and count == 3 and isinstance(target, Name) and target.name == "cel":
-            variable, value, body = _variable(arguments[0]), arguments[1], arguments[2]
+            variable, value, body = _variable_name(arguments[0]), arguments[1], arguments[2]
             return Bind(name=variable, value=value, body=body, **self._place(children, value, body))
         if name in ("optMap", "optFlatMap") and count == 2:
             place = self._place(children, target, arguments[1])
-            variable, flat = _variable(arguments[0]), name == "optFlatMap"
+            variable, flat = _variable_name(arguments[0]), name == "optFlatMap"
             return OptionalMap(target=target, name=variable, body=arguments[1], flat=flat, **place)
         second, condition = None, None
         if name in _ONE_VARIABLE and (count == 2 or (name == "map" and count == 3)):
             fold = _ONE_VARIABLE[name]
             condition = arguments[1] if count == 3 else None
         elif name in _TWO_VARIABLES and (count == 3 or (name.startswith("transform") and count == 4)):
-            fold, second = _TWO_VARIABLES[name], _variable(arguments[1])
+            fold, second = _TWO_VARIABLES[name], _variable_name(arguments[1])
             condition = arguments[2] if count == 4 else None
         else:
             return None
-        first, body = _variable(arguments[0]), arguments[-1]
+        first, body = _variable_name(arguments[0]), arguments[-1]
         if first == second:
             raise SyntaxProblem(Code.CEL_SYNTAX, "the two variables need different names", arguments[1].span)
         inner = [target, body] if condition is None else [target, condition, body]
@@ -440,22 +440,22 @@ class _Builder:
 
 
 _LITERALS: dict[str, Callable[[str], object]] = {
-    "INT_LIT": literals.integer,
-    "UINT_LIT": literals.unsigned,
-    "FLOAT_LIT": literals.double,
-    "STRING_LIT": literals.string,
-    "MLSTRING_LIT": literals.string,
-    "BYTES_LIT": literals.byte_string,
+    "INT_LIT": literals.parse_int_literal,
+    "UINT_LIT": literals.parse_uint_literal,
+    "FLOAT_LIT": literals.parse_double_literal,
+    "STRING_LIT": literals.parse_string_literal,
+    "MLSTRING_LIT": literals.parse_string_literal,
+    "BYTES_LIT": literals.parse_bytes_literal,
 }
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
-def _arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
+def _call_arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
     """Return the arguments of "(" exprlist ")" or "(" ")"."""
     return cast(tuple[Expression, ...], children[1].value) if len(children) == 3 else ()
 
 
-def _variable(argument: Expression) -> str:
+def _variable_name(argument: Expression) -> str:
     if isinstance(argument, Name) and not argument.absolute:
         return argument.name
     raise SyntaxProblem(Code.CEL_SYNTAX, "a macro's variable is a simple name", argument.span)
@@ -463,5 +463,5 @@ def _variable(argument: Expression) -> str:
 
 def _refuse_reserved(name: Token) -> None:
     if name in RESERVED:
-        message = f"'{name}' is a reserved word{hints.reserved(name)}"
+        message = f"'{name}' is a reserved word{hints.word_hint(name)}"
         raise SyntaxProblem(Code.CEL_SYNTAX, message, _token_span(name))

@@ -232,7 +232,7 @@ Expression: TypeAlias = (
 )
 
 
-def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line for each kind of node
+def child_nodes(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line for each kind of node
     """Return the direct subexpressions."""
     match node:
         case Select(operand=operand) | Unary(operand=operand):
@@ -265,7 +265,7 @@ def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line
             return ()
 
 
-def own_names(node: Expression) -> tuple[str, ...]:
+def macro_variables(node: Expression) -> tuple[str, ...]:
     """Return the variables that a macro declares."""
     match node:
         case Comprehension(first=first, second=second):
@@ -276,7 +276,7 @@ def own_names(node: Expression) -> tuple[str, ...]:
             return ()
 
 
-def outside(node: Expression) -> Expression | None:
+def part_outside_scope(node: Expression) -> Expression | None:
     """Return the part of a macro that is outside the scope of its variables."""
     match node:
         case Comprehension(target=target) | OptionalMap(target=target):
@@ -287,7 +287,7 @@ def outside(node: Expression) -> Expression | None:
             return None
 
 
-def qualified(expression: Expression) -> str | None:
+def as_qualified_name(expression: Expression) -> str | None:
     """Return the dotted name that a chain of selections spells, or None."""
     names: list[str] = []
     while isinstance(expression, Select) and not expression.optional:

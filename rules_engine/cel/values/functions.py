@@ -160,7 +160,7 @@ class Dispatch:
     def fitting(self, kinds: Sequence[Type]) -> Overload | None:
         """Return the first overload that accepts arguments of these types, or None."""
         for overload in self.overloads:
-            if all(map(takes, overload.parameters, kinds)):
+            if all(map(accepts_type, overload.parameters, kinds)):
                 return overload
         return None
 
@@ -171,7 +171,7 @@ def no_overload(operator: str, *values: object) -> EvaluationError:
     return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
-def takes(parameter: Type, kind: Type) -> bool:
+def accepts_type(parameter: Type, kind: Type) -> bool:
     """Return whether a parameter accepts a run-time value of this type; element types are not compared.
 
     An object is a map at run time: a function of objects must check its argument itself.

@@ -7,20 +7,20 @@ from rules_engine.cel.budget import EvaluationError
 from rules_engine.cel.values.operators import find_key
 from rules_engine.cel.values.runtime_values import NONE, NUMBER_CLASSES, Optional, is_map, type_of
 
-Found = tuple[bool, Any]
+Lookup = tuple[bool, Any]
 """(True, the member's value), or (False, None) if it does not exist."""
 
 NO_KEY = "no such key (.? and [?…] read what may be absent)"
 
 
-def field(operand: Any, name: str) -> Found:
+def find_field(operand: Any, name: str) -> Lookup:
     """Find a field of a map. Raises EvaluationError for values of other types."""
     if is_map(operand):
         return find_key(operand, name)
     raise EvaluationError(f"type {type_of(operand)} has no fields")
 
 
-def element(operand: Any, key: Any) -> Found:
+def find_element(operand: Any, key: Any) -> Lookup:
     """Find an element of a list or map. Raises EvaluationError for values and indexes of other types."""
     if type(operand) is list:
         if type(key) not in NUMBER_CLASSES or (type(key) is float and not key.is_integer()):
@@ -34,7 +34,7 @@ def element(operand: Any, key: Any) -> Found:
 
 def required_field(operand: Any, name: str) -> Any:
     """Return a field that must exist. Raises EvaluationError."""
-    exists, value = field(operand, name)
+    exists, value = find_field(operand, name)
     if exists:
         return value
     raise EvaluationError(NO_KEY)
@@ -42,13 +42,13 @@ def required_field(operand: Any, name: str) -> Any:
 
 def required_element(operand: Any, key: Any) -> Any:
     """Return an element that must exist. Raises EvaluationError."""
-    exists, value = element(operand, key)
+    exists, value = find_element(operand, key)
     if exists:
         return value
     raise EvaluationError("index out of range" if type(operand) is list else NO_KEY)
 
 
-def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -> Optional:
+def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Lookup]) -> Optional:
     """Return the optional of a member that may be missing. `operand`: a value, or an optional of one."""
     if type(operand) is Optional:
         if not operand.present:

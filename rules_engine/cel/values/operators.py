@@ -48,35 +48,35 @@ TIMESTAMP_MIN = -62_135_596_800 * 10**9
 TIMESTAMP_MAX = 253_402_300_800 * 10**9 - 1
 
 
-def whole(value: int) -> int:
+def int_result(value: int) -> int:
     """Return an int result. Raises EvaluationError on overflow."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise EvaluationError("integer overflow")
 
 
-def unsigned(value: int) -> Uint:
+def uint_result(value: int) -> Uint:
     """Return a uint result. Raises EvaluationError on overflow."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise EvaluationError("unsigned integer overflow")
 
 
-def moment(nanos: int) -> Timestamp:
+def timestamp_result(nanos: int) -> Timestamp:
     """Return a timestamp result. Raises EvaluationError outside of the years 1 to 9999."""
     if TIMESTAMP_MIN <= nanos <= TIMESTAMP_MAX:
         return Timestamp(nanos)
     raise EvaluationError("timestamp out of range")
 
 
-def span(nanos: int) -> Duration:
+def duration_result(nanos: int) -> Duration:
     """Return a duration result. Raises EvaluationError beyond 64 bits of nanoseconds, 292 years, as in cel-go."""
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
     raise EvaluationError("duration out of range")
 
 
-def text_length(budget: Budget, length: int) -> None:
+def charge_text(budget: Budget, length: int) -> None:
     """Count the characters of a string before it is made. Raises CostExceeded if there are too many."""
     budget.spend(length // CHARACTERS_PER_UNIT)
     if length > MAX_RESULT_CHARACTERS:
@@ -87,7 +87,7 @@ def add(left: Any, right: Any, budget: Budget) -> object:
     kind, other = type(left), type(right)
     if kind is other:
         if kind is str or kind is bytes:
-            text_length(budget, len(left) + len(right))
+            charge_text(budget, len(left) + len(right))
             return left + right
         if kind is list:
             length = len(left) + len(right)
@@ -96,15 +96,15 @@ def add(left: Any, right: Any, budget: Budget) -> object:
                 raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
             return left + right
         if kind is int:
-            return whole(check_int(left) + check_int(right))
+            return int_result(check_int(left) + check_int(right))
         if kind is Uint:
-            return unsigned(int(left) + int(right))
+            return uint_result(int(left) + int(right))
         if kind is float:
             return left + right
         if kind is Duration:
-            return span(left.nanos + right.nanos)
+            return duration_result(left.nanos + right.nanos)
     elif {kind, other} == {Timestamp, Duration}:
-        return moment(left.nanos + right.nanos)
+        return timestamp_result(left.nanos + right.nanos)
     raise no_overload("+", left, right)
 
 
@@ -112,15 +112,15 @@ def subtract(left: Any, right: Any, _budget: Budget) -> object:
     kind, other = type(left), type(right)
     if kind is other:
         if kind is int:
-            return whole(check_int(left) - check_int(right))
+            return int_result(check_int(left) - check_int(right))
         if kind is Uint:
-            return unsigned(int(left) - int(right))
+            return uint_result(int(left) - int(right))
         if kind is float:
             return left - right
         if kind is Duration or kind is Timestamp:
-            return span(left.nanos - right.nanos)
+            return duration_result(left.nanos - right.nanos)
     elif kind is Timestamp and other is Duration:
-        return moment(left.nanos - right.nanos)
+        return timestamp_result(left.nanos - right.nanos)
     raise no_overload("-", left, right)
 
 
@@ -128,9 +128,9 @@ def multiply(left: Any, right: Any, _budget: Budget) -> object:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return whole(check_int(left) * check_int(right))
+            return int_result(check_int(left) * check_int(right))
         if kind is Uint:
-            return unsigned(int(left) * int(right))
+            return uint_result(int(left) * int(right))
         if kind is float:
             return left * right
     raise no_overload("*", left, right)
@@ -140,15 +140,15 @@ def divide(left: Any, right: Any, _budget: Budget) -> object:
     kind = type(left)
     if kind is type(right):
         if kind is int:
-            return whole(truncated(check_int(left), check_int(right)))
+            return int_result(integer_quotient(check_int(left), check_int(right)))
         if kind is Uint:
-            return unsigned(truncated(left, right))
+            return uint_result(integer_quotient(left, right))
         if kind is float:
             return _divide_doubles(left, right)
     raise no_overload("/", left, right)
 
 
-def truncated(left: int, right: int) -> int:
+def integer_quotient(left: int, right: int) -> int:
     """Return the quotient rounded towards zero, unlike Python's. Raises EvaluationError."""
     if right == 0:
         raise EvaluationError("division by zero")
@@ -171,7 +171,7 @@ def modulo(left: Any, right: Any, _budget: Budget) -> object:
             raise EvaluationError("modulus by zero")
         if kind is int:
             # For the smallest int and -1 the quotient overflows, and in cel-go the remainder does, too.
-            whole(truncated(check_int(left), check_int(right)))
+            int_result(integer_quotient(check_int(left), check_int(right)))
         remainder = abs(int(left)) % abs(int(right))
         return Uint(remainder) if kind is Uint else check_int(-remainder if left < 0 else remainder)
     raise no_overload("%", left, right)
@@ -179,7 +179,7 @@ def modulo(left: Any, right: Any, _budget: Budget) -> object:
 
 def negate(value: Any) -> object:
     if type(value) is int:
-        return whole(-check_int(value))
+        return int_result(-check_int(value))
     if type(value) is float:
         return -value
     raise no_overload("-", value)
@@ -188,7 +188,7 @@ def negate(value: Any) -> object:
 _ORDERED = frozenset({str, bytes, bool, Timestamp, Duration})
 
 
-def _compare(operator: str, left: Any, right: Any, budget: Budget) -> int:
+def _compare_values(operator: str, left: Any, right: Any, budget: Budget) -> int:
     kind, other = type(left), type(right)
     if kind in NUMBER_CLASSES and other in NUMBER_CLASSES:
         order = compare_numbers(left, right)
@@ -203,19 +203,19 @@ def _compare(operator: str, left: Any, right: Any, budget: Budget) -> int:
 
 
 def less(left: Any, right: Any, budget: Budget) -> bool:
-    return _compare("<", left, right, budget) < 0
+    return _compare_values("<", left, right, budget) < 0
 
 
 def less_equal(left: Any, right: Any, budget: Budget) -> bool:
-    return _compare("<=", left, right, budget) <= 0
+    return _compare_values("<=", left, right, budget) <= 0
 
 
 def greater(left: Any, right: Any, budget: Budget) -> bool:
-    return _compare(">", left, right, budget) > 0
+    return _compare_values(">", left, right, budget) > 0
 
 
 def greater_equal(left: Any, right: Any, budget: Budget) -> bool:
-    return _compare(">=", left, right, budget) >= 0
+    return _compare_values(">=", left, right, budget) >= 0
 
 
 def equal(left: object, right: object, budget: Budget) -> bool:
@@ -226,7 +226,7 @@ def unequal(left: object, right: object, budget: Budget) -> bool:
     return not equals(left, right, budget)
 
 
-def contains(element: Any, container: Any, budget: Budget) -> bool:
+def is_in(element: Any, container: Any, budget: Budget) -> bool:
     """Return the value of the operator `in`: an element of a list, or a key of a map."""
     if type(container) is list:
         budget.spend(len(container))
@@ -263,11 +263,11 @@ BINARY: dict[str, Callable[[Any, Any, Budget], object]] = {
     ">=": greater_equal,
     "==": equal,
     "!=": unequal,
-    "in": contains,
+    "in": is_in,
 }
 
 
-def _signatures() -> Mapping[str, tuple[Overload, ...]]:
+def _operator_signatures() -> Mapping[str, tuple[Overload, ...]]:
     def overload(operator: str, left: Type, right: Type, gives: Type) -> Overload:
         return Overload(
             name=operator, method=False, parameters=(left, right), result=gives, implementation=BINARY[operator]
@@ -295,5 +295,5 @@ def _signatures() -> Mapping[str, tuple[Overload, ...]]:
     return {operator: tuple(overloads) for operator, overloads in signatures.items()}
 
 
-SIGNATURES = _signatures()
+SIGNATURES = _operator_signatures()
 """Overloads of the operators, for the checker."""

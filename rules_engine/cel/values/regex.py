@@ -61,7 +61,7 @@ class Pattern:
 
     def occurs_in(self, text: str, budget: Budget) -> bool:
         """Return True if the pattern matches anywhere in the text."""
-        data = _encoded(text)
+        data = _encode_text(text)
         self.charge(len(data), budget)
         return self._regexp.search(data) is not None
 
@@ -70,7 +70,7 @@ class Pattern:
 
         Each match costs a search in the rest of the text: RE2 may read all of it to know where a match ends.
         """
-        data = _encoded(text)
+        data = _encode_text(text)
         self.charge(len(data), budget)
         matches: list[str] = []
         position, last = 0, -1
@@ -85,43 +85,43 @@ class Pattern:
                 last = end
                 if len(matches) == limit:
                     break
-            position = end if end > start else end + _width(data, end)
+            position = end if end > start else end + _character_width(data, end)
             budget.spend(MATCH_COST)
             self.charge(len(data) - position, budget)
         return matches
 
 
-def _width(data: bytes, position: int) -> int:
+def _character_width(data: bytes, position: int) -> int:
     """Return the number of bytes of the character at a position; 1 at the end."""
     lead = data[position] if position < len(data) else 0
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise EvaluationError("the string has a lone surrogate") from None
 
 
-def compiled(pattern: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern. Raises EvaluationError, which does not repeat the pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(f"a regular expression has at most {MAX_PATTERN} characters")
-    result = _compiled(pattern)
+    result = _compile_cached(pattern)
     if isinstance(result, str):
         raise EvaluationError(result)
     return result
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _compiled(pattern: str) -> Pattern | str:
+def _compile_cached(pattern: str) -> Pattern | str:
     """Return the pattern, or the reason why it is refused: a refusal may take as long, so it is cached as well."""
-    data = _encoded(pattern)
+    data = _encode_text(pattern)
     if "\\C" in _ESCAPES.findall(pattern):
         return "a regular expression cannot match a single byte with \\C"
     try:
-        regexp = re2.compile(data, _options())
+        regexp = re2.compile(data, _re2_options())
     except re2.error:
         return "invalid regular expression"
     if regexp.programsize > MAX_PROGRAM:
@@ -130,15 +130,15 @@ def _compiled(pattern: str) -> Pattern | str:
     return Pattern(regexp, 1 + regexp.programsize * (1 + regexp.groups) // INSTRUCTIONS_PER_FACTOR)
 
 
-def prepared(budget: Budget, pattern: str | Pattern) -> Pattern:
+def prepare_pattern(budget: Budget, pattern: str | Pattern) -> Pattern:
     """Return the compiled pattern; literals were compiled at load. Raises EvaluationError."""
     if isinstance(pattern, Pattern):
         return pattern
     budget.spend(DYNAMIC_COST + DYNAMIC_CHARACTER_COST * min(len(pattern), MAX_PATTERN))
-    return compiled(pattern)
+    return compile_pattern(pattern)
 
 
-def _options() -> Any:
+def _re2_options() -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_MEMORY
@@ -146,10 +146,10 @@ def _options() -> Any:
     return options
 
 
-def reason(pattern: str) -> str | None:
+def pattern_error(pattern: str) -> str | None:
     """Return RE2's error for a pattern, None if it is valid. For load time, when the rule's author reads it."""
     try:
-        re2.compile(pattern[:MAX_PATTERN].encode(errors="replace"), _options())
+        re2.compile(pattern[:MAX_PATTERN].encode(errors="replace"), _re2_options())
     except re2.error as error:
         message: bytes = error.args[0]
         return message.decode(errors="replace")

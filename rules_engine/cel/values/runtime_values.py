@@ -84,7 +84,7 @@ class KeyedMap(Mapping[object, object]):
         self._entries = entries
 
     def __getitem__(self, key: object) -> object:
-        return self._entries[_slot(key)][1]
+        return self._entries[_key_slot(key)][1]
 
     def __iter__(self) -> Iterator[object]:
         return (key for key, _ in self._entries.values())
@@ -96,7 +96,7 @@ class KeyedMap(Mapping[object, object]):
         return f"KeyedMap({list(self._entries.values())!r})"
 
 
-def _slot(key: object) -> tuple[bool, object]:
+def _key_slot(key: object) -> tuple[bool, object]:
     return type(key) is bool, key
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from rules_engine.cel.budget import EvaluationError
-from rules_engine.cel.values.operators import moment, span
+from rules_engine.cel.values.operators import duration_result, timestamp_result
 from rules_engine.cel.values.runtime_values import NANOS, Duration, Timestamp
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,12 +47,12 @@ def parse_timestamp(text: str) -> Timestamp:
     if sign:
         offset = int(hours) * 3600 + int(minutes) * 60
         seconds -= -offset if sign == "-" else offset
-    return moment(seconds * NANOS + int((fraction or "").ljust(9, "0")))
+    return timestamp_result(seconds * NANOS + int((fraction or "").ljust(9, "0")))
 
 
 def timestamp_text(value: Timestamp) -> str:
     """Return a timestamp of RFC 3339 in UTC, without trailing zeros of a second."""
-    date, nanos = _date(value, UTC), value.nanos % NANOS
+    date, nanos = _date_in_zone(value, UTC), value.nanos % NANOS
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{date.year:04d}-{date:%m-%dT%H:%M:%S}{fraction}Z"
 
@@ -64,7 +64,7 @@ def parse_duration(text: str) -> Duration:
     nanos = 0
     for whole, fraction, unit in _DURATION_PART.findall(text):
         nanos += int(whole or "0") * _UNITS[unit] + int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
-    return span(-nanos if text.startswith("-") else nanos)
+    return duration_result(-nanos if text.startswith("-") else nanos)
 
 
 def duration_text(value: Duration) -> str:
@@ -75,7 +75,7 @@ def duration_text(value: Duration) -> str:
 
 
 @lru_cache(maxsize=256)
-def _zone(name: str) -> tzinfo | timedelta:
+def _parse_zone(name: str) -> tzinfo | timedelta:
     """Return a zone by its IANA name, UTC if that is empty, or an offset such as -02:30 or +5:30."""
     if not name:
         return UTC
@@ -94,7 +94,7 @@ def _zone(name: str) -> tzinfo | timedelta:
         raise EvaluationError("unknown time zone") from None
 
 
-def _date(value: Timestamp, zone: tzinfo | timedelta) -> datetime:
+def _date_in_zone(value: Timestamp, zone: tzinfo | timedelta) -> datetime:
     seconds = value.nanos // NANOS
     try:
         date = _EPOCH + timedelta(seconds=seconds)
@@ -103,28 +103,28 @@ def _date(value: Timestamp, zone: tzinfo | timedelta) -> datetime:
         raise EvaluationError("timestamp out of range") from None
 
 
-def _part(read: Callable[[datetime, Timestamp], int]) -> Callable[..., int]:
+def _timestamp_part(read: Callable[[datetime, Timestamp], int]) -> Callable[..., int]:
     def part(value: Timestamp, zone: str = "UTC") -> int:
-        return read(_date(value, UTC if zone == "UTC" else _zone(zone)), value)
+        return read(_date_in_zone(value, UTC if zone == "UTC" else _parse_zone(zone)), value)
 
     return part
 
 
 TIMESTAMP_PARTS: dict[str, Callable[..., int]] = {
-    "getFullYear": _part(lambda date, _: date.year),
-    "getMonth": _part(lambda date, _: date.month - 1),
-    "getDate": _part(lambda date, _: date.day),
-    "getDayOfMonth": _part(lambda date, _: date.day - 1),
-    "getDayOfWeek": _part(lambda date, _: date.isoweekday() % 7),
-    "getDayOfYear": _part(lambda date, _: date.timetuple().tm_yday - 1),
-    "getHours": _part(lambda date, _: date.hour),
-    "getMinutes": _part(lambda date, _: date.minute),
-    "getSeconds": _part(lambda date, _: date.second),
-    "getMilliseconds": _part(lambda _, value: value.nanos % NANOS // 10**6),
+    "getFullYear": _timestamp_part(lambda date, _: date.year),
+    "getMonth": _timestamp_part(lambda date, _: date.month - 1),
+    "getDate": _timestamp_part(lambda date, _: date.day),
+    "getDayOfMonth": _timestamp_part(lambda date, _: date.day - 1),
+    "getDayOfWeek": _timestamp_part(lambda date, _: date.isoweekday() % 7),
+    "getDayOfYear": _timestamp_part(lambda date, _: date.timetuple().tm_yday - 1),
+    "getHours": _timestamp_part(lambda date, _: date.hour),
+    "getMinutes": _timestamp_part(lambda date, _: date.minute),
+    "getSeconds": _timestamp_part(lambda date, _: date.second),
+    "getMilliseconds": _timestamp_part(lambda _, value: value.nanos % NANOS // 10**6),
 }
 
 
-def _unit(nanos: int) -> Callable[[Duration], int]:
+def _duration_part(nanos: int) -> Callable[[Duration], int]:
     def count(value: Duration) -> int:
         whole = abs(value.nanos) // nanos
         return -whole if value.nanos < 0 else whole
@@ -133,8 +133,8 @@ def _unit(nanos: int) -> Callable[[Duration], int]:
 
 
 DURATION_PARTS: dict[str, Callable[[Duration], int]] = {
-    "getHours": _unit(3600 * NANOS),
-    "getMinutes": _unit(60 * NANOS),
-    "getSeconds": _unit(NANOS),
-    "getMilliseconds": _unit(10**6),
+    "getHours": _duration_part(3600 * NANOS),
+    "getMinutes": _duration_part(60 * NANOS),
+    "getSeconds": _duration_part(NANOS),
+    "getMilliseconds": _duration_part(10**6),
 }

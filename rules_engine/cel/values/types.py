@@ -93,12 +93,12 @@ _PLAIN = {**{kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}, "qua
 
 
 @lru_cache(maxsize=512)
-def _type(notation: str, hidden: frozenset[tuple[str, str]]) -> Type:
+def _parse_type(notation: str, hidden: frozenset[tuple[str, str]]) -> Type:
     if notation.startswith("["):
-        return list_of(_type(notation[1:-1], hidden))
+        return list_of(_parse_type(notation[1:-1], hidden))
     if notation.startswith("{"):
-        return map_of(STRING, _type(notation[1:-1], hidden))
-    return _PLAIN.get(notation) or shape(notation, hidden)
+        return map_of(STRING, _parse_type(notation[1:-1], hidden))
+    return _PLAIN.get(notation) or shape_type(notation, hidden)
 
 
 class _Fields(Mapping[str, Type]):
@@ -113,7 +113,7 @@ class _Fields(Mapping[str, Type]):
     def __getitem__(self, field: str) -> Type:
         if (self._name, field) in self._hidden:
             raise KeyError(field)
-        return _type(shapes.fields(self._name)[field], self._hidden)
+        return _parse_type(shapes.fields(self._name)[field], self._hidden)
 
     def __iter__(self) -> Iterator[str]:
         return (field for field in shapes.fields(self._name) if (self._name, field) not in self._hidden)
@@ -122,7 +122,7 @@ class _Fields(Mapping[str, Type]):
         return sum(1 for _ in self)
 
 
-def shape(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> ObjectType:
+def shape_type(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> ObjectType:
     """Return the shape of a Kubernetes object by its kind, such as Pod or PodSpec.
 
     `hidden`: pairs of a shape and a field that is omitted, in this shape and in all shapes below it.
@@ -130,8 +130,8 @@ def shape(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> Object
     return ObjectType(name, (), _Fields(name, hidden), shapes.present(name))
 
 
-POD = shape("Pod")
-NAMESPACE = shape("Namespace")
+POD = shape_type("Pod")
+NAMESPACE = shape_type("Namespace")
 
 
 def _admission_request() -> Type:

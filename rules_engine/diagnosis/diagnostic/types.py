@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rules_engine.cel.values import types
-from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, shape
+from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, shape_type
 from rules_engine.diagnosis.diagnostic.value import ForEach
 
 HIDDEN = frozenset(
@@ -16,8 +16,12 @@ HIDDEN = frozenset(
 )
 """Fields that are never read: a finding must not quote the environment of a container."""
 
-NODE, POD, DAEMON_SET = shape("Node", HIDDEN), shape("Pod", HIDDEN), shape("DaemonSet", HIDDEN)
-EVENT, NAMESPACE, RUNTIME_CLASS = shape("Event", HIDDEN), shape("Namespace", HIDDEN), shape("RuntimeClass", HIDDEN)
+NODE, POD, DAEMON_SET = shape_type("Node", HIDDEN), shape_type("Pod", HIDDEN), shape_type("DaemonSet", HIDDEN)
+EVENT, NAMESPACE, RUNTIME_CLASS = (
+    shape_type("Event", HIDDEN),
+    shape_type("Namespace", HIDDEN),
+    shape_type("RuntimeClass", HIDDEN),
+)
 
 LISTS: Mapping[str, ObjectType] = {
     "nodes": NODE,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.cel.program import texts
+from rules_engine.cel.program import constant_texts
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
@@ -65,7 +65,7 @@ def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str
 
 def _hidden(ladder: CompiledRule[Rule]) -> str:
     """Return words for the inputs of a ladder that a diagnosis does not know, or ""."""
-    read = {text for program in ladder.programs for text in texts(program.checked.expression)}
+    read = {text for program in ladder.programs for text in constant_texts(program.checked.expression)}
     if "envFrom" in read or ("env" in read and not read.isdisjoint(("value", "valueFrom"))):
         return "values of environment variables"
     return "the user of the request" if "userInfo" in read else ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.check.presence import Path, Paths, unguarded
+from rules_engine.cel.check.presence import Path, Paths, presence_warnings
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
@@ -98,7 +98,7 @@ class ExpressionCompiler:
         if self._advice:
             variables = {path: variable.program.checked for path, variable in self.variables.items()}
             guards, guarded = ([program.checked for program in each] for each in (self._guards, self._guarded))
-            yield from unguarded(variables, guards, guarded, self._selected, absent)
+            yield from presence_warnings(variables, guards, guarded, self._selected, absent)
 
     def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read earlier ones. A variable with an error is declared all the same."""
@@ -191,4 +191,4 @@ def _too_deep(program: Program) -> Problem:
 def _with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:
     """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
     each = {f"variables.{name}": type for name, type in declared.items()}
-    return environment.extended(variables=types.object_of("variables", declared), **each)
+    return environment.with_variables(variables=types.object_of("variables", declared), **each)

@@ -20,7 +20,7 @@ from rules_engine.cel.syntax.tree import (
     Name,
     Select,
     Unary,
-    children,
+    child_nodes,
 )
 from rules_engine.evaluation.rule_set.constants import Constants, Reading
 from rules_engine.model.problems.codes import Code
@@ -63,7 +63,7 @@ class _Conditions:
         """Yield the constant conditions in an expression, each at its cause."""
         decision = self.decision(node)
         if decision is None:
-            for part in children(node):
+            for part in child_nodes(node):
                 yield from self.constant_parts(part)
         elif not _is_deliberate(node):
             yield self._culprit(node), decision
@@ -142,7 +142,7 @@ def _has_switch(node: Expression, reading: Reading) -> bool:
     """Return True if an expression reads a param or a variable that is bool."""
     if isinstance(node, Name | Select | Index) and isinstance(reading.value(node), bool):
         return True
-    return any(_has_switch(part, reading) for part in children(node))
+    return any(_has_switch(part, reading) for part in child_nodes(node))
 
 
 def _mentions_double(value_type: Type) -> bool:

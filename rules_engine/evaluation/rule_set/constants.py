@@ -10,7 +10,7 @@ from functools import cache
 from types import NoneType
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
-from rules_engine.cel.check.checker import Checked, check
+from rules_engine.cel.check.checker import Checked, check_expression
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.syntax.tree import (
     Binary,
@@ -24,9 +24,9 @@ from rules_engine.cel.syntax.tree import (
     Logic,
     Name,
     Select,
-    children,
-    outside,
-    own_names,
+    child_nodes,
+    macro_variables,
+    part_outside_scope,
 )
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN
@@ -135,8 +135,8 @@ class Reading:
             return {reference: node}
         if isinstance(node, Name):
             return {_LOCAL + node.name: node} if node in self._checked.locals else {}
-        around, own = outside(node), {_LOCAL + name for name in own_names(node)}
-        reads = [(name, read, part) for part in children(node) for name, read in self._reads(part).items()]
+        around, own = part_outside_scope(node), {_LOCAL + name for name in macro_variables(node)}
+        reads = [(name, read, part) for part in child_nodes(node) for name, read in self._reads(part).items()]
         return {name: read for name, read, part in reads if part is around or name not in own}
 
     def _parts(self, node: Expression) -> Sequence[Expression]:
@@ -154,7 +154,7 @@ class Reading:
                 return () if decided else operands
             case Bind(body=body):
                 return (body,)  # The value is evaluated only if the body reads it.
-        return () if node in self._checked.references else children(node)
+        return () if node in self._checked.references else child_nodes(node)
 
     def _failure(self, node: Expression, error: EvaluationError) -> Problem:
         if isinstance(node, Select | Index):
@@ -183,11 +183,11 @@ class Reading:
                 with_literals = replace(node, arguments=tuple(map(self._literal, arguments)))
             case _:
                 return
-        if children(with_literals) == children(node):
+        if child_nodes(with_literals) == child_nodes(node):
             return
         types, reads = self._checked.locals, self._reads(node).values()
         names = {read.name: types[read] for read in reads if isinstance(read, Name) and read in types}
-        result = check(self._checked.source, with_literals, environment.extended(**names))
+        result = check_expression(self._checked.source, with_literals, environment.with_variables(**names))
         for problem in (*result.problems, *result.warnings):
             if problem not in self._checked.warnings:
                 yield replace(problem, code=Code.CEL_PARAMS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.cel import Program
 from rules_engine.cel.check.checker import Constant
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Select, children
+from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Select, child_nodes
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
@@ -48,5 +48,5 @@ def _params(node: Expression, references: Mapping[Expression, str | Constant]) -
         case _ if references.get(node) == _PARAMS:
             yield None
         case _:
-            for part in children(node):
+            for part in child_nodes(node):
                 yield from _params(part, references)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from rules_engine.cel import Program
-from rules_engine.cel.program import texts
+from rules_engine.cel.program import constant_texts
 from rules_engine.evaluation.applicability import MAX_CONTAINERS, applicability, malformed, too_many_containers
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import NodeQuery, Offered
@@ -105,7 +105,7 @@ def _reads_amounts(program: Program, variables: Sequence[tuple[str, NamedProgram
         if path in reads or "variables" in reads:
             programs.append(variable.program)
             reads |= variable.program.reads
-    return any(not _AMOUNTS.isdisjoint(texts(read.checked.expression)) for read in programs)
+    return any(not _AMOUNTS.isdisjoint(constant_texts(read.checked.expression)) for read in programs)
 
 
 _AMOUNTS = frozenset({"limits", "requests"})

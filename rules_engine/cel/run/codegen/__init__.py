@@ -16,6 +16,6 @@ Why the source contains no text of the expression: `exec` runs it. It consists o
 made here; strings, fields and functions of the expression are constants in the function's globals.
 """
 
-from rules_engine.cel.run.codegen.function import Function, generate
+from rules_engine.cel.run.codegen.function import Function, generate_function
 
-__all__ = ["Function", "generate"]
+__all__ = ["Function", "generate_function"]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT
-from rules_engine.cel.library.core import same
+from rules_engine.cel.library.core import identity
 from rules_engine.cel.run.codegen.members import optional_chain, optional_operand
-from rules_engine.cel.run.codegen.runtime import matcher
+from rules_engine.cel.run.codegen.runtime import pattern_test
 from rules_engine.cel.run.codegen.writer import (
     ANY,
     BOOL,
@@ -42,34 +42,34 @@ _KINDS = {
 """Python classes of CEL types, by the name of the type."""
 
 
-def _call(writer: Writer, node: Call) -> Code:
+def _write_call(writer: Writer, node: Call) -> Code:
     dispatch = writer.checked.calls[node]
     if not dispatch.overloads:
         raise NotGeneratedError
     if node.target is None or node in writer.checked.namespaced:
-        return _function(writer, node, dispatch)
+        return _write_function_call(writer, node, dispatch)
     method = _METHODS.get((node.function, len(node.arguments)))
     if method is not None:
         code = method(writer, node, node.target)
         if code is not None:
             return code
-    return _dispatched(writer, dispatch, [node.target, *node.arguments])
+    return _write_dispatch(writer, dispatch, [node.target, *node.arguments])
 
 
-def _function(writer: Writer, node: Call, dispatch: Dispatch) -> Code:
+def _write_function_call(writer: Writer, node: Call, dispatch: Dispatch) -> Code:
     if len(node.arguments) == 1 and dispatch.overloads[0].name == "size":
-        return _size(writer, node, node.arguments[0])
+        return _write_size(writer, node, node.arguments[0])
     if len(node.arguments) == 1 and dispatch.overloads[0].name == "int":
         argument = writer.write(node.arguments[0])
         return Code(f"whole_number({argument.text}, {writer.constant(dispatch)}, budget)", INT)
-    return _dispatched(writer, dispatch, node.arguments)
+    return _write_dispatch(writer, dispatch, node.arguments)
 
 
-def _dispatched(writer: Writer, dispatch: Dispatch, nodes: Iterable[Expression]) -> Code:
+def _write_dispatch(writer: Writer, dispatch: Dispatch, nodes: Iterable[Expression]) -> Code:
     arguments = [writer.write(node) for node in nodes]
     overload = _likely_overload(dispatch, [code.kind for code in arguments])
     if overload is not None:
-        return _direct(writer, dispatch, overload, arguments)
+        return _write_direct_call(writer, dispatch, overload, arguments)
     kind = _common_kind(dispatch.overloads)
     return Code(f"{writer.constant(dispatch)}({', '.join(['budget', *(code.text for code in arguments)])})", kind)
 
@@ -87,7 +87,7 @@ def _likely_overload(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
     return None
 
 
-def _direct(writer: Writer, dispatch: Dispatch, overload: Overload, arguments: list[Code]) -> Code:
+def _write_direct_call(writer: Writer, dispatch: Dispatch, overload: Overload, arguments: list[Code]) -> Code:
     """Return a call of the implementation, or of the dispatch where a class differs or a text costs units."""
     if len(arguments) > 1:
         # An assignment after "and" may not run, and then its name has no value in the other call.
@@ -104,7 +104,7 @@ def _direct(writer: Writer, dispatch: Dispatch, overload: Overload, arguments: l
             use = name
         names.append(name if use == name else code.text)
     implementation = overload.implementation
-    quick = names[0] if implementation is same else f"{writer.constant(implementation)}({', '.join(names)})"
+    quick = names[0] if implementation is identity else f"{writer.constant(implementation)}({', '.join(names)})"
     if not tests:
         return Code(quick, _common_kind((overload,)))
     slow = f"{writer.constant(dispatch)}({', '.join(['budget', *names])})"
@@ -119,12 +119,12 @@ def _common_kind(overloads: Iterable[Overload]) -> str:
 # Methods of strings and containers
 
 
-def _size(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_size(writer: Writer, _node: Call, target: Expression) -> Code:
     # Only strings, bytes, lists and maps have a length; for other values len() raises.
     return Code(f"len({writer.write(target).text})", INT)
 
 
-def _starts_or_ends_with(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_affix_test(writer: Writer, node: Call, target: Expression) -> Code:
     text, part = writer.write(target), writer.write(node.arguments[0])
     # Python's method raises for bytes with a string, and no other class has it.
     writer.narrow(text, STR)
@@ -137,7 +137,7 @@ def _starts_or_ends_with(writer: Writer, node: Call, target: Expression) -> Code
     return Code(f"({text.text}.{method}({part.text}) if {test} else {slow})", BOOL)
 
 
-def _contains(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_contains(writer: Writer, node: Call, target: Expression) -> Code:
     text, part = writer.write(target), writer.write(node.arguments[0])
     first, name = writer.reusable(text)
     test = f"len({first}) <= {SHORT_TEXT}"
@@ -150,7 +150,7 @@ def _contains(writer: Writer, node: Call, target: Expression) -> Code:
     return Code(f"({part.text} in {name} if {test} else occurs({name}, {part.text}, budget))", BOOL)
 
 
-def _matches(writer: Writer, node: Call, target: Expression) -> Code | None:
+def _write_matches(writer: Writer, node: Call, target: Expression) -> Code | None:
     pattern = node.arguments[0]
     if not isinstance(pattern, Literal) or type(pattern.value) is not str:
         return None
@@ -159,13 +159,13 @@ def _matches(writer: Writer, node: Call, target: Expression) -> Code | None:
         return None
     text = writer.write(target)
     writer.narrow(text, STR)
-    return Code(f"{writer.constant(matcher(compiled, pattern.value))}({text.text}, budget)", BOOL)
+    return Code(f"{writer.constant(pattern_test(compiled, pattern.value))}({text.text}, budget)", BOOL)
 
 
 # Methods of optionals
 
 
-def _has_value(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_has_value(writer: Writer, _node: Call, target: Expression) -> Code:
     chain = optional_chain(writer, target)
     if chain is not None:
         return Code(f"(not ({chain.missing}))", BOOL)
@@ -173,7 +173,7 @@ def _has_value(writer: Writer, _node: Call, target: Expression) -> Code:
     return Code(f"{writer.write(target).text}.present", BOOL)
 
 
-def _value(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_value(writer: Writer, _node: Call, target: Expression) -> Code:
     chain = optional_chain(writer, target)
     if chain is not None:
         return Code(f"(refuse() if {chain.missing} else {chain.value})")
@@ -181,7 +181,7 @@ def _value(writer: Writer, _node: Call, target: Expression) -> Code:
     return Code(f"({name}.value if ({first}).present else refuse())")
 
 
-def _or_value(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_or_value(writer: Writer, node: Call, target: Expression) -> Code:
     operand = optional_operand(writer, target)
     lines, other = writer.block(lambda: writer.write(node.arguments[0]))
     if not lines:
@@ -192,7 +192,7 @@ def _or_value(writer: Writer, node: Call, target: Expression) -> Code:
     return Code(result)
 
 
-def _or(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_or(writer: Writer, node: Call, target: Expression) -> Code:
     name = writer.as_name(writer.write(target)).text
     lines, other = writer.block(lambda: writer.write(node.arguments[0]))
     if lines:
@@ -201,16 +201,16 @@ def _or(writer: Writer, node: Call, target: Expression) -> Code:
 
 
 _METHODS: Mapping[tuple[str, int], Callable[[Writer, Call, Expression], Code | None]] = {
-    ("size", 0): _size,
-    ("startsWith", 1): _starts_or_ends_with,
-    ("endsWith", 1): _starts_or_ends_with,
-    ("contains", 1): _contains,
-    ("matches", 1): _matches,
-    ("hasValue", 0): _has_value,
-    ("value", 0): _value,
-    ("orValue", 1): _or_value,
-    ("or", 1): _or,
+    ("size", 0): _write_size,
+    ("startsWith", 1): _write_affix_test,
+    ("endsWith", 1): _write_affix_test,
+    ("contains", 1): _write_contains,
+    ("matches", 1): _write_matches,
+    ("hasValue", 0): _write_has_value,
+    ("value", 0): _write_value,
+    ("orValue", 1): _write_or_value,
+    ("or", 1): _write_or,
 }
 """Methods with code of their own, by name and number of arguments; each belongs to one library only."""
 
-GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {Call: _call}
+GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {Call: _write_call}

@@ -26,17 +26,17 @@ from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _literal(writer: Writer, node: Literal) -> Code:
+def _write_literal(writer: Writer, node: Literal) -> Code:
     return writer.value(writer.checked.patterns.get(node, node.value))
 
 
-def _list_literal(writer: Writer, node: ListLiteral) -> Code:
+def _write_list_literal(writer: Writer, node: ListLiteral) -> Code:
     if any(element.optional for element in node.elements):
         raise NotGeneratedError
     return Code(f"[{', '.join(writer.write(element.value).text for element in node.elements)}]", LIST)
 
 
-def _map_literal(writer: Writer, node: MapLiteral) -> Code:
+def _write_map_literal(writer: Writer, node: MapLiteral) -> Code:
     if any(entry.optional for entry in node.entries):
         raise NotGeneratedError
     pairs = [(writer.write(entry.key).text, writer.write(entry.value).text) for entry in node.entries]
@@ -46,24 +46,24 @@ def _map_literal(writer: Writer, node: MapLiteral) -> Code:
     return Code(f"make_map([{', '.join(f'({key}, {value})' for key, value in pairs)}])", MAP)
 
 
-def _unary(writer: Writer, node: Unary) -> Code:
+def _write_unary(writer: Writer, node: Unary) -> Code:
     operand = writer.write(node.operand)
     if node.operator == "!":
         return Code(f"(not {writer.condition(operand)})", BOOL)
     return Code(f"negate({operand.text})", operand.kind if operand.kind == INT else ANY)
 
 
-def _binary(writer: Writer, node: Binary) -> Code:
+def _write_binary(writer: Writer, node: Binary) -> Code:
     left, right = writer.write(node.left), writer.write(node.right)
     operator = node.operator
     if operator in ("==", "!="):
-        equal = _equal(writer, node, left, right)
+        equal = _write_equality(writer, node, left, right)
         return Code(f"(not {equal})" if operator == "!=" else equal, BOOL)
     if operator == "in":
-        return _membership(writer, node, left, right)
+        return _write_membership(writer, node, left, right)
     call = f"{OPERATORS[operator]}({left.text}, {right.text}, budget)"
     if operator in ("<", "<=", ">", ">="):
-        return Code(_ordering(writer, node, left, right) or call, BOOL)
+        return Code(_write_ordering(writer, node, left, right) or call, BOOL)
     if left.kind == right.kind == INT:
         if operator in ("+", "-", "*"):
             return Code(f"whole({left.text} {operator} {right.text})", INT)
@@ -73,7 +73,7 @@ def _binary(writer: Writer, node: Binary) -> Code:
     return Code(call, kinds.pop() if len(kinds) == 1 else ANY)
 
 
-def _equal(writer: Writer, node: Binary, left: Code, right: Code) -> str:
+def _write_equality(writer: Writer, node: Binary, left: Code, right: Code) -> str:
     for literal, other, code in ((node.left, right, left), (node.right, left, right)):
         if not isinstance(literal, Literal):
             continue
@@ -83,7 +83,7 @@ def _equal(writer: Writer, node: Binary, left: Code, right: Code) -> str:
             # A Python string equals strings only, and the literal's length bounds the time of the comparison.
             return f"({other.text} == {code.text})"
         if type(literal.value) is int and other.kind != INT:
-            return _compared(writer, other, literal.value, "==", "equals")
+            return _write_number_comparison(writer, other, literal.value, "==", "equals")
     if left.kind == right.kind == INT:
         return f"({left.text} == {right.text})"
     if left.kind == right.kind == BOOL:
@@ -91,26 +91,26 @@ def _equal(writer: Writer, node: Binary, left: Code, right: Code) -> str:
     return f"equals({left.text}, {right.text}, budget)"
 
 
-def _ordering(writer: Writer, node: Binary, left: Code, right: Code) -> str | None:
+def _write_ordering(writer: Writer, node: Binary, left: Code, right: Code) -> str | None:
     if left.kind == right.kind == INT:
         return f"({left.text} {node.operator} {right.text})"
     if isinstance(node.right, Literal) and type(node.right.value) is int:
-        return _compared(writer, left, node.right.value, node.operator, OPERATORS[node.operator])
+        return _write_number_comparison(writer, left, node.right.value, node.operator, OPERATORS[node.operator])
     if isinstance(node.left, Literal) and type(node.left.value) is int:
         mirrored = _MIRRORED[node.operator]
-        return _compared(writer, right, node.left.value, mirrored, OPERATORS[mirrored])
+        return _write_number_comparison(writer, right, node.left.value, mirrored, OPERATORS[mirrored])
     return None
 
 
-def _compared(writer: Writer, code: Code, number: int, operator: str, function: str) -> str:
+def _write_number_comparison(writer: Writer, code: Code, number: int, operator: str, function: str) -> str:
     """Return the comparison of a value with a number: Python's operator for an int in range, else a function."""
     first, name = writer.reusable(code)
     quick = f"{name} {operator} {number} if type({first}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
     return f"({quick} else {function}({name}, {number}, budget))"
 
 
-def _membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
-    words = _words(node.right)
+def _write_membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
+    words = _literal_words(node.right)
     if words is not None:
         first, name = writer.reusable(left)
         test = f"{name} in {writer.constant(words)} if type({first}) is str"
@@ -125,7 +125,7 @@ def _membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
     return Code(f"({key.text} in {name} if {test} else contains({key.text}, {name}, budget))", BOOL)
 
 
-def _words(node: Expression) -> frozenset[str] | None:
+def _literal_words(node: Expression) -> frozenset[str] | None:
     """Return the elements of a list literal of string literals, or None for any other expression."""
     if not isinstance(node, ListLiteral):
         return None
@@ -135,9 +135,9 @@ def _words(node: Expression) -> frozenset[str] | None:
     return frozenset(words) if all(type(word) is str for word in words) else None  # type: ignore[arg-type]
 
 
-def _logic(writer: Writer, node: Logic) -> Code:
-    first = _bool(writer, node.operands[0])
-    blocks = writer.sequence(partial(_bool, writer, operand) for operand in node.operands[1:])
+def _write_logic(writer: Writer, node: Logic) -> Code:
+    first = _write_bool(writer, node.operands[0])
+    blocks = writer.sequence(partial(_write_bool, writer, operand) for operand in node.operands[1:])
     if not any(lines for lines, _ in blocks):
         word = " and " if node.operator == "&&" else " or "
         return Code(f"({word.join([first.text, *(code.text for _, code in blocks)])})", BOOL)
@@ -148,11 +148,11 @@ def _logic(writer: Writer, node: Logic) -> Code:
     return Code(name, BOOL)
 
 
-def _bool(writer: Writer, node: Expression) -> Code:
+def _write_bool(writer: Writer, node: Expression) -> Code:
     return Code(writer.condition(writer.write(node)), BOOL)
 
 
-def _conditional(writer: Writer, node: Conditional) -> Code:
+def _write_conditional(writer: Writer, node: Conditional) -> Code:
     condition = writer.condition(writer.write(node.condition))
     then_lines, then = writer.block(lambda: writer.write(node.then))
     else_lines, otherwise = writer.block(lambda: writer.write(node.otherwise))
@@ -166,11 +166,11 @@ def _conditional(writer: Writer, node: Conditional) -> Code:
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
-    Literal: _literal,
-    ListLiteral: _list_literal,
-    MapLiteral: _map_literal,
-    Unary: _unary,
-    Binary: _binary,
-    Logic: _logic,
-    Conditional: _conditional,
+    Literal: _write_literal,
+    ListLiteral: _write_list_literal,
+    MapLiteral: _write_map_literal,
+    Unary: _write_unary,
+    Binary: _write_binary,
+    Logic: _write_logic,
+    Conditional: _write_conditional,
 }

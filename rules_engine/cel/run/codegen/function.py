@@ -8,7 +8,7 @@ from rules_engine.cel.check.certainty import certain_parts
 from rules_engine.cel.check.checker import Checked
 from rules_engine.cel.run.codegen import calls, expressions, macros, members
 from rules_engine.cel.run.codegen.runtime import RUNTIME
-from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, weight
+from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, node_count
 from rules_engine.cel.syntax.tree import Expression
 
 _GENERATORS = {**expressions.GENERATORS, **members.GENERATORS, **calls.GENERATORS, **macros.GENERATORS}
@@ -22,11 +22,11 @@ class Function:
     run: Callable[[Mapping[str, object], Budget], object]
 
 
-def generate(checked: Checked) -> Function | None:
+def generate_function(checked: Checked) -> Function | None:
     """Compile the expression to a Python function; None if only the interpreter can evaluate it."""
     writer = Writer(checked, _GENERATORS)
     try:
-        source = _source(checked, writer)
+        source = _write_source(checked, writer)
         # The source consists of names and numbers that Writer made: a test reads its tokens.
         code = compile(source, "<generated from CEL>", "exec")
     except (NotGeneratedError, SyntaxError, RecursionError, MemoryError):
@@ -38,9 +38,9 @@ def generate(checked: Checked) -> Function | None:
     return Function(source, namespace["evaluate"])  # type: ignore[arg-type]
 
 
-def _source(checked: Checked, writer: Writer) -> str:
+def _write_source(checked: Checked, writer: Writer) -> str:
     expression = checked.expression
-    writer.spend(str(weight(expression)))
+    writer.spend(str(node_count(expression)))
     for name in sorted(_certain_variables(checked, expression)):
         writer.hoist(name)
     result = writer.write(expression)

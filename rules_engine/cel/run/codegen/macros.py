@@ -21,9 +21,9 @@ from rules_engine.cel.run.codegen.writer import (
     Code,
     NotGeneratedError,
     Writer,
-    indented,
-    spending,
-    weight,
+    indent_lines,
+    node_count,
+    spend_statements,
 )
 from rules_engine.cel.syntax.tree import Bind, Comprehension, Fold, ListLiteral, OptionalMap
 
@@ -38,7 +38,7 @@ class _Loop:
     kind: str = LIST
 
 
-def _comprehension(writer: Writer, node: Comprehension) -> Code:
+def _write_comprehension(writer: Writer, node: Comprehension) -> Code:
     loop = _LOOPS.get(node.fold)
     if loop is None:
         raise NotGeneratedError
@@ -55,47 +55,49 @@ def _comprehension(writer: Writer, node: Comprehension) -> Code:
     result = writer.assign(loop.start)
     body, _ = writer.block(lambda: loop.write(writer, node, names, result))
     bound = [f"if len({result}) > {MAX_RESULT_ITEMS}:", " refuse()"] if loop.kind == LIST else []
-    writer.nest(f"if {target}:", [*_counting(node, target), f"for {variables} in {target}:", *indented(body), *bound])
+    writer.nest(
+        f"if {target}:", [*_cost_statements(node, target), f"for {variables} in {target}:", *indent_lines(body), *bound]
+    )
     return Code(loop.result.format(result), loop.kind)
 
 
-def _counting(node: Comprehension, target: str) -> list[str]:
+def _cost_statements(node: Comprehension, target: str) -> list[str]:
     """Return the statements that count a loop's cost."""
-    cost = 1 + weight(node.body) + (0 if node.condition is None else weight(node.condition))
-    counting = spending(f"len({target}) * {cost}")
+    cost = 1 + node_count(node.body) + (0 if node.condition is None else node_count(node.condition))
+    counting = spend_statements(f"len({target}) * {cost}")
     if isinstance(node.target, ListLiteral) and len(node.target.elements) <= LONG_LOOP:
         return counting
     paced = f"{target} = paced({target}, {cost}, budget)"
-    return [f"if len({target}) > {LONG_LOOP}:", f" {paced}", "else:", *indented(counting)]
+    return [f"if len({target}) > {LONG_LOOP}:", f" {paced}", "else:", *indent_lines(counting)]
 
 
-def _decide(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_decision(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
     decisive = node.fold is Fold.EXISTS
     test = writer.condition(writer.write_in_scope(names, node.body))
     writer.nest(f"if {test}:" if decisive else f"if not {test}:", [f"{result} = {decisive!r}", "break"])
     return Code(result)
 
 
-def _count(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_count(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
     writer.nest(f"if {writer.condition(writer.write_in_scope(names, node.body))}:", [f"{result} += 1"])
     return Code(result)
 
 
-def _filter(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_filter(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
     test = writer.condition(writer.write_in_scope(names, node.body))
     writer.nest(f"if {test}:", [f"{result}.append({names[node.first]})"])
     return Code(result)
 
 
-def _map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
-    return _collect(writer, node, names, f"{result}.append({{}})")
+def _write_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    return _write_append(writer, node, names, f"{result}.append({{}})")
 
 
-def _transform_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
-    return _collect(writer, node, names, f"{result}.append(({names[node.first]}, {{}}))")
+def _write_transform_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    return _write_append(writer, node, names, f"{result}.append(({names[node.first]}, {{}}))")
 
 
-def _collect(writer: Writer, node: Comprehension, names: Mapping[str, str], append: str) -> Code:
+def _write_append(writer: Writer, node: Comprehension, names: Mapping[str, str], append: str) -> Code:
     condition = None if node.condition is None else writer.condition(writer.write_in_scope(names, node.condition))
     lines, body = writer.capture(lambda: writer.write_in_scope(names, node.body))
     lines.append(append.format(body.text))
@@ -107,18 +109,18 @@ def _collect(writer: Writer, node: Comprehension, names: Mapping[str, str], appe
 
 
 _LOOPS: Mapping[Fold, _Loop] = {
-    Fold.ALL: _Loop(start="True", write=_decide, kind=BOOL),
-    Fold.EXISTS: _Loop(start="False", write=_decide, kind=BOOL),
-    Fold.EXISTS_ONE: _Loop(start="0", write=_count, result="({} == 1)", kind=BOOL),
-    Fold.FILTER: _Loop(start="[]", write=_filter),
-    Fold.MAP: _Loop(start="[]", write=_map),
-    Fold.TRANSFORM_LIST: _Loop(start="[]", write=_map),
-    Fold.TRANSFORM_MAP: _Loop(start="[]", write=_transform_map, result="make_map({})", kind=MAP),
+    Fold.ALL: _Loop(start="True", write=_write_decision, kind=BOOL),
+    Fold.EXISTS: _Loop(start="False", write=_write_decision, kind=BOOL),
+    Fold.EXISTS_ONE: _Loop(start="0", write=_write_count, result="({} == 1)", kind=BOOL),
+    Fold.FILTER: _Loop(start="[]", write=_write_filter),
+    Fold.MAP: _Loop(start="[]", write=_write_map),
+    Fold.TRANSFORM_LIST: _Loop(start="[]", write=_write_map),
+    Fold.TRANSFORM_MAP: _Loop(start="[]", write=_write_transform_map, result="make_map({})", kind=MAP),
 }
 """Folds with generated code; the interpreter evaluates the others."""
 
 
-def _bind(writer: Writer, node: Bind) -> Code:
+def _write_bind(writer: Writer, node: Bind) -> Code:
     """Return the body's code, after the statements of the value.
 
     If an evaluation may not use the name, the value may fail without effect: then the name holds `failed`, and code
@@ -137,7 +139,7 @@ def _bind(writer: Writer, node: Bind) -> Code:
     return writer.write_in_scope({node.name: name}, node.body)
 
 
-def _optional_map(writer: Writer, node: OptionalMap) -> Code:
+def _write_optional_map(writer: Writer, node: OptionalMap) -> Code:
     operand = optional_operand(writer, node.target)
     variable, result = writer.new_name("x"), writer.new_name("t")
     lines, body = writer.block(lambda: writer.write_in_scope({node.name: variable}, node.body))
@@ -148,7 +150,7 @@ def _optional_map(writer: Writer, node: OptionalMap) -> Code:
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
-    Comprehension: _comprehension,
-    Bind: _bind,
-    OptionalMap: _optional_map,
+    Comprehension: _write_comprehension,
+    Bind: _write_bind,
+    OptionalMap: _write_optional_map,
 }

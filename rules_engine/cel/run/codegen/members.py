@@ -72,40 +72,40 @@ def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
     return OptionalCode(name, " or ".join(tests))
 
 
-def _name(writer: Writer, node: Name) -> Code:
+def _write_name(writer: Writer, node: Name) -> Code:
     reference = writer.checked.references.get(node)
     return writer.local(node) if reference is None else writer.reference(reference)
 
 
-def _select(writer: Writer, node: Select) -> Code:
+def _write_select(writer: Writer, node: Select) -> Code:
     reference = writer.checked.references.get(node)
     if reference is not None:
         return writer.reference(reference)
     chain = optional_chain(writer, node)
     if chain is not None:
-        return _optional(chain)
+        return _optional_code(chain)
     operand, key = writer.write(node.operand), Code(writer.constant(node.field), STR)
-    return _member(operand, key, node.optional, "field")
+    return _member_code(operand, key, node.optional, "field")
 
 
-def _index(writer: Writer, node: Index) -> Code:
+def _write_index(writer: Writer, node: Index) -> Code:
     chain = optional_chain(writer, node)
     if chain is not None:
-        return _optional(chain)
+        return _optional_code(chain)
     operand, key = writer.write(node.operand), writer.write(node.key)
     if isinstance(node.key, Literal) and type(node.key.value) is int and node.key.value >= 0 and not node.optional:
         first, name = writer.reusable(operand)
         return Code(f"({name}[{key.text}] if type({first}) is list else required_element({name}, {key.text}))")
     if not isinstance(node.key, Literal):
-        return _computed_member(writer, operand, key, node.optional)
-    return _member(operand, key, node.optional, "element")
+        return _write_computed_member(writer, operand, key, node.optional)
+    return _member_code(operand, key, node.optional, "element")
 
 
-def _optional(chain: OptionalCode) -> Code:
+def _optional_code(chain: OptionalCode) -> Code:
     return Code(f"(NONE if {chain.missing} else Optional(True, {chain.value}))", OPT)
 
 
-def _member(operand: Code, key: Code, optional: bool, find: str) -> Code:
+def _member_code(operand: Code, key: Code, optional: bool, find: str) -> Code:
     if optional or operand.kind == OPT:
         return Code(f"optional_member({operand.text}, {key.text}, {find})", OPT)
     if key.kind == STR:
@@ -114,17 +114,17 @@ def _member(operand: Code, key: Code, optional: bool, find: str) -> Code:
     return Code(f"required_element({operand.text}, {key.text})")
 
 
-def _computed_member(writer: Writer, operand: Code, key: Code, optional: bool) -> Code:
+def _write_computed_member(writer: Writer, operand: Code, key: Code, optional: bool) -> Code:
     """Return the code of an element with a computed key, which may be long."""
     if optional or operand.kind == OPT or key.kind != ANY or len(operand.text) > SHORT_CODE:
         charged = Code(f"charged_key({key.text}, budget)", key.kind)
-        return _member(operand, charged, optional, "element")
+        return _member_code(operand, charged, optional, "element")
     first, name = writer.reusable(key)
     quick = f"{operand.text}[{name}] if type({first}) is str and len({name}) <= {SHORT_KEY}"
     return Code(f"({quick} else required_element({operand.text}, charged_key({name}, budget)))")
 
 
-def _has(writer: Writer, node: Has) -> Code:
+def _write_has(writer: Writer, node: Has) -> Code:
     operand = writer.write(node.select.operand)
     if operand.kind == OPT:
         raise NotGeneratedError
@@ -135,8 +135,8 @@ def _has(writer: Writer, node: Has) -> Code:
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
-    Name: _name,
-    Select: _select,
-    Index: _index,
-    Has: _has,
+    Name: _write_name,
+    Select: _write_select,
+    Index: _write_index,
+    Has: _write_has,
 }

@@ -35,7 +35,7 @@ _LITERAL_PATTERN = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
 """A pattern of literal characters, with or without anchors."""
 
 
-def matcher(pattern: regex.Pattern, source: str) -> Callable[[Any, Budget], bool]:
+def pattern_test(pattern: regex.Pattern, source: str) -> Callable[[Any, Budget], bool]:
     """Return the test of a constant pattern: a string method for literal characters, ten times as fast as RE2."""
     literal = _LITERAL_PATTERN.fullmatch(source)
     start, word, end = literal.groups() if literal else ("", "", "")
@@ -63,14 +63,14 @@ def _as_map(value: Any) -> Any:
     return value if is_map(value) else _refuse()
 
 
-def _pairs(value: Any) -> list[Any]:
+def _variable_pairs(value: Any) -> list[Any]:
     """Return the values of a macro's two variables: index and element, or key and value."""
     if type(value) is list:
         return list(enumerate(value))
     return list(value.items()) if is_map(value) else _refuse()
 
 
-def _paced(items: Any, cost: int, budget: Budget) -> Iterator[Any]:
+def _charge_in_parts(items: Any, cost: int, budget: Budget) -> Iterator[Any]:
     """Yield a long loop's items and charge the cost of LONG_LOOP rounds at a time.
 
     The budget may check a deadline between grants, which a loop that is charged for all rounds at once would miss.
@@ -84,13 +84,13 @@ def _paced(items: Any, cost: int, budget: Budget) -> Iterator[Any]:
         yield item
 
 
-def _charged_key(key: Any, budget: Budget) -> Any:
+def _charge_for_key(key: Any, budget: Budget) -> Any:
     """Count the cost of finding a key, and return it."""
     charge_key(key, budget)
     return key
 
 
-def _occurs(text: Any, part: Any, budget: Budget) -> bool:
+def _contains_text(text: Any, part: Any, budget: Budget) -> bool:
     """Return `text.contains(part)`."""
     if type(text) is not str or type(part) is not str:
         _refuse()
@@ -99,7 +99,7 @@ def _occurs(text: Any, part: Any, budget: Budget) -> bool:
     return part in text
 
 
-def _whole_number(value: Any, dispatch: Dispatch, budget: Budget) -> Any:
+def _convert_to_int(value: Any, dispatch: Dispatch, budget: Budget) -> Any:
     """Return `int(value)`. `dispatch`: the function's overloads, for anything but a string."""
     return parse_int(value) if type(value) is str else dispatch(budget, value)
 
@@ -113,29 +113,29 @@ RUNTIME: Mapping[str, object] = {
     "as_map": _as_map,
     "as_optional": members.as_optional,
     "bool": bool,
-    "charged_key": _charged_key,
-    "contains": operators.contains,
+    "charged_key": _charge_for_key,
+    "contains": operators.is_in,
     "dict": dict,
-    "element": members.element,
+    "element": members.find_element,
     "equals": equals,
     "failed": object(),
     "failures": (EvaluationError, LookupError, TypeError, AttributeError),
-    "field": members.field,
+    "field": members.find_field,
     "int": int,
     "len": len,
     "list": list,
     "make_map": make_map,
     "missing": object(),
     "negate": operators.negate,
-    "occurs": _occurs,
+    "occurs": _contains_text,
     "optional_member": members.optional_member,
-    "paced": _paced,
-    "pairs": _pairs,
+    "paced": _charge_in_parts,
+    "pairs": _variable_pairs,
     "refuse": _refuse,
     "required_element": members.required_element,
     "str": str,
     "type": type,
-    "whole": operators.whole,
-    "whole_number": _whole_number,
+    "whole": operators.int_result,
+    "whole_number": _convert_to_int,
 }
 """Globals of every generated function, in addition to its constants. It has no other builtins."""

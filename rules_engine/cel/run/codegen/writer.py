@@ -17,7 +17,7 @@ from typing import Any
 from rules_engine.cel.budget import Budget, EvaluationError
 from rules_engine.cel.check.checker import Checked, Constant
 from rules_engine.cel.run.interpreter import interpret
-from rules_engine.cel.syntax.tree import Binary, Call, Expression, Literal, Name, Unary, children
+from rules_engine.cel.syntax.tree import Binary, Call, Expression, Literal, Name, Unary, child_nodes
 from rules_engine.cel.values.runtime_values import Optional, is_map
 from rules_engine.model.kubernetes.quantity import Quantity
 
@@ -45,17 +45,17 @@ class NotGeneratedError(Exception):
     """An expression without generated code: the interpreter evaluates it. Such ones are rare, and fast enough."""
 
 
-def weight(node: Expression) -> int:
+def node_count(node: Expression) -> int:
     """Return the number of nodes: the interpreter's cost of one evaluation without loops."""
-    return 1 + sum(map(weight, children(node)))
+    return 1 + sum(map(node_count, child_nodes(node)))
 
 
-def spending(units: str) -> list[str]:
+def spend_statements(units: str) -> list[str]:
     """Return Budget.spend as statements: a call would cost more than most of what it counts."""
     return [f"budget.left -= {units}", "if budget.left < 0:", " budget.more()"]
 
 
-def indented(lines: Iterable[str]) -> list[str]:
+def indent_lines(lines: Iterable[str]) -> list[str]:
     """Return the lines one level deeper."""
     return [f" {line}" for line in lines]
 
@@ -110,10 +110,10 @@ class Writer:
 
     def _is_constant(self, node: Expression) -> bool:
         if isinstance(node, Call):
-            parts = node.arguments if node in self.checked.namespaced else children(node)
+            parts = node.arguments if node in self.checked.namespaced else child_nodes(node)
             return all(map(self._is_constant, parts))
         if isinstance(node, Unary | Binary):
-            return all(map(self._is_constant, children(node)))
+            return all(map(self._is_constant, child_nodes(node)))
         return isinstance(node, Literal)
 
     # Values and variables
@@ -191,12 +191,12 @@ class Writer:
 
     def spend(self, units: str) -> None:
         """Append the statements that count cost, before the work."""
-        self.lines += spending(units)
+        self.lines += spend_statements(units)
 
     def nest(self, head: str, lines: Iterable[str]) -> None:
         """Append a compound statement."""
         self.lines.append(head)
-        self.lines += indented(lines)
+        self.lines += indent_lines(lines)
 
     def capture(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
         """Return the code that `write` returns, and its statements, which are not yet part of the function."""

@@ -17,7 +17,7 @@ from msgspec import json
 
 from bench.process import ROOT
 from bench.promise import Promise, exit_code
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
 from rules_engine.diagnosis.reading.files import read_objects
 
 SECONDS, MEMORY_MIB = 60, 1024
@@ -272,7 +272,7 @@ def main() -> int:
 
 def read(dump: str) -> None:
     """Read a dump alone."""
-    reading = read_objects([Path(dump)], BUILT_IN)
+    reading = read_objects([Path(dump)], BUILT_IN_FIELDS)
     if reading.objects is None:
         raise SystemExit("\n".join(map(str, reading.problems)))
 

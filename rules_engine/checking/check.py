@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rules_engine.checking.analysis import analyse, analyse_case, analyse_diagnosis, analyse_on
 from rules_engine.checking.ignores import Ignored, apply_ignores
-from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
-from rules_engine.diagnosis.diagnostic import adviser as diagnostic_adviser
+from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
 from rules_engine.documents.load import RULES, Loaded, load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate
-from rules_engine.diagnosis.grouping import grouped
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
+from rules_engine.diagnosis.grouping import group_findings
 from rules_engine.diagnosis.pending import pending_pods
-from rules_engine.diagnosis.refusals.never_created import never_created
-from rules_engine.diagnosis.refusals.refused import refused
+from rules_engine.diagnosis.refusals.never_created import find_never_created
+from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.sections.overview import (
-    absent_kinds,
     device_plugins,
     device_pods,
     gpu_nodes,
     gpu_pods,
     plugin_pods,
+    unread_kinds,
 )
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
@@ -37,7 +37,7 @@ def diagnose(
     `rule_set`: the ladders in force, None if they are not known; `rules`: their source, as the user wrote it.
     """
     concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
-    evaluation = evaluate(
+    evaluation = evaluate_diagnostics(
         diagnostics,
         cluster,
         lambda item: concerns(item) or (isinstance(item, NodeObject) and is_listed(item.object_name)),
@@ -45,27 +45,27 @@ def diagnose(
     pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns, evaluation.findings)
     blocking = {finding for each in pending for finding in each.blocking}
     in_scope, since = scope.name_filter(cluster), scope.recent_since(cluster.now)
-    about_objects = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
+    about_objects = (*find_never_created(cluster, since), *find_refused(cluster, since), *evaluation.findings)
     findings: list[tuple[Finding, Sequence[ObjectName]]] = [
         (each, (each.object,)) for each in about_objects if in_scope(each.object) or each in blocking
     ]
     findings += [(each.finding, each.pods) for each in pending]
-    groups = grouped(findings, frozenset(node.name for node in cluster.nodes))
+    groups = group_findings(findings, frozenset(node.name for node in cluster.nodes))
     if scope.pod is not None:
         groups = tuple(sorted(groups, key=lambda group: group.finding not in blocking))
     return Diagnosis(
         now=cluster.now,
         scope=scope,
         objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},
-        overview=_overview(cluster, scope, pending),
+        overview=_build_overview(cluster, scope, pending),
         findings=groups,
         not_evaluated=evaluation.not_evaluated,
-        absent=absent_kinds(cluster),
+        absent=unread_kinds(cluster),
         rules=rules,
     )
 
 
-def _overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
+def _build_overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
     in_scope = scope.name_filter(cluster)
     pods, plugins = device_pods(cluster), plugin_pods(cluster)
     errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.recent_since(cluster.now))

@@ -7,7 +7,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.report.documents import members, plain
 
 
-def document(diagnosis: Diagnosis) -> dict[str, Any]:
+def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the document of `doctor --output json`."""
     overview, scope = diagnosis.overview, diagnosis.scope
     return {
@@ -32,13 +32,13 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "devicePlugins": [
             {
-                **_object(plugin.name),
+                **_object_members(plugin.name),
                 **members(plugin, "desired ready"),
-                "unready": [{**_object(pod.name), **members(pod, "node status")} for pod in plugin.unready],
+                "unready": [{**_object_members(pod.name), **members(pod, "node status")} for pod in plugin.unready],
             }
             for plugin in overview.device_plugins
         ],
-        "pods": [{**_object(pod.name), **members(pod, "node status amounts since")} for pod in overview.pods],
+        "pods": [{**_object_members(pod.name), **members(pod, "node status amounts since")} for pod in overview.pods],
         "pendingPods": [
             {
                 "objects": plain(pending.pods),
@@ -49,24 +49,24 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "errors": [members(error, "objects reason message count at") for error in overview.errors],
         "moreErrors": overview.more_errors,
-        "findings": [_finding(group) for group in diagnosis.findings],
+        "findings": [_finding_members(group) for group in diagnosis.findings],
         "notEvaluated": [
             {"diagnostic": each.source, **members(each, "why objects first")} for each in diagnosis.not_evaluated
         ],
     }
 
 
-def _object(name: ObjectName) -> dict[str, Any]:
+def _object_members(name: ObjectName) -> dict[str, Any]:
     return {"object": str(name)}
 
 
-def _finding(group: FindingGroup) -> dict[str, Any]:
+def _finding_members(group: FindingGroup) -> dict[str, Any]:
     finding = group.finding
     return {
         **members(finding, "reason severity certainty"),
         "objects": plain(group.objects),
         **members(finding, "message cause"),
-        "effects": [_finding(FindingGroup(finding=each, objects=group.objects)) for each in group.effects],
+        "effects": [_finding_members(FindingGroup(finding=each, objects=group.objects)) for each in group.effects],
         "evidence": plain(finding.evidence),
         "remedies": [
             {"text": remedy.text, "command": remedy.command or None, "risk": remedy.risk.value}

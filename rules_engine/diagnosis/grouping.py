@@ -12,7 +12,7 @@ _SEVERITIES = {severity: rank for rank, severity in enumerate(FindingSeverity)}
 _CERTAINTIES = {certainty: rank for rank, certainty in enumerate(Certainty)}
 
 
-def grouped(
+def group_findings(
     findings: Iterable[tuple[Finding, Sequence[ObjectName]]], nodes: Container[str] = ()
 ) -> tuple[FindingGroup, ...]:
     """Group findings, each given with all its objects; a group has a cause with its effects.
@@ -26,8 +26,8 @@ def grouped(
     """
     groups: dict[tuple[object, ...], list[FindingGroup]] = {}
     for group in _with_effects(findings):
-        groups.setdefault(tuple(_key(each, nodes) for each in (group.finding, *group.effects)), []).append(group)
-    return tuple(sorted(map(_together, groups.values()), key=_worst_first))
+        groups.setdefault(tuple(_group_key(each, nodes) for each in (group.finding, *group.effects)), []).append(group)
+    return tuple(sorted(map(_merge_groups, groups.values()), key=_worst_first))
 
 
 def _with_effects(findings: Iterable[tuple[Finding, Sequence[ObjectName]]]) -> Iterator[FindingGroup]:
@@ -47,10 +47,10 @@ def _with_effects(findings: Iterable[tuple[Finding, Sequence[ObjectName]]]) -> I
 
 def _causes(finding: Finding, effect: Finding) -> bool:
     # An error is never an effect of a warning: the group would have the severity of the warning and hide the error.
-    return finding.reason in effect.caused_by and _rank(finding) <= _rank(effect)
+    return finding.reason in effect.caused_by and _severity_rank(finding) <= _severity_rank(effect)
 
 
-def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
+def _group_key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
     about = finding.object
 
     def normalize(text: str) -> str:
@@ -74,15 +74,15 @@ def _key(finding: Finding, nodes: Container[str]) -> tuple[object, ...]:
     )
 
 
-def _together(groups: Sequence[FindingGroup]) -> FindingGroup:
+def _merge_groups(groups: Sequence[FindingGroup]) -> FindingGroup:
     first = min(groups, key=lambda group: group.finding.object)
     return replace(first, objects=tuple(sorted({name for group in groups for name in group.objects})))
 
 
-def _rank(finding: Finding) -> tuple[int, int]:
+def _severity_rank(finding: Finding) -> tuple[int, int]:
     return _SEVERITIES[finding.severity], _CERTAINTIES[finding.certainty]
 
 
 def _worst_first(group: FindingGroup) -> tuple[int, int, bool, int, str, ObjectName]:
     finding = group.finding
-    return *_rank(finding), finding.object.namespace != "", -len(group.objects), finding.reason, finding.object
+    return *_severity_rank(finding), finding.object.namespace != "", -len(group.objects), finding.reason, finding.object

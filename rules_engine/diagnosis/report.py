@@ -12,7 +12,7 @@ from rules_engine.report.values import Bar, Cell, Field, Item, Items, Lines, Rep
 MAX_NODES = 40
 """Largest number of nodes with a line each: in a larger cluster, nodes that are alike share a line."""
 
-HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
+HOST_NOTE = "The Kubernetes API does not show the cause: these commands look on the node itself."
 """The sentence of a finding whose cause only the node shows."""
 
 _AGREEMENTS: Mapping[Agreement, str] = {
@@ -34,7 +34,7 @@ _NOUNS: Mapping[FindingSeverity, str] = {
 _RISKS: Mapping[Risk, Tone] = {Risk.NONE: Tone.GOOD, Risk.MEDIUM: Tone.WARNING, Risk.HIGH: Tone.BAD}
 
 
-def report(diagnosis: Diagnosis) -> Report:
+def diagnosis_report(diagnosis: Diagnosis) -> Report:
     """Return the report of a diagnosis."""
     overview, unread = diagnosis.overview, {absent.objects for absent in diagnosis.absent}
 
@@ -51,18 +51,26 @@ def report(diagnosis: Diagnosis) -> Report:
     waiting = number(sum(len(pending.pods) for pending in overview.pending), "pod")
     errors = number(len(overview.errors) + overview.more_errors, "error")
     sections = [
-        section("Findings", "", _totals(diagnosis), Items(items=[*map(_finding, diagnosis.findings)], noun="finding")),
         section(
-            "Pending GPU pods", "pods", waiting, Items(items=[*map(_pending, overview.pending)], noun="group of pods")
+            "Findings",
+            "",
+            _findings_summary(diagnosis),
+            Items(items=[*map(_finding_item, diagnosis.findings)], noun="finding"),
         ),
-        section("GPU nodes", "nodes", number(len(overview.nodes), "node"), *_nodes(overview.nodes)),
+        section(
+            "Pending GPU pods",
+            "pods",
+            waiting,
+            Items(items=[*map(_pending_item, overview.pending)], noun="group of pods"),
+        ),
+        section("GPU nodes", "nodes", number(len(overview.nodes), "node"), *_node_blocks(overview.nodes)),
         section(
             "Device plugins",
             "daemonsets",
             number(len(plugins), "DaemonSet"),
             Table(
                 heads=("DaemonSet", "desired", "ready"),
-                rows=[(_name(each.name), f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
+                rows=[(_qualified_name(each.name), f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
                 numbers=("desired", "ready"),
             ),
             Lines(
@@ -83,9 +91,9 @@ def report(diagnosis: Diagnosis) -> Report:
                 rows=[
                     (
                         pod.node,
-                        _name(pod.name),
+                        _qualified_name(pod.name),
                         pod.status,
-                        _amounts(pod.amounts),
+                        _amounts_text(pod.amounts),
                         "" if pod.since is None else time(pod.since),
                     )
                     for pod in pods
@@ -93,21 +101,21 @@ def report(diagnosis: Diagnosis) -> Report:
                 noun="pod",
             ),
         ),
-        section("Recent errors", "events", errors, *_errors(overview.errors, overview.more_errors)),
+        section("Recent errors", "events", errors, *_error_blocks(overview.errors, overview.more_errors)),
     ]
     if diagnosis.not_evaluated:
         results = counted(len(diagnosis.not_evaluated), "result")
-        lines = Lines(lines=[*map(_not_evaluated, diagnosis.not_evaluated)], noun="result")
+        lines = Lines(lines=[*map(_not_evaluated_line, diagnosis.not_evaluated)], noun="result")
         sections.append(Section(title="Not evaluated", summary=results, blocks=(lines,)))
     return Report(
         title=f"Diagnosis of {time(diagnosis.now)}",
-        about=[*_about(diagnosis)],
+        about=[*_about_lines(diagnosis)],
         sections=sections,
         notices=[f"not read: {absent.objects}; unknown without them: {absent.unknown}" for absent in diagnosis.absent],
     )
 
 
-def _about(diagnosis: Diagnosis) -> Iterator[str]:
+def _about_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"read: {', '.join(f'{objects} {number:,}' for objects, number in diagnosis.objects.items())}"
     scope = diagnosis.scope
     limits = [
@@ -121,7 +129,7 @@ def _about(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"rules: {diagnosis.rules}"
 
 
-def _totals(diagnosis: Diagnosis) -> str:
+def _findings_summary(diagnosis: Diagnosis) -> str:
     """Return the number of findings by severity, and the number of possible findings."""
     findings = [group.finding for group in diagnosis.findings]
     numbers = {level: sum(finding.severity is level for finding in findings) for level in FindingSeverity}
@@ -130,16 +138,16 @@ def _totals(diagnosis: Diagnosis) -> str:
     return ", ".join(parts) + (f" ({possible:,} possible)" if possible else "")
 
 
-def _finding(group: FindingGroup) -> Item:
+def _finding_item(group: FindingGroup) -> Item:
     finding = group.finding
     severity = finding.severity.value + (", possible" if finding.certainty is Certainty.POSSIBLE else "")
     evidence = f"evidence of {finding.object.title}" if len(group.objects) > 1 else "evidence"
     fields = [
         *([Field("cause", finding.cause)] if finding.cause else []),
-        *([Field("effects", "; ".join(map(_effect, group.effects)))] if group.effects else []),
+        *([Field("effects", "; ".join(map(_effect_text, group.effects)))] if group.effects else []),
         *(Field(evidence, line) for line in finding.evidence),
-        *([Field("note", HOST)] if finding.on_host else []),
-        *map(_remedy, finding.remedies),
+        *([Field("note", HOST_NOTE)] if finding.on_host else []),
+        *map(_remedy_field, finding.remedies),
     ]
     if finding.location is not None:
         fields.append(Field("source", Span(f"{finding.source}  {finding.location}", Tone.QUIET)))
@@ -152,17 +160,17 @@ def _finding(group: FindingGroup) -> Item:
     )
 
 
-def _effect(finding: Finding) -> str:
+def _effect_text(finding: Finding) -> str:
     return f"{finding.reason} ({finding.message})"
 
 
-def _remedy(remedy: Remedy) -> Field:
+def _remedy_field(remedy: Remedy) -> Field:
     risk = Span(f" (risk: {remedy.risk.value})", _RISKS[remedy.risk])
     return Field("remedy", (remedy.text, risk), command=remedy.command)
 
 
-def _pending(pending: PendingPod) -> Item:
-    finding, wants = pending.finding, _amounts(pending.amounts)
+def _pending_item(pending: PendingPod) -> Item:
+    finding, wants = pending.finding, _amounts_text(pending.amounts)
     since = "" if pending.since is None else f", since {time(pending.since)}"
     possible = " (possible)" if finding.certainty is Certainty.POSSIBLE else ""
     note = f": {pending.note}" if pending.note else ""
@@ -179,30 +187,30 @@ def _pending(pending: PendingPod) -> Item:
     )
 
 
-def _nodes(nodes: Sequence[GpuNode]) -> Iterator[Table | Lines]:
+def _node_blocks(nodes: Sequence[GpuNode]) -> Iterator[Table | Lines]:
     heads = ("card", "state", "resource", "capacity", "allocatable", "allocated", "free", "use")
     numbers = ("nodes", "capacity", "allocatable", "allocated", "free")
     if len(nodes) <= MAX_NODES:
-        rows = [row for node in nodes for row in _rows((node.name,), (node,))]
+        rows = [row for node in nodes for row in _node_rows((node.name,), (node,))]
         yield Table(heads=("node", *heads), rows=rows, numbers=numbers)
         return
     groups: dict[tuple[object, ...], list[GpuNode]] = {}
     for node in nodes:
         shape = tuple((resource, each.capacity, each.allocatable) for resource, each in node.resources.items())
-        groups.setdefault((node.product, _state(node), shape), []).append(node)
-    rows = [row for alike in groups.values() for row in _rows((f"{len(alike):,}", alike[0].name), alike)]
+        groups.setdefault((node.product, _node_state(node), shape), []).append(node)
+    rows = [row for alike in groups.values() for row in _node_rows((f"{len(alike):,}", alike[0].name), alike)]
     yield Lines(lines=[Span("nodes that are alike are one line, with their sums (--node NAME shows one)", Tone.QUIET)])
     yield Table(heads=("nodes", "first", *heads), rows=rows, numbers=numbers, noun="line")
 
 
-def _rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequence[Cell]]:
+def _node_rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequence[Cell]]:
     """Yield a row for each resource of nodes that are alike, with the sums; only the first row has `titles`."""
     first = nodes[0]
-    node_cells: Sequence[Cell] = (*titles, first.product, _state(first))
+    node_cells: Sequence[Cell] = (*titles, first.product, _node_state(first))
     if not first.resources:
         yield (*node_cells, "none", "", "", "", "", "")
     for index, resource in enumerate(first.resources):
-        each = _sum([node.resources[resource] for node in nodes])
+        each = _sum_amounts([node.resources[resource] for node in nodes])
         numbers = (each.capacity, each.allocatable, each.allocated, each.free)
         cells = ["?" if number is None else f"{number:,}" for number in numbers]
         has_share = each.allocated is not None and each.allocatable
@@ -214,12 +222,12 @@ def _rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequence[
         )
 
 
-def _state(node: GpuNode) -> str:
+def _node_state(node: GpuNode) -> str:
     """Return the state of a node, or "" if it accepts pods."""
     return ", ".join([*([] if node.ready else ["NotReady"]), *(["cordoned"] if node.cordoned else [])])
 
 
-def _sum(amounts: Sequence[Amounts]) -> Amounts:
+def _sum_amounts(amounts: Sequence[Amounts]) -> Amounts:
     allocated = [each.allocated for each in amounts if each.allocated is not None]
     return Amounts(
         capacity=sum(each.capacity for each in amounts),
@@ -228,7 +236,7 @@ def _sum(amounts: Sequence[Amounts]) -> Amounts:
     )
 
 
-def _errors(errors: Iterable[RecentError], more: int) -> Iterator[Table | Lines]:
+def _error_blocks(errors: Iterable[RecentError], more: int) -> Iterator[Table | Lines]:
     yield Table(
         heads=("last", "count", "reason", "objects", "message"),
         rows=[
@@ -248,15 +256,15 @@ def _errors(errors: Iterable[RecentError], more: int) -> Iterator[Table | Lines]
         yield Lines(lines=[Span(f"and {counted(more, 'older error')}, left out of the report", Tone.QUIET)])
 
 
-def _not_evaluated(each: NotEvaluated) -> str:
+def _not_evaluated_line(each: NotEvaluated) -> str:
     first = f", the first {each.first.title}" if each.first is not None else ""
     return f"{each.source}: {each.why}" + (f" ({counted(each.objects, 'object')}{first})" if each.objects else "")
 
 
-def _name(name: ObjectName) -> str:
+def _qualified_name(name: ObjectName) -> str:
     """Return a name without its kind, which the heading of the column has."""
     return f"{name.namespace}/{name.name}"
 
 
-def _amounts(amounts: Mapping[str, int]) -> str:
+def _amounts_text(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{amount:,} × {resource}" for resource, amount in amounts.items()) or "resource claims"

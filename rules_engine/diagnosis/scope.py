@@ -37,22 +37,24 @@ class Scope:
         """True if no object is outside of the scope."""
         return self.pod is None and not self.node and not self.namespace
 
-    def not_found(self, cluster: ClusterObjects) -> str:
+    def not_found_message(self, cluster: ClusterObjects) -> str:
         """Return a message if the pod, the node or the namespace was not found; "" otherwise.
 
         If namespaces were not read, a namespace exists if an object is in it.
         """
         if self.pod is not None and cluster.find("Pod", self.pod.name, self.pod.namespace) is None:
             candidates = [f"{pod.namespace}/{pod.name}" for pod in cluster.pods]
-            return _not_found("Pod", f"{self.pod.namespace}/{self.pod.name}", candidates, cluster)
+            return _not_found_message("Pod", f"{self.pod.namespace}/{self.pod.name}", candidates, cluster)
         if self.node and cluster.find("Node", self.node) is None:
-            return _not_found("Node", self.node, [node.name for node in cluster.nodes], cluster)
+            return _not_found_message("Node", self.node, [node.name for node in cluster.nodes], cluster)
         if self.namespace and "Namespace" in cluster.absent:
             used = {item.namespace for kind in RESOURCES for item in cluster.of(kind)} - {""}
-            return "" if self.namespace in used else _not_found("Namespace", self.namespace, sorted(used), cluster)
+            return (
+                "" if self.namespace in used else _not_found_message("Namespace", self.namespace, sorted(used), cluster)
+            )
         if self.namespace and cluster.find("Namespace", self.namespace) is None:
             candidates = [namespace.name for namespace in cluster.of("Namespace")]
-            return _not_found("Namespace", self.namespace, candidates, cluster)
+            return _not_found_message("Namespace", self.namespace, candidates, cluster)
         return ""
 
     def name_filter(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
@@ -91,7 +93,7 @@ class Scope:
         return lambda item: in_scope(item.object_name)
 
 
-def _not_found(kind: str, name: str, candidates: Sequence[str], cluster: ClusterObjects) -> str:
+def _not_found_message(kind: str, name: str, candidates: Sequence[str], cluster: ClusterObjects) -> str:
     why = f", since {RESOURCES[kind]} were not read" if kind in cluster.absent else ""
     return f"{kind} {name} not found{why}{did_you_mean(name, candidates)}"
 

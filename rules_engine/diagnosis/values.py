@@ -138,7 +138,7 @@ class FindingGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+class UnreadKind:
     """A kind whose objects were not read, by its name in kubectl, and the facts that are unknown without them."""
 
     objects: str
@@ -159,7 +159,7 @@ class Diagnosis:
     overview: Overview
     findings: tuple[FindingGroup, ...]
     not_evaluated: tuple[NotEvaluated, ...]
-    absent: tuple[Absent, ...]
+    absent: tuple[UnreadKind, ...]
     rules: str = ""
 
     def has(self, least: FindingSeverity) -> bool:

@@ -18,7 +18,7 @@ MAX_QUOTED = 1_000
 _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?:[^\"\\]|\\.)*\"|[^:]*)")
 
 
-def listed(names: Sequence[str], *, of: int | None = None) -> str:
+def join_names(names: Sequence[str], *, of: int | None = None) -> str:
     """Join names for a sentence, at most MAX_NAMES of them, and count the others; `of`: the number of all names."""
     first = names[:MAX_NAMES]
     more = (len(names) if of is None else of) - len(first)
@@ -27,17 +27,17 @@ def listed(names: Sequence[str], *, of: int | None = None) -> str:
     return " and ".join([", ".join(first[:-1]), first[-1]] if len(first) > 1 else first)
 
 
-def since(at: datetime | None) -> str:
+def since_clause(at: datetime | None) -> str:
     """Return a clause with a point in time, or "" without one."""
     return "" if at is None else f" since {time(at)}"
 
 
-def command(*words: str) -> str:
+def shell_command(*words: str) -> str:
     """Return a shell command; words with characters that are special to a shell are quoted."""
     return " ".join(map(quote, words))
 
 
-def quoted(message: str) -> str:
+def quote_message(message: str) -> str:
     """Return a message of the API on one line, cut to MAX_QUOTED, without the values of fields that the API refused."""
     # Only the beginning is searched: the rest of a long message would be cut anyway.
     return truncate(" ".join(_VALUE.sub(r"\1", message[: 4 * MAX_QUOTED]).split()), MAX_QUOTED)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules_engine.diagnosis.diagnostic.reading import read as read_diagnostic
+from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
 from rules_engine.documents.cases import TEST
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import CLUSTER, RULES, Loaded, load_files

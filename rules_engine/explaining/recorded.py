@@ -31,7 +31,7 @@ from rules_engine.model.rules.decision import (
     Step,
 )
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.recording.fields import RECORDS, log_lines
+from rules_engine.recording.fields import RECORD_KINDS, log_lines
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones. A pod gets fewer, even if its Job recreates it for a day."""
@@ -152,7 +152,7 @@ def _members(line: bytes) -> Object | None:
     if not isinstance(members, dict):
         return None
     is_decision = isinstance(members.get("endpoint"), str) and "outcome" in members
-    return members if is_decision or members.get("record") in RECORDS else None
+    return members if is_decision or members.get("record") in RECORD_KINDS else None
 
 
 def _read(members: Object) -> Decision:

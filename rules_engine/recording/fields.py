@@ -19,8 +19,8 @@ from rules_engine.model.rules.rule import Rule
 MAX_LEVELS = 64
 """Levels of nested members in a record; a Pod has fewer."""
 
-_REQUEST: Kept = dict.fromkeys(("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun"))
-_ALWAYS = merged(_REQUEST, {"object": {"metadata": {"name": None, "generateName": None}}})
+_REQUEST_FIELDS: Kept = dict.fromkeys(("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun"))
+_BASE_FIELDS = merged(_REQUEST_FIELDS, {"object": {"metadata": {"name": None, "generateName": None}}})
 """Members of every request that are recorded even if no decision reads them."""
 
 _encode = Encoder(order="sorted").encode
@@ -52,15 +52,15 @@ class RecordedFields:
     @classmethod
     def of(cls, rules: Iterable[CompiledRule[Rule]]) -> "RecordedFields":
         """Return the fields that these rules read, except fields that only their messages read."""
-        return cls(merged(_ALWAYS, fields_read(rules, messages=False)))
+        return cls(merged(_BASE_FIELDS, fields_read(rules, messages=False)))
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
         """Parse the JSON of `to_json`; members of other types count as not recorded."""
-        return cls(_kept(members.get("members", {}), MAX_LEVELS))
+        return cls(_parse_kept(members.get("members", {}), MAX_LEVELS))
 
     def to_json(self) -> dict[str, Json]:
-        return {"members": _json(self.kept)}
+        return {"members": _kept_json(self.kept)}
 
     def missing(self, read: "RecordedFields") -> Iterator[str]:
         """Yield the fields that other rules read (`read`) and that requests with these fields may lack."""
@@ -68,22 +68,22 @@ class RecordedFields:
             root, *names = path if path[:1] in (("object",), ("oldObject",)) else ("request", *path)
             yield root + "".join(f".{name}" if name.isidentifier() else f"[{name!r}]" for name in names)
 
-    def reduced(self, request: AdmissionRequest) -> "Json | Unrecorded":
+    def reduce_request(self, request: AdmissionRequest) -> "Json | Unrecorded":
         """Return the recorded fields of a decided request, as JSON that shares the values of the request."""
-        fields = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST)
+        fields = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST_FIELDS)
         return Unrecorded.REDACTED if _has_secret(fields) else fields
 
 
-def _kept(value: Json, levels: int) -> Kept:
+def _parse_kept(value: Json, levels: int) -> Kept:
     if value is None:
         return None
     if not isinstance(value, dict) or not levels:
         return NOTHING
-    return {name: _kept(member, levels - 1) for name, member in value.items()}
+    return {name: _parse_kept(member, levels - 1) for name, member in value.items()}
 
 
-def _json(kept: Kept) -> Json:
-    return None if kept is None else {name: _json(kept[name]) for name in sorted(kept)}
+def _kept_json(kept: Kept) -> Json:
+    return None if kept is None else {name: _kept_json(kept[name]) for name in sorted(kept)}
 
 
 def _has_secret(value: Json) -> bool:
@@ -101,10 +101,10 @@ def _has_secret(value: Json) -> bool:
 MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
 
-RECORDS = ("fields", "view")
+RECORD_KINDS = ("fields", "view")
 """Values of `record` in lines of recorded requests; a line of a decision has no such member."""
 
-MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
+LINE_ERRORS = (DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of decoding a line that is cut or not JSON."""
 
 

@@ -59,20 +59,22 @@ class ViewFields:
         names = frozenset(texts(members.get("reads")))
         resources = members.get("resources", [])
         return cls(
-            reads=ClusterRequirements(**{name: name in names for name in _READ}),
+            reads=ClusterRequirements(**{name: name in names for name in _COLLECTIONS}),
             resources=None if resources is None else frozenset(texts(resources)),
             omitted=frozenset(texts(members.get("omittedLabels"))),
         )
 
     def to_json(self) -> Members:
         return {
-            "reads": [name for name in _READ if getattr(self.reads, name)],
+            "reads": [name for name in _COLLECTIONS if getattr(self.reads, name)],
             "resources": None if self.resources is None else [*sorted(self.resources)],
         }
 
     def missing(self, read: "ViewFields") -> Iterator[str]:
         """Yield the parts of a cluster that other rules read (`read`) and that views with these fields may lack."""
-        yield from (meaning for name, meaning in _READ.items() if getattr(read.reads, name) > getattr(self.reads, name))
+        yield from (
+            meaning for name, meaning in _COLLECTIONS.items() if getattr(read.reads, name) > getattr(self.reads, name)
+        )
         if self.resources is not None and read.reads.nodes and read.resources != self.resources:
             if read.resources is None:
                 yield "amounts of any resource of nodes"
@@ -96,7 +98,7 @@ class ViewFields:
         )
 
 
-_READ = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
+_COLLECTIONS = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
 """The collections of a cluster that rules read, by their names in a view, with words for their recorded parts."""
 
 
@@ -105,14 +107,14 @@ def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> lis
     first: Members = {"freshness": cluster.freshness.value, **fields.to_json()}
     if cluster.namespaces_complete:
         first["namespacesComplete"] = True
-    omitted = _nearly_unique(cluster.nodes) - fields.labels if fields.reads.nodes else frozenset[str]()
+    omitted = _nearly_unique_keys(cluster.nodes) - fields.labels if fields.reads.nodes else frozenset[str]()
     if omitted:
         first["omittedLabels"] = [*sorted(omitted)]
     parts = [first]
     nodes: list[Json] = []
     namespaces: Members = {}
     size = total = len(encode(first))
-    for item, length in _items(cluster, fields, omitted, max_part_bytes):
+    for item, length in _view_items(cluster, fields, omitted, max_part_bytes):
         total += length
         if length > max_part_bytes or total > MAX_VIEW_BYTES:
             return None
@@ -157,10 +159,12 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
 _FRESHNESS = {freshness.value: freshness for freshness in Freshness}
 
 
-def _items(cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: int) -> Iterator[tuple[Members, int]]:
+def _view_items(
+    cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: int
+) -> Iterator[tuple[Members, int]]:
     """Yield classes of nodes, and namespaces, each with the size of its JSON in bytes."""
     if fields.reads.nodes:
-        for node_class, names in _classes(cluster.nodes, fields, omitted):
+        for node_class, names in _node_classes(cluster.nodes, fields, omitted):
             class_size = len(encode(node_class)) + len('"names":[],')
             chunk: list[Json] = []
             size = class_size
@@ -178,7 +182,7 @@ def _items(cluster: Cluster, fields: ViewFields, omitted: Set[str], max_bytes: i
             yield item, len(encode(item))
 
 
-def _nearly_unique(nodes: Sequence[Node]) -> frozenset[str]:
+def _nearly_unique_keys(nodes: Sequence[Node]) -> frozenset[str]:
     """Return the keys of labels whose values differ on most nodes, such as times and names of machines."""
     values: dict[str, set[str]] = {}
     for node in nodes:
@@ -190,7 +194,7 @@ def _nearly_unique(nodes: Sequence[Node]) -> frozenset[str]:
     return frozenset(key for key, distinct in values.items() if len(distinct) > least)
 
 
-def _classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> Iterator[tuple[Members, list[str]]]:
+def _node_classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> Iterator[tuple[Members, list[str]]]:
     """Yield each class of nodes that differ only in their names, and the names."""
     names_by_key: dict[tuple[Hashable, ...], list[str]] = {}
     class_by_key: dict[tuple[Hashable, ...], Members] = {}
@@ -217,20 +221,22 @@ def _classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> It
         names = names_by_key.get(key)
         if names is None:
             names = names_by_key[key] = []
-            class_by_key[key] = _class(node, labels, amounts, used, has_hostname=has_hostname)
+            class_by_key[key] = _class_members(node, labels, amounts, used, has_hostname=has_hostname)
         names.append(node.name)
     for key, names in names_by_key.items():
         yield class_by_key[key], names
 
 
-def _class(node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amounts, *, has_hostname: bool) -> Members:
+def _class_members(
+    node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amounts, *, has_hostname: bool
+) -> Members:
     """Return the JSON of the class of a node, without names and empty members.
 
     `has_hostname`: its label HOSTNAME is its name, so that readers of the class can restore the label.
     """
     members: Members = {
         "labels": dict(labels),
-        "taints": [_written(taint) for taint in node.taints],
+        "taints": [_taint_members(taint) for taint in node.taints],
         "allocatable": dict(amounts),
         "used": dict(used),
     }
@@ -244,7 +250,7 @@ def _class(node: Node, labels: Mapping[str, str], amounts: Amounts, used: Amount
     return members
 
 
-def _written(taint: Taint) -> Members:
+def _taint_members(taint: Taint) -> Members:
     value: Members = {"value": taint.value} if taint.value else {}
     return {"key": taint.key, "effect": taint.effect, **value}
 
@@ -260,8 +266,8 @@ def _read_class(members: Mapping[str, Json]) -> Iterator[Node]:
         ),
         ready=members.get("ready") is not False,
         unschedulable=members.get("unschedulable") is True,
-        allocatable=_quantities(members.get("allocatable")),
-        used=_quantities(members.get("used")),
+        allocatable=_parse_quantities(members.get("allocatable")),
+        used=_parse_quantities(members.get("used")),
     )
     for name in items(members.get("names")):
         if isinstance(name, str):
@@ -269,5 +275,5 @@ def _read_class(members: Mapping[str, Json]) -> Iterator[Node]:
             yield replace(node, name=name, labels=own)
 
 
-def _quantities(amounts: Json) -> dict[str, Quantity]:
+def _parse_quantities(amounts: Json) -> dict[str, Quantity]:
     return {name: Quantity.parse(amount) for name, amount in strings(amounts).items()}

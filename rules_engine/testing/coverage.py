@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rules_engine.cel import Budget, Program
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, environment
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
@@ -115,7 +115,7 @@ class _RecordingDiagnosticCompiler(_Recording):
     def __init__(self, diagnostic: Diagnostic, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
         self.recorded = []
         self._outcomes_at = outcomes_at
-        super().__init__(diagnostic, environment(diagnostic.for_each))
+        super().__init__(diagnostic, diagnostic_environment(diagnostic.for_each))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,13 @@ from typing import TypeVar
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
 from rules_engine.checking.check import read_tested
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, compiler, evaluate
+from rules_engine.diagnosis.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    compile_diagnostics,
+    diagnostic_compiler,
+    evaluate_diagnostics,
+)
 from rules_engine.documents.document_kind import Part
 from rules_engine.documents.load import Loaded
 from rules_engine.documents.references import Sources
@@ -247,7 +253,7 @@ class _TestedRules:
         """Return the Diagnostics of a test; None if one of them has an error."""
         if test.rules not in self._diagnostics:
             loaded = self.of(test).loaded
-            compiler_of = compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
+            compiler_of = diagnostic_compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
             diagnostics, problems = compile_diagnostics(loaded.of(Diagnostic), compiler_of)
             all_problems = (*loaded.problems_of(Part.DIAGNOSTICS), *problems)
             errors = [problem for problem in all_problems if problem.severity is Severity.ERROR]
@@ -307,7 +313,7 @@ def _diagnose(
 ) -> DiagnosisResult:
     reasons = diagnosis.reasons
     compared = [item for item in diagnostics if reasons is None or item.diagnostic.reason in reasons]
-    evaluation = evaluate(compared, objects, lambda _: True)
+    evaluation = evaluate_diagnostics(compared, objects, lambda _: True)
     mismatches = tuple(diagnosis_mismatches(diagnosis, evaluation))
     return DiagnosisResult(name=name, mismatches=mismatches, findings=evaluation.findings)
 

@@ -189,7 +189,7 @@ def doctor(
     from rules_engine.diagnosis.doctor import diagnose
 
     objects = _read(files, prepared) if files else _listed(context, prepared, timeout)
-    missing = scope.not_found(objects)
+    missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
     found = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
@@ -258,10 +258,10 @@ def _listed(context: click.Context, prepared: "Prepared", seconds: float) -> "Cl
 def _write(found: "Diagnosis", format: str, stream: TextIO) -> None:
     """Write the diagnosis in a format."""
     if format == "json":
-        from rules_engine.diagnosis.document import document
+        from rules_engine.diagnosis.document import diagnosis_document
 
-        stream.write(f"{json_text(document(found), stream)}\n")
+        stream.write(f"{json_text(diagnosis_document(found), stream)}\n")
     else:
-        from rules_engine.diagnosis.report import report
+        from rules_engine.diagnosis.report import diagnosis_report
 
-        write_report(report(found), format, stream)
+        write_report(diagnosis_report(found), format, stream)

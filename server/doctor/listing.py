@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import BinaryIO, TypeVar
 
-from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, decoder_of, whole_objects
+from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, reducer_of, whole_objects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
@@ -83,7 +83,7 @@ class Listing:
 
         def collect(kind: str, collection: str) -> None:
             objects: list[dict[str, Json]] = []
-            for page in self._pages(kind, collection, decoder_of(kind, self._kept).page):
+            for page in self._pages(kind, collection, reducer_of(kind, self._kept).read_page):
                 objects += page
                 self._progress(collection, len(objects))
             found[kind] = objects

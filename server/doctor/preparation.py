@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, fields_of_diagnostics
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS, fields_of_rules
 from rules_engine.documents.load import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
@@ -64,7 +64,9 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
         diagnostics=compiled,
         rule_set=rule_set,
         rules=" ".join(map(str, rules)),
-        kept=all_kept(BUILT_IN, kept_by(compiled), {} if rule_set is None else kept_by_rules(rule_set)),
+        kept=all_kept(
+            BUILT_IN_FIELDS, fields_of_diagnostics(compiled), {} if rule_set is None else fields_of_rules(rule_set)
+        ),
         problems=in_file_order((*problems, *found), names),
         sources=sources,
         seen=seen,

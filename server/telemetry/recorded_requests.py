@@ -100,7 +100,7 @@ class Recorder:
         fields, view = self._names(served, cluster)
         if view is None:
             return _without(Unrecorded.VIEW)
-        reduced = fields.reduced(request)
+        reduced = fields.reduce_request(request)
         if isinstance(reduced, Unrecorded):
             return _without(reduced)
         try:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, fields_of_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, kept_by_rules
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS, fields_of_rules
 from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
@@ -71,7 +71,7 @@ WHOLE: dict[str, Kept] = dict.fromkeys(RESOURCES)
 def test_packaged_diagnostics_report_the_same(
     tmp_path: Path, objects: list[Object], diagnostics: tuple[CompiledDiagnostic, ...]
 ) -> None:
-    kept = dict(all_kept(BUILT_IN, kept_by(diagnostics)))
+    kept = dict(all_kept(BUILT_IN_FIELDS, fields_of_diagnostics(diagnostics)))
     whole = report(tmp_path, objects, WHOLE, diagnostics)
     assert report(tmp_path, objects, kept, diagnostics) == whole
 
@@ -99,7 +99,7 @@ def test_built_in_reasons_report_the_same(tmp_path: Path) -> None:
         claim("data", "Pending"),
     ]
     whole = report(tmp_path, [*map(filled, objects)], WHOLE)
-    assert report(tmp_path, [*map(filled, objects)], dict(BUILT_IN)) == whole
+    assert report(tmp_path, [*map(filled, objects)], dict(BUILT_IN_FIELDS)) == whole
     assert len(whole.overview.pending) == 2
     assert whole.now == NOW.replace(hour=11, minute=50)
 
@@ -115,16 +115,16 @@ def test_ladders_in_force_read_what_their_expressions_need(tmp_path: Path) -> No
             },
         )
     )
-    kept = kept_by_rules(rules)
+    kept = fields_of_rules(rules)
     assert keeps(kept["Pod"], "spec", "containers", "image")
     assert keeps(kept["Pod"], "spec", "serviceAccountName")
     objects = [node("a", {GPU: 4}), filled(pod("waiting", {MIG3: 1}, serviceAccountName="train"))]
     whole = report(tmp_path, objects, WHOLE, rules=rules)
-    assert report(tmp_path, objects, dict(all_kept(BUILT_IN, kept)), rules=rules) == whole
+    assert report(tmp_path, objects, dict(all_kept(BUILT_IN_FIELDS, kept)), rules=rules) == whole
     assert any(GPU in line for group in whole.findings for line in group.finding.evidence)
     assert "would give the pod" in str(whole.findings)
 
 
 def test_ladders_without_expressions_keep_nothing_else() -> None:
-    kept = kept_by_rules(compiled(ladder(MIG3, rung(GPU, assume=True))))
-    assert [*missing(BUILT_IN["Pod"], kept["Pod"])] == []
+    kept = fields_of_rules(compiled(ladder(MIG3, rung(GPU, assume=True))))
+    assert [*missing(BUILT_IN_FIELDS["Pod"], kept["Pod"])] == []

@@ -8,7 +8,7 @@ import pytest
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Absent, Diagnosis
+from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.documents.registry import load
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
@@ -64,7 +64,7 @@ def cluster(**lists: Any) -> ClusterObjects:
     )
 
 
-def found(report: Diagnosis) -> list[tuple[str, str, int]]:
+def finding_rows(report: Diagnosis) -> list[tuple[str, str, int]]:
     return [(group.finding.reason, str(group.finding.object), len(group.objects)) for group in report.findings]
 
 
@@ -73,7 +73,7 @@ def test_a_report_has_built_in_findings_and_those_of_diagnostics(
 ) -> None:
     report = diagnose(cluster(), diagnostics, None, Scope(), "rules")
 
-    assert found(report) == [
+    assert finding_rows(report) == [
         ("GPUResourceOnNoNode", "Pod/ml/a", 2),
         ("GPUResourceOnNoNode", "Pod/shop/c", 1),
         ("GPUsLost", "Node/worker-1", 100),
@@ -104,7 +104,9 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
         ],
     )
 
-    assert {(reason, about) for reason, about, _ in found(diagnose(objects, (), None, Scope(namespace="ml")))} == {
+    assert {
+        (reason, about) for reason, about, _ in finding_rows(diagnose(objects, (), None, Scope(namespace="ml")))
+    } == {
         ("QuotaExceeded", "Job/ml/train"),
         ("RefusedByNode", "Pod/ml/shared"),
     }
@@ -113,7 +115,7 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
 def test_a_pod_that_fits_has_no_message() -> None:
     report = diagnose(cluster_of(nodes=[gpu_node("free")], pods=[gpu_pod("new")]), (), None, Scope())
 
-    assert found(report) == [("NoSchedulerMessage", "Pod/ml/new", 1)]
+    assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/new", 1)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_scope_limits_the_report(
 ) -> None:
     report = diagnose(cluster(), diagnostics, None, scope)
 
-    assert found(report) == reasons
+    assert finding_rows(report) == reasons
     assert len(report.overview.nodes) == nodes
     assert report.overview.errors == ()
     assert report.scope == scope
@@ -155,7 +157,7 @@ def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> N
 
     report = diagnose(objects, PACKAGED, None, Scope())
 
-    assert found(report) == [("XidError", "Node/worker", 1), ("GPUResourceOnNoNode", "Pod/ml/train", 1)]
+    assert finding_rows(report) == [("XidError", "Node/worker", 1), ("GPUResourceOnNoNode", "Pod/ml/train", 1)]
     assert [effect.reason for effect in report.findings[0].effects] == [
         "DevicePluginCrashLooping",
         "MIGLayoutFailed",
@@ -172,7 +174,7 @@ def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: 
 
     expected = [("MIGLayoutPending", "Node/changing", 1), ("GPUResourceOnNoNode", "Pod/ml/a", 1 if scope.pod else 2)]
     # The finding about the node is a warning: it is first in the answer about a pod.
-    assert found(report) == (expected if scope.pod else expected[::-1])
+    assert finding_rows(report) == (expected if scope.pod else expected[::-1])
 
 
 def test_unread_kinds_are_listed_with_the_unknown_facts(
@@ -183,8 +185,10 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
     report = diagnose(objects, diagnostics, None, Scope())
 
     assert report.absent == (
-        Absent(objects="events", unknown="recent errors, the scheduler's own words and pods that were never created"),
-        Absent(objects="daemonsets", unknown="which device plugins there are"),
+        UnreadKind(
+            objects="events", unknown="recent errors, the scheduler's own words and pods that were never created"
+        ),
+        UnreadKind(objects="daemonsets", unknown="which device plugins there are"),
     )
     assert set(report.objects) == set(RESOURCES.values()) - {"daemonsets", "events"}
     assert [(each.source, each.why) for each in report.not_evaluated] == [
@@ -197,7 +201,7 @@ def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
     report = diagnose(cluster_of(frozenset({"Node"}), pods=[gpu_pod("p")]), (), None, Scope())
 
     assert [each.note for each in report.overview.pending] == ["nodes were not read"]
-    assert found(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
+    assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
 def test_every_kind_has_its_unknown_facts() -> None:

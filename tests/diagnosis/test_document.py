@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from rules_engine.diagnosis.document import document as rendered
+from rules_engine.diagnosis.document import diagnosis_document as rendered
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from tests.support.output_schemas import objects_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rules_engine.diagnosis.grouping import grouped
+from rules_engine.diagnosis.grouping import group_findings
 from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
@@ -23,7 +23,7 @@ def finding(name: str = "worker-1", **fields: object) -> Finding:
 
 
 def groups(*findings: Finding) -> tuple[FindingGroup, ...]:
-    return grouped((each, (each.object,)) for each in findings)
+    return group_findings((each, (each.object,)) for each in findings)
 
 
 def test_findings_that_differ_in_names_only_are_one_group() -> None:
@@ -88,8 +88,8 @@ def test_findings_that_differ_in_the_names_of_nodes_are_one_group() -> None:
     ]
     findings = [(each, (each.object,)) for each in refused]
 
-    assert len(grouped(findings)) == 2
-    assert len(grouped(findings, {"node-1", "node-2"})) == 1
+    assert len(group_findings(findings)) == 2
+    assert len(group_findings(findings, {"node-1", "node-2"})) == 1
 
 
 def test_a_name_inside_a_longer_word_is_not_replaced() -> None:
@@ -102,7 +102,7 @@ def test_a_name_inside_a_longer_word_is_not_replaced() -> None:
 def test_a_finding_about_several_objects_keeps_them_all() -> None:
     names = tuple(ObjectName("Pod", f"p-{n}", "ml") for n in range(3))
 
-    (group,) = grouped([(finding("p-0", object=names[0]), names)])
+    (group,) = group_findings([(finding("p-0", object=names[0]), names)])
 
     assert group.objects == names
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.reasons import NeverCreatedReason
-from rules_engine.diagnosis.refusals.never_created import never_created
+from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.evaluation import validate
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import Endpoint
@@ -71,12 +71,12 @@ def replicated(kind: str, *, replicas: int = 2, created: int = 0, **status: Any)
     }
 
 
-def found(*objects: Object, absent: Sequence[str] = ()) -> tuple[Finding, ...]:
-    return never_created(cluster(*objects, absent=absent), SINCE)
+def findings_of(*objects: Object, absent: Sequence[str] = ()) -> tuple[Finding, ...]:
+    return find_never_created(cluster(*objects, absent=absent), SINCE)
 
 
-def only(*objects: Object, absent: Sequence[str] = ()) -> Finding:
-    (finding,) = found(*objects, absent=absent)
+def only_finding(*objects: Object, absent: Sequence[str] = ()) -> Finding:
+    (finding,) = findings_of(*objects, absent=absent)
     return finding
 
 
@@ -124,7 +124,7 @@ REASONS = {
 @pytest.mark.parametrize("name", REASONS)
 def test_the_reason_why_pods_were_not_created(name: str) -> None:
     message, reason, said = REASONS[name]
-    finding = only(job(), event(job(), "FailedCreate", message))
+    finding = only_finding(job(), event(job(), "FailedCreate", message))
     assert finding.reason == reason
     assert finding.message == f"pods were not created: {said}"
     assert finding.severity is FindingSeverity.ERROR
@@ -145,7 +145,7 @@ def test_a_denial_of_our_own_is_read_as_the_server_writes_it() -> None:
     status = validate(rules, request(asks({GPU: 1})), Cluster()).status
     assert status is not None
     message = f'admission webhook "{Endpoint.VALIDATE.webhook}" denied the request: {status.message}'
-    finding = only(job(), event(job(), "FailedCreate", f"Error creating: {message}"))
+    finding = only_finding(job(), event(job(), "FailedCreate", f"Error creating: {message}"))
     assert finding.message == "pods were not created: denied by Validation/one and Validation/two of gpu-rules"
     assert finding.evidence == ("Validation/one, Validation/two: no GPUs here",)
     assert finding.remedies[1].command == "kubectl get job -n ml train -o yaml | gpu-rules explain -f -"
@@ -153,7 +153,7 @@ def test_a_denial_of_our_own_is_read_as_the_server_writes_it() -> None:
 
 def test_names_like_rules_in_the_message_of_another_webhook_are_no_rules() -> None:
     message = DENIED_BY_US.replace("validate.gpurules.io", "policy.example.com")
-    assert only(job(), event(job(), "FailedCreate", message)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+    assert only_finding(job(), event(job(), "FailedCreate", message)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
 
 
 def test_the_state_of_the_quota_is_evidence() -> None:
@@ -165,7 +165,7 @@ def test_the_state_of_the_quota_is_evidence() -> None:
             "used": {"requests.nvidia.com/gpu": "7", "requests.cpu": "3"},
         },
     }
-    finding = only(job(), quota, event(job(), "FailedCreate", EXCEEDED))
+    finding = only_finding(job(), quota, event(job(), "FailedCreate", EXCEEDED))
     assert finding.evidence == (
         "requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8",
         "quota gpus now: requests.nvidia.com/gpu 7 of 8",
@@ -176,29 +176,31 @@ def test_the_state_of_the_quota_is_evidence() -> None:
 def test_a_stateful_set_words_its_failures_otherwise() -> None:
     made = replicated("StatefulSet")
     failed = EXCEEDED.replace("Error creating:", "create Pod serve-0 in StatefulSet serve failed error:")
-    finding = only(made, event(made, "FailedCreate", failed))
+    finding = only_finding(made, event(made, "FailedCreate", failed))
     assert finding.message == "pods were not created: quota gpus is exceeded"
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
 def test_replicas_that_lack_pods_are_found(kind: str) -> None:
     made = replicated(kind, created=1)
-    assert str(only(made, event(made, "FailedCreate", EXCEEDED)).object) == f"{kind}/ml/serve"
+    assert str(only_finding(made, event(made, "FailedCreate", EXCEEDED)).object) == f"{kind}/ml/serve"
 
 
 def test_the_condition_of_a_replica_set_outlasts_its_events() -> None:
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": DENIED[16:]}
     progressing = {"type": "Progressing", "status": "True", "reason": "FailedCreate", "message": ""}
     made = replicated("ReplicaSet", conditions=[progressing, condition])
-    assert only(made).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
-    assert only(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+    assert only_finding(made).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+    assert only_finding(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
 
 
 def test_the_last_failure_counts() -> None:
     old = event(job(), "FailedCreate", DENIED, last=ago(minutes=30))
     new = event(job(), "FailedCreate", EXCEEDED, last=ago(minutes=1))
     unknown = event(job(), "FailedCreate", DENIED, last="unknown")
-    assert {only(job(), *events).reason for events in ((old, new), (new, old, unknown))} == {NeverCreatedReason.QUOTA}
+    assert {only_finding(job(), *events).reason for events in ((old, new), (new, old, unknown))} == {
+        NeverCreatedReason.QUOTA
+    }
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_the_last_failure_counts() -> None:
     ],
 )
 def test_near_misses(objects: list[Object]) -> None:
-    assert found(*objects) == ()
+    assert findings_of(*objects) == ()
 
 
 def owned(owner: Object, created: str) -> Object:
@@ -245,13 +247,16 @@ def owned(owner: Object, created: str) -> Object:
 def test_a_failure_is_over_when_a_pod_was_created_after_it(created: str, count: int) -> None:
     # The StatefulSet creates its second pod when the first one is ready.
     made = replicated("StatefulSet", created=1)
-    assert len(found(made, event(made, "FailedCreate", EXCEEDED, last=ago(minutes=10)), owned(made, created))) == count
+    assert (
+        len(findings_of(made, event(made, "FailedCreate", EXCEEDED, last=ago(minutes=10)), owned(made, created)))
+        == count
+    )
 
 
 def test_a_workload_that_is_being_deleted_is_left_out() -> None:
     made = job()
     made["metadata"]["deletionTimestamp"] = ago(minutes=1)
-    assert found(made, event(made, "FailedCreate", EXCEEDED)) == ()
+    assert findings_of(made, event(made, "FailedCreate", EXCEEDED)) == ()
 
 
 def test_failures_of_an_earlier_workload_of_the_same_name_do_not_count() -> None:
@@ -259,26 +264,26 @@ def test_failures_of_an_earlier_workload_of_the_same_name_do_not_count() -> None
     earlier["metadata"] = {**earlier["metadata"], "uid": "1"}
     now["metadata"] = {**now["metadata"], "uid": "2"}
     failure = event(earlier, "FailedCreate", EXCEEDED)
-    assert found(now, failure) == ()
-    assert only(earlier, failure).reason is NeverCreatedReason.QUOTA
+    assert findings_of(now, failure) == ()
+    assert only_finding(earlier, failure).reason is NeverCreatedReason.QUOTA
 
 
 def test_a_job_that_lacks_one_of_its_pods_is_found() -> None:
     made = job(parallelism=4, status={"active": 3})
-    assert only(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.QUOTA
+    assert only_finding(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.QUOTA
 
 
 @pytest.mark.parametrize("message", [EXCEEDED, DENIED_BY_US, UNREACHABLE])
 def test_quotas_of_gpus_and_our_webhooks_concern_every_workload(message: str) -> None:
     made = job(requests={"cpu": 1})
-    assert len(found(made, event(made, "FailedCreate", message))) == 1
+    assert len(findings_of(made, event(made, "FailedCreate", message))) == 1
 
 
 def test_workloads_that_were_not_read_are_possible() -> None:
-    finding = only(event(job(), "FailedCreate", EXCEEDED), absent=["Job"])
+    finding = only_finding(event(job(), "FailedCreate", EXCEEDED), absent=["Job"])
     assert finding.certainty is Certainty.POSSIBLE
     assert finding.evidence[-1] == "jobs were not read: the workload may have its pods by now"
-    assert found(event(job(), "FailedCreate", DENIED), absent=["Job"]) == ()
+    assert findings_of(event(job(), "FailedCreate", DENIED), absent=["Job"]) == ()
 
 
 def test_values_that_the_api_server_refuses_are_not_quoted() -> None:
@@ -286,7 +291,7 @@ def test_values_that_the_api_server_refuses_are_not_quoted() -> None:
         'Error creating: Pod "train" is invalid: spec.containers[0].env[0].value: Invalid value: "hunter\\"2": too '
         "short, spec.containers[0].env[1].name: Unsupported value: 7: no name"
     )
-    (line,) = only(job(), event(job(), "FailedCreate", message)).evidence
+    (line,) = only_finding(job(), event(job(), "FailedCreate", message)).evidence
     assert "hunter" not in line
     assert "2" not in line.replace("[0]", "")
     assert "Invalid value: too short" in line
@@ -294,5 +299,5 @@ def test_values_that_the_api_server_refuses_are_not_quoted() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    (line,) = only(job(), event(job(), "FailedCreate", "Error creating: " + "x " * 100_000)).evidence
+    (line,) = only_finding(job(), event(job(), "FailedCreate", "Error creating: " + "x " * 100_000)).evidence
     assert len(line) <= 1_001

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rules_engine.diagnosis.reading import files
-from rules_engine.diagnosis.reading.files import EXPECTED, Reading, read_objects
+from rules_engine.diagnosis.reading.files import EXPECTED_INPUT, Reading, read_objects
 from rules_engine.loading import STDIN, json_list
 from rules_engine.loading.json_items import LenientItems, lenient
 from rules_engine.model.json.patch import Json
@@ -53,7 +53,7 @@ def read(path: Path, *texts: str | bytes, name: str = "dump.json", kept: dict[st
     return read_objects(paths, kept)
 
 
-def found(result: Reading) -> dict[str, list[Item]]:
+def objects_by_kind(result: Reading) -> dict[str, list[Item]]:
     """Return what was read, by kind."""
     assert result.objects is not None, result.problems
     return {kind: [dict(each) for each in result.objects.of(kind)] for kind in RESOURCES if result.objects.of(kind)}
@@ -87,14 +87,14 @@ def test_a_list_in_json_is_read_however_it_is_indented(
     monkeypatch.setattr(json_list, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(files, "CHUNK_BYTES", max(chunk, 8))
     text = mark + listed(NODE, POD, item("Deployment", version="apps/v1"), indent=indent)
-    assert found(read(tmp_path, text)) == READ
+    assert objects_by_kind(read(tmp_path, text)) == READ
 
 
 def test_an_item_that_only_seems_to_end_is_read_whole(tmp_path: Path) -> None:
     # A brace with the indentation of the item, inside of it.
     odd = '{\n    "kind": "List",\n    "items": [\n        {\n"kind": "Pod", "metadata": {"name": "a"},\n'
     odd += '"spec":\n{"x":{\n        },"nodeName": "n1"}\n}]}'
-    assert [each["spec"] for each in found(read(tmp_path, odd))["Pod"]] == [{"nodeName": "n1"}]
+    assert [each["spec"] for each in objects_by_kind(read(tmp_path, odd))["Pod"]] == [{"nodeName": "n1"}]
 
 
 def test_the_end_of_items_is_sought_in_vain_once() -> None:
@@ -112,13 +112,16 @@ def test_a_list_in_yaml_is_read(tmp_path: Path, style: bool | None, indentation:
     assert separator
     assert kind
     block = "".join(f"{indentation}{line}\n" for line in block.splitlines())
-    assert found(read(tmp_path, f"# of kubectl\n---\n{head}items:\n{block}kind: List{end}", name="d.yaml")) == READ
+    assert (
+        objects_by_kind(read(tmp_path, f"# of kubectl\n---\n{head}items:\n{block}kind: List{end}", name="d.yaml"))
+        == READ
+    )
 
 
 def test_a_list_in_flow_style_and_single_objects_are_read_from_yaml(tmp_path: Path) -> None:
     flow = "{kind: NodeList, apiVersion: v1, items: [{metadata: {name: n1}}]}\n---\n"
     single = yaml.safe_dump(POD) + "---\n---\n# nothing\n"
-    assert {kind: len(of) for kind, of in found(read(tmp_path, flow + single, name="d.yml")).items()} == {
+    assert {kind: len(of) for kind, of in objects_by_kind(read(tmp_path, flow + single, name="d.yml")).items()} == {
         "Node": 1,
         "Pod": 1,
     }
@@ -126,7 +129,7 @@ def test_a_list_in_flow_style_and_single_objects_are_read_from_yaml(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["d.json", "d.yaml"])
 def test_a_single_object_is_read(tmp_path: Path, name: str) -> None:
-    assert found(read(tmp_path, json.dumps(POD), name=name)) == {"Pod": READ["Pod"]}
+    assert objects_by_kind(read(tmp_path, json.dumps(POD), name=name)) == {"Pod": READ["Pod"]}
 
 
 def bare(value: Item) -> Item:
@@ -140,7 +143,7 @@ def test_items_without_a_kind_get_the_kind_of_their_list(tmp_path: Path, first: 
     head = {"apiVersion": "v1", "kind": "PodList"}
     items = {"items": [bare(POD)]}
     document = {**head, **items} if first else {**items, **head}
-    assert found(read(tmp_path, json.dumps(document), name=name)) == {"Pod": READ["Pod"]}
+    assert objects_by_kind(read(tmp_path, json.dumps(document), name=name)) == {"Pod": READ["Pod"]}
 
 
 def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path) -> None:
@@ -180,9 +183,9 @@ def test_an_archive_is_an_error(tmp_path: Path) -> None:
 
 def test_an_empty_list_of_any_kinds_is_an_error_only_if_nothing_else_is_read(tmp_path: Path) -> None:
     assert error(read(tmp_path, listed()), tmp_path) == (
-        f"dump.json:1:1: error: no object found: expected {EXPECTED} [not-a-cluster]"
+        f"dump.json:1:1: error: no object found: expected {EXPECTED_INPUT} [not-a-cluster]"
     )
-    assert found(read(tmp_path, listed(), listed(NODE))) == {"Node": READ["Node"]}
+    assert objects_by_kind(read(tmp_path, listed(), listed(NODE))) == {"Node": READ["Node"]}
     assert "<stdin>:1:1: error: no object found" in str(read_objects([], KEPT).problems[0])
 
 
@@ -193,33 +196,33 @@ def test_the_latest_version_of_an_object_in_several_files_is_read(tmp_path: Path
         each["metadata"] = {**each["metadata"], "resourceVersion": version}
     texts = [listed(versions[0]), yaml.safe_dump(versions[1])]
     result = read(tmp_path, *[texts[index] for index in order], name="dump.yaml")
-    assert [pod["spec"] for pod in found(result)["Pod"]] == [{"nodeName": "1"}]
+    assert [pod["spec"] for pod in objects_by_kind(result)["Pod"]] == [{"nodeName": "1"}]
 
 
 @pytest.mark.parametrize("version", ["x", "9" * 30, None])
 def test_a_version_that_is_not_a_number_is_the_oldest(tmp_path: Path, version: Json) -> None:
     old = item("Pod", spec={"nodeName": "old"}, metadata={"name": "a", "resourceVersion": version})
     new = item("Pod", spec={"nodeName": "new"}, metadata={"name": "a", "resourceVersion": "1"})
-    assert [pod["spec"] for pod in found(read(tmp_path, listed(new, old)))["Pod"]] == [{"nodeName": "new"}]
+    assert [pod["spec"] for pod in objects_by_kind(read(tmp_path, listed(new, old)))["Pod"]] == [{"nodeName": "new"}]
 
 
 def test_events_of_both_groups_are_one_object(tmp_path: Path) -> None:
     core = item("Event", involvedObject={"name": "p"}, message="m", count=3, lastTimestamp="2026-01-01T00:00:00Z")
     other = item("Event", version="events.k8s.io/v1", regarding={"name": "p", "uid": "u"}, note="m", deprecatedCount=3)
     other["deprecatedLastTimestamp"] = core["lastTimestamp"]
-    (first,) = found(read(tmp_path, listed(core)))["Event"]
-    assert found(read(tmp_path, listed(core), listed(other)))["Event"] == [first]
+    (first,) = objects_by_kind(read(tmp_path, listed(core)))["Event"]
+    assert objects_by_kind(read(tmp_path, listed(core), listed(other)))["Event"] == [first]
     assert first["involvedObject"] == {"name": "p"}
-    whole = found(read(tmp_path, listed(other), kept={"Event": None}))["Event"][0]
+    whole = objects_by_kind(read(tmp_path, listed(other), kept={"Event": None}))["Event"][0]
     assert (whole["message"], whole["involvedObject"]["uid"]) == ("m", "u")
 
 
 @pytest.mark.parametrize("name", ["d.json", "d.yaml"])
 def test_kinds_of_other_api_groups_are_not_read(tmp_path: Path, name: str) -> None:
     foreign = item("Node", "cluster", "config.openshift.io/v1")
-    assert found(read(tmp_path, listed(foreign, NODE), name=name)) == {"Node": READ["Node"]}
+    assert objects_by_kind(read(tmp_path, listed(foreign, NODE), name=name)) == {"Node": READ["Node"]}
     assert error(read(tmp_path, listed(foreign), name=name), tmp_path).partition(": error: ")[2] == (
-        f"Node of config.openshift.io/v1 is not read: expected {EXPECTED} [not-a-cluster]"
+        f"Node of config.openshift.io/v1 is not read: expected {EXPECTED_INPUT} [not-a-cluster]"
     )
 
 
@@ -246,7 +249,7 @@ def test_now_is_the_newest_time_of_a_change(tmp_path: Path, condition: str) -> N
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (listed(NODE, POD), yaml.safe_dump_all([NODE, POD])):
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
-        assert found(read_objects([STDIN], KEPT)) == READ
+        assert objects_by_kind(read_objects([STDIN], KEPT)) == READ
 
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +298,8 @@ DEEP = item("Pod", spec={"nodeName": json.loads("[" * 99 + "]" * 99)})
         ),
         ("{", "1:2: error: the text is not JSON, or it is cut"),
         ("{]", "error: "),
-        ("", f"1:1: error: no object found: expected {EXPECTED}"),
-        ("plain text", f"1:1: error: a value that is not an object is not read: expected {EXPECTED}"),
+        ("", f"1:1: error: no object found: expected {EXPECTED_INPUT}"),
+        ("plain text", f"1:1: error: a value that is not an object is not read: expected {EXPECTED_INPUT}"),
         ("[]", "1:1: error: a value that is not an object is not read"),
         ("{}", "1:1: error: an object without a kind is not read"),
         ('{"items": [{}]}', "error: an object without a kind is not read"),
@@ -346,7 +349,7 @@ def test_a_problem_of_an_item_in_yaml_has_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["d.json", "d.yaml"])
 def test_an_object_without_a_name_is_left_out_with_a_warning(tmp_path: Path, name: str) -> None:
     result = read(tmp_path, listed({"kind": "Pod"}, NODE), name=name)
-    assert found(result) == {"Node": READ["Node"]}
+    assert objects_by_kind(result) == {"Node": READ["Node"]}
     (problem,) = result.problems
     assert (problem.severity, problem.message) == (Severity.WARNING, "a Pod without a name is left out")
 
@@ -366,7 +369,7 @@ def test_objects_with_names_that_a_shell_would_run_are_left_out(tmp_path: Path, 
     kept: dict[str, Kept] = {"Pod": {"spec": {"nodeName": None, "containers": None, "initContainers": None}}}
     good = item("Pod", "b", spec={"nodeName": "c.d", "containers": [{"name": "e"}]})
     result = read(tmp_path, listed(*[item("Pod", **members)] * 2, good), kept=kept)
-    assert [pod["metadata"]["name"] for pod in found(result)["Pod"]] == ["b"]
+    assert [pod["metadata"]["name"] for pod in objects_by_kind(result)["Pod"]] == ["b"]
     (problem,) = result.problems
     assert (problem.severity, problem.message) == (Severity.WARNING, "a Pod with an invalid name is left out")
 
@@ -410,7 +413,7 @@ def test_memory_does_not_grow_with_dropped_members(tmp_path: Path) -> None:
     result = read_objects([path], KEPT)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found(result)["Pod"]) == 3000
+    assert len(objects_by_kind(result)["Pod"]) == 3000
     assert most < path.stat().st_size / 3
 
 
@@ -466,7 +469,7 @@ def test_a_must_gather_folder_of_openshift_is_read(tmp_path: Path) -> None:
     )
     result = read_objects([folder], KEPT)
     assert result.problems == ()
-    assert found(result) == READ
+    assert objects_by_kind(result) == READ
     assert result.objects is not None
     assert result.objects.absent == frozenset(RESOURCES) - {"Node", "Pod", "Event"}
 
@@ -486,7 +489,7 @@ def test_a_must_gather_folder_of_the_gpu_operator_is_read(tmp_path: Path) -> Non
         },
     )
     result = read_objects([folder], KEPT)
-    assert [*found(result)] == ["Pod", "DaemonSet"]
+    assert [*objects_by_kind(result)] == ["Pod", "DaemonSet"]
     assert result.objects is not None
     assert "Node" in result.objects.absent
 
@@ -509,7 +512,7 @@ def test_a_folder_without_objects_is_an_error(tmp_path: Path) -> None:
     assert "no .yaml, .yml or .json file in this folder" in error(read_objects([tmp_path], KEPT), tmp_path)
     write(tmp_path, a_json=listed(item("Secret")))
     assert error(read_objects([tmp_path], KEPT), tmp_path) == (
-        f"{tmp_path}:1:1: error: no object found: expected {EXPECTED} [not-a-cluster]"
+        f"{tmp_path}:1:1: error: no object found: expected {EXPECTED_INPUT} [not-a-cluster]"
     )
 
 
@@ -517,7 +520,7 @@ def test_a_file_that_is_named_and_in_a_folder_is_read_once(tmp_path: Path) -> No
     folder = write(tmp_path, a_json=LIST)
     seen: list[int] = []
     result = read_objects([folder, folder / "a.json", folder], KEPT, lambda done, _total: seen.append(done))
-    assert found(result) == READ
+    assert objects_by_kind(result) == READ
     assert seen[-1] == len(LIST)
 
 

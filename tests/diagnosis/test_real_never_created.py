@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.reasons import NeverCreatedReason
-from rules_engine.diagnosis.refusals.never_created import never_created
+from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.finding import Finding
@@ -85,7 +85,7 @@ def test_workloads_with_their_pods_have_no_finding(kube: Kube) -> None:
     _create(kube, workloads)
     eventually(lambda: len(kube.core.list_namespaced_pod(kube.name).items) == len(KINDS))
     objects = eventually(lambda: _settled(kube))
-    assert _found(objects) == ()
+    assert _find_never_created(objects) == ()
 
 
 def _workload(kind: str) -> dict[str, Json]:
@@ -112,7 +112,7 @@ def _refused(kube: Kube, workloads: Sequence[Json]) -> tuple[Finding, ...]:
     _create(kube, workloads)
 
     def all_found() -> tuple[Finding, ...]:
-        findings = _found(_read(kube))
+        findings = _find_never_created(_read(kube))
         return findings if len(findings) == len(workloads) else ()
 
     findings: tuple[Finding, ...] = eventually(all_found)
@@ -120,8 +120,8 @@ def _refused(kube: Kube, workloads: Sequence[Json]) -> tuple[Finding, ...]:
     return findings
 
 
-def _found(objects: ClusterObjects) -> tuple[Finding, ...]:
-    return never_created(objects, objects.now - timedelta(hours=1))
+def _find_never_created(objects: ClusterObjects) -> tuple[Finding, ...]:
+    return find_never_created(objects, objects.now - timedelta(hours=1))
 
 
 def _read(kube: Kube) -> ClusterObjects:

@@ -13,8 +13,8 @@ from rules_engine.diagnosis.reading.reduction import (
     NotAnObjectError,
     Page,
     Reducer,
-    decoder_of,
-    head_of,
+    reducer_of,
+    type_meta_of,
 )
 from rules_engine.loading.json_items import TooDeepError, lenient
 from rules_engine.loading.yaml.documents import MAX_DEPTH
@@ -129,9 +129,9 @@ def test_the_skipped_part_of_an_object_is_not_nested_too_deeply_for_the_parser()
     with pytest.raises(TooDeepError):
         Reducer("Pod", {}).decode(text)
     with pytest.raises(TooDeepError):
-        head_of(text)
+        type_meta_of(text)
     with pytest.raises(TooDeepError):
-        head_of('{"kind": 5, ' + text[1:])
+        type_meta_of('{"kind": 5, ' + text[1:])
 
 
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
@@ -148,7 +148,7 @@ def test_a_text_that_is_no_json_is_an_error(encoded: str) -> None:
     with pytest.raises(json.JSONDecodeError):
         Reducer("Pod", {}).decode(encoded)
     with pytest.raises(json.JSONDecodeError):
-        head_of(encoded)
+        type_meta_of(encoded)
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "x"])
@@ -170,14 +170,14 @@ def test_a_value_that_is_no_object_is_an_error(value: Json) -> None:
     ],
 )
 def test_the_head_of_an_object_is_its_version_and_kind(value: Json, head: tuple[str, str]) -> None:
-    assert head_of(json.dumps(value)) == head
+    assert type_meta_of(json.dumps(value)) == head
 
 
 def test_a_page_of_the_live_api_has_objects_and_the_next_token() -> None:
     kept: dict[str, Kept] = {"Pod": {"spec": {"nodeName": None}}}
     items = [{"metadata": {"name": "a"}, "spec": {"nodeName": "n", "x": 1}}, {"metadata": {"name": "b"}}]
     body = {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "t", "x": 1}, "items": items}
-    page = decoder_of("Pod", kept).page(json.dumps(body).encode())
+    page = reducer_of("Pod", kept).read_page(json.dumps(body).encode())
     assert page == Page(
         objects=(
             {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"nodeName": "n"}},
@@ -190,7 +190,7 @@ def test_a_page_of_the_live_api_has_objects_and_the_next_token() -> None:
 
 @pytest.mark.parametrize("body", [b'{"items": null}', b"{}", b'{"items": [], "metadata": {}}'])
 def test_a_page_may_be_empty(body: bytes) -> None:
-    assert decoder_of("Job", {}).page(body) == Page(objects=(), next="", resource_version="")
+    assert reducer_of("Job", {}).read_page(body) == Page(objects=(), next="", resource_version="")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_page_may_be_empty(body: bytes) -> None:
 )
 def test_a_body_that_is_no_page_is_an_error(body: bytes) -> None:
     with pytest.raises(NotAnObjectError):
-        decoder_of("Pod", {}).page(body)
+        reducer_of("Pod", {}).read_page(body)
 
 
 NAMES = st.sampled_from(["spec", "a", "b", "env", "envFrom", LAST_APPLIED, "name", "value"])

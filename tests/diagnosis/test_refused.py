@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.reasons import RefusedReason
-from rules_engine.diagnosis.refusals.refused import refused
+from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, node, pod
 from tests.support.remedies import has_its_risk
@@ -33,8 +33,8 @@ def rejected(reason: str, message: str, requests: Mapping[str, int] | None = Non
     return pod("p", {GPU: 2} if requests is None else requests, on="a", status=status, metadata=metadata)
 
 
-def found(*objects: Object) -> tuple[Finding, ...]:
-    return refused(cluster(*objects), SINCE)
+def findings_of(*objects: Object) -> tuple[Finding, ...]:
+    return find_refused(cluster(*objects), SINCE)
 
 
 REASONS = {
@@ -87,7 +87,7 @@ REASONS = {
 @pytest.mark.parametrize("name", REASONS)
 def test_the_reason_why_a_node_refused_a_pod(name: str) -> None:
     reason, message, expected, said = REASONS[name]
-    (finding,) = found(node("a", {GPU: 8}), rejected(reason, message))
+    (finding,) = findings_of(node("a", {GPU: 8}), rejected(reason, message))
     assert (finding.reason, finding.message) == (expected, said)
     assert (finding.severity, finding.certainty) == (FindingSeverity.ERROR, Certainty.CERTAIN)
     assert finding.evidence == tuple(filter(None, (f"{reason} on node a", message)))
@@ -101,7 +101,7 @@ def test_every_reason_has_a_recorded_cluster() -> None:
 
 def test_the_labels_of_sharing_are_evidence() -> None:
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
-    (finding,) = found(node("a", {GPU: 8}, labels=labels), rejected("UnexpectedAdmissionError", SHARED))
+    (finding,) = findings_of(node("a", {GPU: 8}, labels=labels), rejected("UnexpectedAdmissionError", SHARED))
     assert finding.evidence[2:] == (
         "nvidia.com/gpu.sharing-strategy=time-slicing on node a",
         "nvidia.com/gpu.replicas=4 on node a",
@@ -109,7 +109,7 @@ def test_the_labels_of_sharing_are_evidence() -> None:
 
 
 def test_the_node_may_be_gone() -> None:
-    (finding,) = found(rejected("UnexpectedAdmissionError", SHARED))
+    (finding,) = findings_of(rejected("UnexpectedAdmissionError", SHARED))
     assert len(finding.evidence) == 2
 
 
@@ -125,7 +125,7 @@ def test_the_node_may_be_gone() -> None:
     ids=["without GPUs", "evicted", "failed by itself", "running", "replaced by its controller"],
 )
 def test_near_misses(other: Object) -> None:
-    assert found(node("a", {GPU: 8}), other) == ()
+    assert findings_of(node("a", {GPU: 8}), other) == ()
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_near_misses(other: Object) -> None:
     ids=["without a controller", "recent", "of an unknown time"],
 )
 def test_pods_that_nobody_replaces_count_and_so_do_recent_ones(metadata: Object) -> None:
-    assert len(found(node("a"), rejected("UnexpectedAdmissionError", SHARED, **metadata))) == 1
+    assert len(findings_of(node("a"), rejected("UnexpectedAdmissionError", SHARED, **metadata))) == 1

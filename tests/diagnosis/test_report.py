@@ -3,9 +3,9 @@
 from dataclasses import replace
 from io import StringIO
 
-from rules_engine.diagnosis.report import report
+from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Absent, Diagnosis
+from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Remedy
 from rules_engine.report.html import html
@@ -23,7 +23,7 @@ from tests.support.reports import (
 
 def text(diagnosis: Diagnosis) -> str:
     stream = StringIO()
-    Screen(stream).report(report(diagnosis))
+    Screen(stream).report(diagnosis_report(diagnosis))
     return stream.getvalue()
 
 
@@ -124,7 +124,9 @@ def test_sections_of_an_empty_cluster_are_none() -> None:
 
 
 def test_sections_of_objects_that_were_not_read_are_unknown() -> None:
-    absent = tuple(Absent(objects=name, unknown="what matters") for name in ("nodes", "pods", "events", "daemonsets"))
+    absent = tuple(
+        UnreadKind(objects=name, unknown="what matters") for name in ("nodes", "pods", "events", "daemonsets")
+    )
 
     lines = text(empty_report(absent=absent)).splitlines()
 
@@ -206,7 +208,7 @@ def test_a_group_has_the_evidence_of_one_object() -> None:
 
 
 def test_the_page_has_all_words_of_the_text() -> None:
-    page = page_of(report(whole_report()))
+    page = page_of(diagnosis_report(whole_report()))
     assert not missing_words(text(whole_report()), page)
     bars = [each["aria-label"] for each in page.having("bar")]
     assert bars == ["75% used", "114% used", "0% used"]
@@ -222,7 +224,7 @@ def test_markup_from_the_cluster_is_escaped() -> None:
         remedies=(Remedy(text=evil, command=f"echo {evil}\necho two"),),
     )
     overview = replace(whole_report().overview, nodes=(reported_node(evil, product=evil),))
-    source = html(report(whole_report(overview=overview, findings=(group(finding),), rules=evil)))
+    source = html(diagnosis_report(whole_report(overview=overview, findings=(group(finding),), rules=evil)))
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)
     assert "echo &lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e\necho two" in source

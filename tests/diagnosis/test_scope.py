@@ -82,13 +82,13 @@ def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
     ],
 )
 def test_objects_of_a_scope_must_exist(fields: dict[str, Any], message: str) -> None:
-    assert Scope(**fields).not_found(cluster()) == message
+    assert Scope(**fields).not_found_message(cluster()) == message
 
 
 def test_a_namespace_of_an_object_is_known_if_namespaces_were_not_read() -> None:
     objects = cluster_of(frozenset({"Namespace"}), nodes=[], pods=[gpu_pod("train", namespace="vision")])
-    assert Scope(namespace="vision").not_found(objects) == ""
-    assert Scope(namespace="visoin").not_found(objects) == (
+    assert Scope(namespace="vision").not_found_message(objects) == ""
+    assert Scope(namespace="visoin").not_found_message(objects) == (
         "Namespace visoin not found, since namespaces were not read (did you mean 'vision'?)"
     )
 
@@ -96,7 +96,7 @@ def test_a_namespace_of_an_object_is_known_if_namespaces_were_not_read() -> None
 def test_a_pod_is_not_found_if_pods_were_not_read() -> None:
     scope = Scope(pod=ObjectName("Pod", "train", "ml"))
 
-    assert scope.not_found(cluster_of(frozenset({"Pod"}), nodes=[])) == (
+    assert scope.not_found_message(cluster_of(frozenset({"Pod"}), nodes=[])) == (
         "Pod ml/train not found, since pods were not read"
     )
 

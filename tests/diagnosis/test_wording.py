@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rules_engine.diagnosis.wording import command, listed, quoted, since
+from rules_engine.diagnosis.wording import join_names, quote_message, shell_command, since_clause
 from rules_engine.model.wording import amount, counted
 
 
@@ -19,11 +19,11 @@ from rules_engine.model.wording import amount, counted
     ],
 )
 def test_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
-    assert listed([*names]) == text
+    assert join_names([*names]) == text
 
 
 def test_omitted_names_are_counted() -> None:
-    assert listed(["a", "b"], of=9) == "a, b and 7 more"
+    assert join_names(["a", "b"], of=9) == "a, b and 7 more"
 
 
 def test_counts_have_their_noun() -> None:
@@ -46,13 +46,13 @@ def test_amounts_are_written_as_kubernetes_does(resource: str, nanos: int, text:
 
 
 def test_an_unknown_time_is_omitted() -> None:
-    assert since(None) == ""
-    assert since(datetime(2026, 1, 2, 3, tzinfo=UTC)) == " since 2026-01-02T03:00:00Z"
+    assert since_clause(None) == ""
+    assert since_clause(datetime(2026, 1, 2, 3, tzinfo=UTC)) == " since 2026-01-02T03:00:00Z"
 
 
 def test_commands_quote_what_a_shell_would_read() -> None:
-    assert command("kubectl", "get", "node", "a; reboot") == "kubectl get node 'a; reboot'"
+    assert shell_command("kubectl", "get", "node", "a; reboot") == "kubectl get node 'a; reboot'"
 
 
 def test_messages_are_quoted_on_one_line() -> None:
-    assert quoted("a\n  b\tc") == "a b c"
+    assert quote_message("a\n  b\tc") == "a b c"

@@ -145,7 +145,7 @@ def test_fields_that_are_not_recorded_change_no_decision(data: st.DataObject, ma
     expression = data.draw(st.sampled_from([*READS]))
     rule_set = rules(expression)
     asked = pod_request(made, namespace="ml", old_pod=data.draw(st.sampled_from([None, old])))
-    found = RecordedFields.of(rule_set.rules).reduced(asked)
+    found = RecordedFields.of(rule_set.rules).reduce_request(asked)
     text = orjson.dumps(None if found is Unrecorded.REDACTED else found)
     assert LAST_APPLIED not in text.decode() or made["spec"].get("nodeName") == LAST_APPLIED
     if isinstance(found, Unrecorded):

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate, kept_by
-from rules_engine.diagnosis.reading.reduction import decoder_of
+from rules_engine.diagnosis.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    compile_diagnostics,
+    evaluate_diagnostics,
+    fields_of_diagnostics,
+)
+from rules_engine.diagnosis.reading.reduction import reducer_of
 from rules_engine.documents.registry import load
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept, merged
@@ -38,7 +44,7 @@ def with_names(*kept: Kept) -> Kept:
 
 def kept(expression: str, tmp_path: Path, for_each: str = "Node", variables: str = "[]") -> Mapping[str, Kept]:
     spec = f"forEach: {for_each}\nvariables: {variables}\nwhen: |-\n  {expression}\n"
-    return kept_by([diagnostic(spec, tmp_path)])
+    return fields_of_diagnostics([diagnostic(spec, tmp_path)])
 
 
 CONDITION = ("status", "conditions")
@@ -197,13 +203,16 @@ def read(kept_members: Mapping[str, Kept] | None) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for item in deepcopy(objects()):
         kind = item["kind"]
-        reduced = item if kept_members is None else decoder_of(kind, kept_members).decode(json.dumps(item))
+        reduced = item if kept_members is None else reducer_of(kind, kept_members).decode(json.dumps(item))
         by_kind.setdefault(kind, []).append(reduced)
     return ClusterObjects(by_kind, now=NOW)
 
 
 def assert_same(compiled: CompiledDiagnostic) -> None:
-    whole, reduced = (evaluate([compiled], read(members), lambda _: True) for members in (None, kept_by([compiled])))
+    whole, reduced = (
+        evaluate_diagnostics([compiled], read(members), lambda _: True)
+        for members in (None, fields_of_diagnostics([compiled]))
+    )
     assert whole == reduced
 
 

@@ -8,9 +8,9 @@ from rules_engine.diagnosis.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
     Evaluation,
-    adviser,
     compile_diagnostics,
-    evaluate,
+    diagnostic_adviser,
+    evaluate_diagnostics,
 )
 from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluation
 from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
@@ -27,7 +27,7 @@ def every(_: ApiObject) -> bool:
 
 
 def run(compiled: CompiledDiagnostic, objects: ClusterObjects) -> Evaluation:
-    return evaluate([compiled], objects, every)
+    return evaluate_diagnostics([compiled], objects, every)
 
 
 def findings(spec: str, objects: ClusterObjects, tmp_path: Path) -> tuple[Finding, ...]:
@@ -91,14 +91,14 @@ def test_it_is_evaluated_for_the_objects_of_its_kind_that_are_concerned(tmp_path
         found = findings(f"forEach: {for_each}", objects, tmp_path)
         assert [str(finding.object) for finding in found] == names
     compiled = diagnostic("forEach: Pod", tmp_path)
-    found = evaluate([compiled], objects, lambda item: item.name == "q").findings
+    found = evaluate_diagnostics([compiled], objects, lambda item: item.name == "q").findings
     assert [str(finding.object) for finding in found] == ["Pod/ml/q"]
 
 
 def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:
     made = [diagnostic("reason: B", tmp_path, "b").diagnostic, diagnostic("reason: A", tmp_path, "a").diagnostic]
     compiled, _ = compile_diagnostics(made)
-    assert [finding.reason for finding in evaluate(compiled, cluster(node()), every).findings] == ["A", "B"]
+    assert [finding.reason for finding in evaluate_diagnostics(compiled, cluster(node()), every).findings] == ["A", "B"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
     )
     assert run(compiled, cluster(node("a"))).findings
     # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
-    assert evaluate([compiled], objects, lambda _: False).not_evaluated == ()
+    assert evaluate_diagnostics([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
     # Without the pods of other namespaces, those on a node are not known, but each pod is.
     some = ClusterObjects({"Node": [node("a")], "Pod": [pod("p", "a")]}, partial=frozenset({"Pod"}), now=cluster().now)
@@ -226,7 +226,7 @@ def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypat
     monkeypatch.setattr(diagnostic_evaluation, "DIAGNOSTIC_COST", 1_000)
     compiled = diagnostic("forEach: Node\nwhen: cluster.nodes.filter(n, n == object).size() == 1", tmp_path)
     cheap = diagnostic("forEach: Node\nwhen: object.metadata.name == 'n1'", tmp_path, "two")
-    found = evaluate([compiled, cheap], cluster(*(node(f"n{index}") for index in range(100))), every)
+    found = evaluate_diagnostics([compiled, cheap], cluster(*(node(f"n{index}") for index in range(100))), every)
     (failed,) = found.not_evaluated
     assert failed.why.endswith("the cost limit of 1000 for one Diagnostic is used up")
     first = len(found.findings) - 1  # what was found until then stands
@@ -318,7 +318,7 @@ def test_the_expressions_of_a_diagnostic_with_errors_are_checked(tmp_path: Path)
 
 def test_advice_is_that_of_rules(tmp_path: Path) -> None:
     spec = "params: {unused: 1}\nvariables: [{name: also, expression: '1'}]\nwhen: 1 == 1"
-    _, found = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], adviser)
+    _, found = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], diagnostic_adviser)
     assert [problem.code for problem in found] == ["constant-condition", "unused-variable", "unused-param"]
     assert "it is found for every object" in found[0].message
 

@@ -61,7 +61,7 @@ def test_a_recorded_request_is_decided_alike(
             if decision.refusal is not None:
                 continue
             before = copy.deepcopy(raw)
-            reduced = RecordedFields.of(rule_set.rules_at(endpoint)).reduced(made)
+            reduced = RecordedFields.of(rule_set.rules_at(endpoint)).reduce_request(made)
             assert raw == before
             assert not isinstance(reduced, Unrecorded)
             repeated = decide(rule_set, AdmissionRequest.parse(through_json(reduced)), view)
@@ -70,7 +70,7 @@ def test_a_recorded_request_is_decided_alike(
 
 
 def reduced(fields: RecordedFields, made: Any, **other: Any) -> Any:
-    return fields.reduced(request(made, **other))
+    return fields.reduce_request(request(made, **other))
 
 
 def test_a_request_without_expressions_has_what_every_decision_reads() -> None:
@@ -160,14 +160,14 @@ def test_the_whole_request_includes_both_pods() -> None:
     fields = of("request == request")
     assert fields.kept is None
     made: Any = pod(container("main"), labels={"app": "a"})
-    record: Any = fields.reduced(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
+    record: Any = fields.reduce_request(pod_request(made, namespace="ml", operation="UPDATE", old_pod=made))
     assert record["userInfo"]["username"]
     assert record["oldObject"]["metadata"]["labels"] == record["object"]["metadata"]["labels"] == {"app": "a"}
 
 
 def test_another_kind_of_object_is_not_recorded() -> None:
     made = AdmissionRequest.parse({"kind": {"kind": "Job"}, "operation": "CREATE", "object": {"spec": {}}})
-    assert of("object.spec.priority == 1").reduced(made) == {"kind": {"kind": "Job"}, "operation": "CREATE"}
+    assert of("object.spec.priority == 1").reduce_request(made) == {"kind": {"kind": "Job"}, "operation": "CREATE"}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from rules_engine.diagnosis.diagnostic import (
     Diagnostic,
     ForEach,
     compile_diagnostics,
-    evaluate,
-    kept_by,
+    evaluate_diagnostics,
+    fields_of_diagnostics,
 )
-from rules_engine.diagnosis.reading.reduction import decoder_of
+from rules_engine.diagnosis.reading.reduction import reducer_of
 from rules_engine.documents.registry import load
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
@@ -51,7 +51,7 @@ def recorded(one: CompiledDiagnostic) -> Iterator[ClusterObjects]:
 
 
 def findings(one: CompiledDiagnostic, objects: ClusterObjects) -> tuple[Finding, ...]:
-    evaluation = evaluate([one], objects, lambda _: True)
+    evaluation = evaluate_diagnostics([one], objects, lambda _: True)
     assert evaluation.not_evaluated == ()
     return evaluation.findings
 
@@ -204,10 +204,10 @@ def test_messages_of_programs_are_not_quoted() -> None:
 
 @EACH
 def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: CompiledDiagnostic) -> None:
-    kept = kept_by([one])
+    kept = fields_of_diagnostics([one])
     for objects in recorded(one):
         reduced = {
-            kind: [decoder_of(kind, kept).decode(json.dumps(found)) for found in objects.of(kind)] for kind in KINDS
+            kind: [reducer_of(kind, kept).decode(json.dumps(found)) for found in objects.of(kind)] for kind in KINDS
         }
         assert findings(one, ClusterObjects(reduced, now=NOW)) == findings(one, objects)
 
@@ -222,7 +222,7 @@ def test_nodes_are_diagnosed_without_their_pods(test: str) -> None:
         finding
         for one in COMPILED
         if one.diagnostic.reason in reasons
-        for finding in evaluate([one], nodes, lambda _: True).findings
+        for finding in evaluate_diagnostics([one], nodes, lambda _: True).findings
     ]
     expected = recorded["spec"]["diagnoses"][0]["expect"]
 

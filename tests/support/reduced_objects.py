@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
-from rules_engine.diagnosis.reading.reduction import Reducer, decoder_of
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
+from rules_engine.diagnosis.reading.reduction import Reducer, reducer_of
 from rules_engine.model.json.patch import Json
 
 
 @cache
 def _reducer(kind: str) -> Reducer:
-    return decoder_of(kind, BUILT_IN)
+    return reducer_of(kind, BUILT_IN_FIELDS)
 
 
 def reduced(by_kind: Mapping[str, Sequence[dict[str, Any]]]) -> Mapping[str, Sequence[dict[str, Json]]]:

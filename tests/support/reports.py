@@ -7,7 +7,6 @@ from typing import Any
 
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import (
-    Absent,
     Agreement,
     Amounts,
     DevicePlugin,
@@ -18,6 +17,7 @@ from rules_engine.diagnosis.values import (
     Overview,
     PendingPod,
     RecentError,
+    UnreadKind,
     UnreadyPod,
 )
 from rules_engine.model.kubernetes.names import ObjectName
@@ -179,7 +179,7 @@ def whole_report(**fields: Any) -> Diagnosis:
             NotEvaluated(source="Diagnostic/costly", why="over the budget", objects=12, first=pod_name("a")),
             NotEvaluated(source="Diagnostic/jobs", why="jobs were not read", objects=0),
         ),
-        absent=(Absent(objects="jobs", unknown="which Jobs lack pods"),),
+        absent=(UnreadKind(objects="jobs", unknown="which Jobs lack pods"),),
         rules="rules",
     )
     return replace(report, **fields)

@@ -5,15 +5,15 @@ from pathlib import Path
 from rules_engine.diagnosis.diagnostic.evaluation import (
     CompiledDiagnostic,
     Evaluation,
-    adviser,
     compile_diagnostics,
-    compiler,
-    environment,
-    evaluate,
-    kept_by,
+    diagnostic_adviser,
+    diagnostic_compiler,
+    diagnostic_environment,
+    evaluate_diagnostics,
+    fields_of_diagnostics,
 )
 from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
-from rules_engine.diagnosis.diagnostic.reading import read
+from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 
 PROBLEMS = Path(__file__).with_name("problems.toml")
@@ -26,11 +26,11 @@ __all__ = [
     "DiagnosticCode",
     "Evaluation",
     "ForEach",
-    "adviser",
     "compile_diagnostics",
-    "compiler",
-    "environment",
-    "evaluate",
-    "kept_by",
-    "read",
+    "diagnostic_adviser",
+    "diagnostic_compiler",
+    "diagnostic_environment",
+    "evaluate_diagnostics",
+    "fields_of_diagnostics",
+    "read_diagnostic",
 ]

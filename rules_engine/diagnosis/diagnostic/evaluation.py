@@ -71,7 +71,7 @@ class Evaluation:
     not_evaluated: tuple[NotEvaluated, ...]
 
 
-def environment(for_each: ForEach) -> Environment:
+def diagnostic_environment(for_each: ForEach) -> Environment:
     """Return the names and functions in the expressions of a Diagnostic, beside its `variables`."""
     return Environment(
         {"object": OBJECTS[for_each], "cluster": CLUSTER, "now": types.TIMESTAMP, "params": types.DYN},
@@ -79,36 +79,36 @@ def environment(for_each: ForEach) -> Environment:
     )
 
 
-def adviser(diagnostic: Diagnostic) -> ExpressionCompiler:
+def diagnostic_adviser(diagnostic: Diagnostic) -> ExpressionCompiler:
     """Return a compiler that also warns of valid but useless expressions and names."""
-    return ExpressionCompiler(diagnostic, environment(diagnostic.for_each), advice=True)
+    return ExpressionCompiler(diagnostic, diagnostic_environment(diagnostic.for_each), advice=True)
 
 
-def compiler(diagnostic: Diagnostic) -> ExpressionCompiler:
+def diagnostic_compiler(diagnostic: Diagnostic) -> ExpressionCompiler:
     """Return a compiler without advice."""
-    return ExpressionCompiler(diagnostic, environment(diagnostic.for_each))
+    return ExpressionCompiler(diagnostic, diagnostic_environment(diagnostic.for_each))
 
 
 def compile_diagnostics(
-    diagnostics: Iterable[Diagnostic], compiler_of: Callable[[Diagnostic], ExpressionCompiler] = compiler
+    diagnostics: Iterable[Diagnostic], compiler_of: Callable[[Diagnostic], ExpressionCompiler] = diagnostic_compiler
 ) -> tuple[tuple[CompiledDiagnostic, ...], tuple[Problem, ...]]:
     """Compile Diagnostics; return the valid ones, ordered by name, and the problems of all."""
     compiled: list[CompiledDiagnostic] = []
     problems: list[Problem] = []
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
         expressions = compiler_of(diagnostic)
-        result = _compiled(diagnostic, expressions)
+        result = _compile_diagnostic(diagnostic, expressions)
         problems += (*expressions.problems, *expressions.unguarded(), *expressions.unused())
         if result is not None and not expressions.failed:
             compiled.append(result)
     return tuple(compiled), tuple(problems)
 
 
-def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledDiagnostic | None:
+def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledDiagnostic | None:
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
     message = compiler.text(diagnostic.message_expression)
-    evidence = _texts(diagnostic.evidence, compiler)
+    evidence = _compile_texts(diagnostic.evidence, compiler)
     commands = tuple(
         None if remedy.command is None else compiler.text(remedy.command) for remedy in diagnostic.remedies
     )
@@ -130,7 +130,7 @@ def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledD
     )
 
 
-def kept_by(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
+def fields_of_diagnostics(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
     """Return the members of objects that Diagnostics read, by the kind of the objects; other members are not needed."""
     fields: dict[str, Kept] = {}
     for diagnostic in compiled:
@@ -139,11 +139,11 @@ def kept_by(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
     return fields
 
 
-def _texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple[Program, ...]:
+def _compile_texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple[Program, ...]:
     return tuple(program for source in sources if (program := compiler.text(source)) is not None)
 
 
-def evaluate(
+def evaluate_diagnostics(
     compiled: Iterable[CompiledDiagnostic], objects: ClusterObjects, concerns: Callable[[ApiObject], bool]
 ) -> Evaluation:
     """Evaluate Diagnostics for the objects for which `concerns` returns True; Diagnostics of the cluster always.
@@ -163,7 +163,7 @@ def evaluate(
             if for_each is ForEach.CLUSTER
             else [item for item in objects.of(for_each.value) if concerns(item)]
         )
-        run = _Run(diagnostic, base, objects)
+        run = _DiagnosticRun(diagnostic, base, objects)
         unread = run.unread_message(diagnostic.needs)
         if not unread:
             run.evaluate(targets)
@@ -174,7 +174,7 @@ def evaluate(
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
 
 
-class _Run:
+class _DiagnosticRun:
     """The evaluation of one Diagnostic for objects."""
 
     def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object], objects: ClusterObjects) -> None:
@@ -215,11 +215,11 @@ class _Run:
                 self._evaluate(item)
             except CostExceeded as error:
                 if self._budget.mark == self._budget.kept:  # nothing is left
-                    self.record_failure(str(error), len(targets) - index, _name(item))
+                    self.record_failure(str(error), len(targets) - index, _finding_object(item))
                     return
-                self.record_failure(str(error), 1, _name(item))
+                self.record_failure(str(error), 1, _finding_object(item))
             except EvaluationError as error:
-                self.record_failure(str(error), 1, _name(item))
+                self.record_failure(str(error), 1, _finding_object(item))
 
     def _evaluate(self, item: ApiObject | ClusterView) -> None:
         compiled = self._compiled
@@ -231,17 +231,19 @@ class _Run:
             Finding(
                 reason=diagnostic.reason,
                 severity=diagnostic.severity,
-                object=_name(item),
-                message=_text(scope, compiled.message),
+                object=_finding_object(item),
+                message=_evaluate_text(scope, compiled.message),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
                 caused_by=diagnostic.caused_by,
                 evidence=tuple(
-                    self.unread_message(line.needs) or _text(scope, line.program) for line in compiled.evidence
+                    self.unread_message(line.needs) or _evaluate_text(scope, line.program) for line in compiled.evidence
                 ),
                 remedies=tuple(
                     Remedy(
-                        text=remedy.text, command="" if command is None else _command(scope, command), risk=remedy.risk
+                        text=remedy.text,
+                        command="" if command is None else _evaluate_command(scope, command),
+                        risk=remedy.risk,
                     )
                     for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
                 ),
@@ -252,24 +254,24 @@ class _Run:
         )
 
 
-def _name(item: ApiObject | ClusterView) -> ObjectName:
+def _finding_object(item: ApiObject | ClusterView) -> ObjectName:
     return item.object_name if isinstance(item, ApiObject) else CLUSTER_NAME
 
 
-def _text(scope: LazyScope, program: Program) -> str:
+def _evaluate_text(scope: LazyScope, program: Program) -> str:
     """Evaluate an expression of a text, and cut it to MAX_TEXT. Raises EvaluationError."""
-    return truncate(_string(scope, program), MAX_TEXT)
+    return truncate(_evaluate_string(scope, program), MAX_TEXT)
 
 
-def _command(scope: LazyScope, program: Program) -> str:
+def _evaluate_command(scope: LazyScope, program: Program) -> str:
     """Evaluate an expression of a command, which is never cut. Raises EvaluationError."""
-    command = _string(scope, program)
+    command = _evaluate_string(scope, program)
     if len(command) > MAX_COMMAND:
         raise EvaluationError(f"the command has more than {MAX_COMMAND} characters", program.source.location)
     return command
 
 
-def _string(scope: LazyScope, program: Program) -> str:
+def _evaluate_string(scope: LazyScope, program: Program) -> str:
     value = scope.value(program)
     if not isinstance(value, str):
         raise EvaluationError("the expression is not a string", program.source.location)

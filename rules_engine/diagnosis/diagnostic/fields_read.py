@@ -12,15 +12,15 @@ from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, keeps, merged
 from rules_engine.scheduling import FIELDS_READ as SCHEDULER_FIELDS
 
-NAMES: Kept = {"metadata": {"name": None, "namespace": None}}
+NAME_FIELDS: Kept = {"metadata": {"name": None, "namespace": None}}
 """Members of every object that is read: findings and references from other objects have its name."""
 
 _CONTAINER: Kept = {"restartPolicy": None, "resources": {"requests": None, "limits": None}}
-_BOUND: Kept = {"spec": {"nodeName": None}, "status": {"phase": None}}
+_BINDING: Kept = {"spec": {"nodeName": None}, "status": {"phase": None}}
 _AMOUNTS: Mapping[str, Kept] = {
     "Node": {"status": {"allocatable": None}},
     "Pod": merged(
-        _BOUND,
+        _BINDING,
         {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "overhead": None, "resources": None}},
     ),
 }
@@ -35,7 +35,7 @@ _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "total": _AMOUNTS,
     "events": _EVENTS,
     "node": {"Node": {}, "Pod": {"spec": {"nodeName": None}}},
-    "pods": {"Pod": merged(_BOUND, {"metadata": {"ownerReferences": None}})},
+    "pods": {"Pod": merged(_BINDING, {"metadata": {"ownerReferences": None}})},
     "waitingFor": SCHEDULER_FIELDS,
 }
 """Members that the functions of objects read, by the names of the functions."""
@@ -44,7 +44,7 @@ _DISPENSABLE = ("waitingFor", "Namespace")
 """A function and a kind without which it is still evaluated: few pods select namespaces by their labels."""
 
 _SHAPES = {item.name: item for item in LISTS.values()}
-_FOUND: Mapping[str, Place | None] = {
+_METHOD_RESULTS: Mapping[str, Place | None] = {
     **dict.fromkeys(_METHODS),
     "events": Place("Event", list_of(_SHAPES["Event"])),
     "node": Place("Node", _SHAPES["Node"]),
@@ -67,7 +67,7 @@ def fields_read(for_each: ForEach, variables: Mapping[str, NamedProgram], progra
     """Return the fields that expressions read, including the expressions of the variables that they use."""
     each = _CLUSTER if for_each is ForEach.CLUSTER else Place(for_each.value, OBJECTS[for_each])
     checked = {name: variable.program.checked for name, variable in variables.items()}
-    reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _FOUND)
+    reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _METHOD_RESULTS)
     for program in programs:
         reads.add(program.checked)
     lists = reads.kept.pop(_CLUSTER.root, NOTHING)
@@ -76,6 +76,6 @@ def fields_read(for_each: ForEach, variables: Mapping[str, NamedProgram], progra
     called = [(method, kind, kept) for method in reads.called for kind, kept in _METHODS[method].items()]
     kinds: dict[str, Kept] = {}
     for kind, kept in (*direct, *((kind, kept) for _, kind, kept in called)):
-        kinds[kind] = merged(kinds.get(kind, NAMES), kept)
+        kinds[kind] = merged(kinds.get(kind, NAME_FIELDS), kept)
     needs = {kind for kind, _ in direct} | {kind for method, kind, _ in called if (method, kind) != _DISPENSABLE}
     return FieldsRead(kinds, frozenset(needs))

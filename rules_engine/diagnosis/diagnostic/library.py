@@ -89,7 +89,7 @@ def total(cluster: object, resource: str) -> int:
 @LIBRARY.method("allocated", NODE, STRING, gives=INT, constant=True)
 def allocated(node: object, resource: str) -> int:
     """Return the amount that the node's pods request, rounded up to whole units."""
-    used = _view("allocated()", node, resource).used.get(resource)
+    used = _node_view("allocated()", node, resource).used.get(resource)
     return 0 if used is None else check_int(-(-used.nanos // NANOS))
 
 
@@ -99,10 +99,10 @@ def available(owner: object, resource: str) -> int:
     """Return the largest amount that one node has free; for a node, a negative amount if its pods request more."""
     if isinstance(owner, ClusterView):
         return amounts.available(owner, resource)
-    return check_int(_view("available()", owner, resource).available(resource).nanos // NANOS)
+    return check_int(_node_view("available()", owner, resource).available(resource).nanos // NANOS)
 
 
-def _view(name: str, node: object, resource: str) -> Node:
+def _node_view(name: str, node: object, resource: str) -> Node:
     """Return a node as the value that rules read; every NodeObject of a cluster has one."""
     view = node.cluster.node_view(node.name) if isinstance(node, NodeObject) else None
     if view is None:

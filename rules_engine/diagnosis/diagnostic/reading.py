@@ -10,7 +10,7 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import FindingSeverity
 
 
-def read(root: MapNode, problems: Problems) -> Diagnostic | None:
+def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     """Read a Diagnostic; it is valid only if neither the schema nor `problems` has an error.
 
     None: without `forEach`, the type of `object` in expressions is unknown. Other required fields that are absent or
@@ -36,9 +36,9 @@ def read(root: MapNode, problems: Problems) -> Diagnostic | None:
         message_expression=message_expression or SourceText.inline("''"),
         caused_by=texts(spec, "causedBy"),
         evidence=tuple(line.source for line in items(spec, "evidence") if isinstance(line, ScalarNode)),
-        remedies=tuple(map(_remedy, remedies)),
+        remedies=tuple(map(_read_remedy, remedies)),
     )
 
 
-def _remedy(line: MapNode) -> WrittenRemedy:
+def _read_remedy(line: MapNode) -> WrittenRemedy:
     return WrittenRemedy(text=text(line, "text"), command=source(line, "command"), **settings(line, WrittenRemedy))

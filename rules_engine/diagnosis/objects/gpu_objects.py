@@ -44,7 +44,7 @@ def is_device(resource: str) -> bool:
     return is_gpu(resource) or is_rdma(resource)
 
 
-def product(node: NodeObject) -> str:
+def product_name(node: NodeObject) -> str:
     """Return the name of a node's card, or ""."""
     labels = strings(node.metadata.get("labels"))
     return next((labels[label] for label in PRODUCT_LABELS if labels.get(label)), "")
@@ -61,7 +61,7 @@ def is_gpu_node(node: NodeObject) -> bool:
 def has_gpu_label(node: NodeObject) -> bool:
     """Return True for a node that has GPUs by its labels."""
     labels = mapping(node.metadata.get("labels"))
-    return bool(product(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
+    return bool(product_name(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
 
 
 def device_amounts(quantities: Object) -> Mapping[str, int]:

@@ -9,8 +9,8 @@ from itertools import islice
 from operator import itemgetter
 
 from rules_engine.diagnosis.objects.gpu_objects import devices_of
-from rules_engine.diagnosis.objects.timestamps import timestamp
-from rules_engine.diagnosis.wording import since
+from rules_engine.diagnosis.objects.timestamps import parse_timestamp
+from rules_engine.diagnosis.wording import since_clause
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.wording import counted
@@ -57,7 +57,7 @@ class Holders:
         for node in self._cluster.nodes:
             for pod in self._cluster.pods_on(node.name):
                 amounts = gpus_of(pod)
-                holder = Holder(pod=pod, amounts=amounts, since=bound_since(pod) if amounts else None)
+                holder = Holder(pod=pod, amounts=amounts, since=binding_time(pod) if amounts else None)
                 for resource, amount in amounts.items():
                     if amount > 0:
                         key = -amount, pod.namespace, pod.name
@@ -84,7 +84,7 @@ class Holders:
         first = [holder for _, holder in islice(merge(*ranked, key=_RANK), MAX_HOLDERS)]
         lines = [
             f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} "
-            f"on {holder.pod.node_name}{since(holder.since)}"
+            f"on {holder.pod.node_name}{since_clause(holder.since)}"
             f"{', and is being deleted' if holder.terminating else ''}"
             for holder in first
         ]
@@ -101,9 +101,9 @@ def gpus_of(pod: PodObject) -> Mapping[str, int]:
     return {name: count for name, count in devices_of(pod).items() if is_gpu(name)}
 
 
-def bound_since(pod: PodObject) -> datetime | None:
+def binding_time(pod: PodObject) -> datetime | None:
     """Return the time at which a pod was bound to its node."""
     scheduled = pod.condition("PodScheduled")
     if scheduled.get("status") == "True":
-        return timestamp(scheduled, "lastTransitionTime")
-    return timestamp(pod.status, "startTime")
+        return parse_timestamp(scheduled, "lastTransitionTime")
+    return parse_timestamp(pod.status, "startTime")

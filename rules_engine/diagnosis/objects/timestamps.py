@@ -8,7 +8,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """A time before all others, for comparisons with objects without a time."""
 
 
-def timestamp(value: Object, name: str) -> datetime | None:
+def parse_timestamp(value: Object, name: str) -> datetime | None:
     """Parse a member that is a timestamp (RFC 3339), and return it in UTC; None if it is not valid."""
     try:
         time = datetime.fromisoformat(text(value, name))
@@ -20,9 +20,9 @@ def timestamp(value: Object, name: str) -> datetime | None:
 def last_seen(event: Object) -> datetime | None:
     """Return the time at which an Event was last seen."""
     return (
-        timestamp(mapping(event.get("series")), "lastObservedTime")
-        or timestamp(event, "lastTimestamp")
-        or timestamp(event, "eventTime")
-        or timestamp(event, "firstTimestamp")
-        or timestamp(mapping(event.get("metadata")), "creationTimestamp")
+        parse_timestamp(mapping(event.get("series")), "lastObservedTime")
+        or parse_timestamp(event, "lastTimestamp")
+        or parse_timestamp(event, "eventTime")
+        or parse_timestamp(event, "firstTimestamp")
+        or parse_timestamp(mapping(event.get("metadata")), "creationTimestamp")
     )

@@ -21,9 +21,9 @@ def broken_nodes(
 ) -> Mapping[str, list[Finding]]:
     """Return the nodes that would serve a request without the problems in their findings, with these findings."""
     placement = request.placement
-    usable = sets.covering(request.gpus, Offered.AVAILABLE) & sets.tolerated(placement)
-    allowed = sets.matching_nodes(placement) & sets.tolerated(placement, NOT_READY, UNREACHABLE) & ~usable
-    allowed &= sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
+    usable = sets.covering_nodes(request.gpus, Offered.AVAILABLE) & sets.nodes_tolerated_by(placement)
+    allowed = sets.matching_nodes(placement) & sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE) & ~usable
+    allowed &= sets.covering_nodes(request.others, Offered.AVAILABLE) & ~sets.full
     return {
         node.name: findings[node.name]
         for number, (node, capacity) in enumerate(zip(cluster.nodes, sets.capacities, strict=True))

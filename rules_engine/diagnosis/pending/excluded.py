@@ -6,7 +6,7 @@ from itertools import islice
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import MAX_NAMES, command, listed
+from rules_engine.diagnosis.wording import MAX_NAMES, join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeTerm
@@ -31,17 +31,21 @@ class Exclusion:
 
     def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
         self.offering = self.left = offering
-        self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_names(sets, offering)}",)
+        self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_list_nodes(sets, offering)}",)
         self.explanation: Explanation | None = None
         self.presumed = False
         self.request = request
         self.sets = sets
         placement = request.placement
         stages: tuple[_Stage, ...] = (
-            (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "taints that the pod does not tolerate"),
-            (lambda: sets.matching_nodes(placement), _unmatched, "its node selector or affinity"),
-            (lambda: sets.tolerated(placement, NOT_READY, UNREACHABLE), _cordoned, "cordons"),
-            (lambda: sets.tolerated(placement), _not_ready, "the condition Ready"),
+            (
+                lambda: sets.nodes_tolerated_by(placement, *LIFECYCLE),
+                _explain_taints,
+                "taints that the pod does not tolerate",
+            ),
+            (lambda: sets.matching_nodes(placement), _explain_mismatch, "its node selector or affinity"),
+            (lambda: sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE), _explain_cordons, "cordons"),
+            (lambda: sets.nodes_tolerated_by(placement), _explain_not_ready, "the condition Ready"),
         )
         for nodes_passing, explain, requirement in stages:
             passed = self.left & nodes_passing()
@@ -52,47 +56,51 @@ class Exclusion:
                 self.explanation = explain(self, excluded)
                 return
             self.left = passed
-            self.presumed = explain is _not_ready and excluded & sets.presumed != 0
+            self.presumed = explain is _explain_not_ready and excluded & sets.presumed != 0
             self.steps = (*self.steps, f"excluded by {requirement}: {self.names(excluded)}")
 
     def names(self, nodes: NodeSet) -> str:
         """Return the first names of nodes, and the number of the others."""
-        return _names(self.sets, nodes)
+        return _list_nodes(self.sets, nodes)
 
     def first(self, nodes: NodeSet) -> str:
         """Return the name of the first node."""
         return next(self.sets.names(nodes))
 
 
-def _names(sets: NodeSets, nodes: NodeSet) -> str:
-    return listed([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
+def _list_nodes(sets: NodeSets, nodes: NodeSet) -> str:
+    return join_names([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
 
 
-def _tainted(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded, *LIFECYCLE)
     texts = [taint_text(taint) for taint in taints]
     return Explanation(
         reason=PendingReason.TAINT,
         severity=FindingSeverity.ERROR,
         message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
-        f"{listed(texts)}",
+        f"{join_names(texts)}",
         cause="A node repels the pods that do not tolerate all of its taints.",
         evidence=(
             *exclusion.steps,
             *(f"{text} on {exclusion.names(nodes)}" for text, nodes in zip(texts, taints.values(), strict=True)),
         ),
         remedies=(
-            _tolerate(texts),
+            _toleration_remedy(texts),
             Remedy(
                 text="Look at the taints of a node.",
-                command=command("kubectl", "get", "node", exclusion.first(excluded), "-o", "jsonpath={.spec.taints}"),
+                command=shell_command(
+                    "kubectl", "get", "node", exclusion.first(excluded), "-o", "jsonpath={.spec.taints}"
+                ),
             ),
         ),
     )
 
 
-def _tolerate(taints: Sequence[str]) -> Remedy:
-    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes.", risk=Risk.MEDIUM)
+def _toleration_remedy(taints: Sequence[str]) -> Remedy:
+    return Remedy(
+        text=f"Add tolerations for {join_names(taints)} to the pod, if it may use these nodes.", risk=Risk.MEDIUM
+    )
 
 
 def taint_text(taint: Taint) -> str:
@@ -100,66 +108,66 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def _unmatched(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     sets, placement = exclusion.sets, exclusion.request.placement
     repelling_taints = sets.repelling_taints(placement, exclusion.offering & sets.matching_nodes(placement), *LIFECYCLE)
     taints = [taint_text(taint) for taint in repelling_taints]
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         severity=FindingSeverity.ERROR,
-        message=f"no node that offers {exclusion.request.text}{_left(exclusion)} matches the pod's node selector or "
+        message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's node selector or "
         "affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
         evidence=(
             *exclusion.steps,
-            *_mismatches(exclusion, excluded),
+            *_mismatch_lines(exclusion, excluded),
             *(
                 f"nodes that match have the taint {taint}: {exclusion.names(nodes)}"
                 for taint, nodes in zip(taints, repelling_taints.values(), strict=True)
             ),
         ),
         remedies=(
-            *([_tolerate(taints)] if taints else ()),
+            *([_toleration_remedy(taints)] if taints else ()),
             Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM),
             Remedy(
                 text="Look at the labels of a node that offers the GPUs.",
-                command=command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),
+                command=shell_command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),
             ),
         ),
     )
 
 
-def _left(exclusion: Exclusion) -> str:
+def _taints_clause(exclusion: Exclusion) -> str:
     """Return a clause if the stage of taints has excluded nodes."""
     return " and has no taint against the pod" if len(exclusion.steps) > 1 else ""
 
 
-def _mismatches(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
+def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
     sets, placement = exclusion.sets, exclusion.request.placement
     for key, value in placement.node_selector[:MAX_NAMES]:
-        matched = sets.labelled(key, value) & excluded
+        matched = sets.nodes_with_label(key, value) & excluded
         if matched == excluded:
             continue
         values = [f"{key}={other}" for other in sets.values_of(key, excluded)]
-        yield f"node selector {key}={value}: {_count(matched, excluded)}; they have {listed(values) or 'no such label'}"
+        yield f"node selector {key}={value}: {_match_count(matched, excluded)}; they have {join_names(values) or 'no such label'}"
     if placement.terms is not None:
         matched = sets.affine_nodes(placement) & excluded
         if matched != excluded:
-            terms = [_text(term) for term in placement.terms]
-            yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_count(matched, excluded)}"
+            terms = [_term_text(term) for term in placement.terms]
+            yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_match_count(matched, excluded)}"
 
 
-def _text(term: NodeTerm) -> str:
+def _term_text(term: NodeTerm) -> str:
     """Return the expressions of a node selector term."""
     requirements = (*term.expressions, *term.fields)
-    return ", ".join(f"{each.key} {each.operator} {listed(each.values)}".rstrip() for each in requirements)
+    return ", ".join(f"{each.key} {each.operator} {join_names(each.values)}".rstrip() for each in requirements)
 
 
-def _count(matched: NodeSet, excluded: NodeSet) -> str:
+def _match_count(matched: NodeSet, excluded: NodeSet) -> str:
     return f"matches {matched.bit_count()} of {excluded.bit_count()}"
 
 
-def _cordoned(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.CORDON,
         severity=FindingSeverity.WARNING,
@@ -169,14 +177,14 @@ def _cordoned(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
         remedies=(
             Remedy(
                 text="Uncordon the node when its maintenance has ended.",
-                command=command("kubectl", "uncordon", exclusion.first(excluded)),
+                command=shell_command("kubectl", "uncordon", exclusion.first(excluded)),
                 risk=Risk.MEDIUM,
             ),
         ),
     )
 
 
-def _not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     presumed = excluded & exclusion.sets.presumed
     taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded & ~presumed)
     evidence: Sequence[str] = [f"{taint_text(taint)} on {exclusion.names(nodes)}" for taint, nodes in taints.items()]
@@ -195,7 +203,7 @@ def _not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
         remedies=(
             Remedy(
                 text="Look at the conditions and events of the node.",
-                command=command("kubectl", "describe", "node", exclusion.first(excluded)),
+                command=shell_command("kubectl", "describe", "node", exclusion.first(excluded)),
             ),
         ),
     )

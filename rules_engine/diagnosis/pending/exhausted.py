@@ -6,26 +6,26 @@ from rules_engine.diagnosis.objects.holders import Holders
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import command, listed
+from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import amount, counted
 
 
-def exhausted(exclusion: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
+def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
     """Explain why a pod fits on none of the remaining nodes, or return None and the nodes on which it fits."""
     request, sets = exclusion.request, exclusion.sets
-    free = exclusion.left & sets.covering(request.gpus, Offered.AVAILABLE)
+    free = exclusion.left & sets.covering_nodes(request.gpus, Offered.AVAILABLE)
     if not free:
         short = [
             resource
             for resource, nanos in request.gpus
             if sets.total(resource, Offered.AVAILABLE, exclusion.left) < nanos
         ]
-        return (_allocated(short, exclusion, holders) if short else _scattered(exclusion, holders)), 0
-    fitting = free & sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
-    return (None if fitting else _others(free, exclusion)), fitting
+        return (_explain_allocation(short, exclusion, holders) if short else _explain_scattering(exclusion, holders)), 0
+    fitting = free & sets.covering_nodes(request.others, Offered.AVAILABLE) & ~sets.full
+    return (None if fitting else _explain_other_resources(free, exclusion)), fitting
 
 
 def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
@@ -41,12 +41,12 @@ def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
         )
 
 
-def _held(resources: Sequence[str], exclusion: Exclusion, holders: Holders) -> tuple[str, ...]:
+def _holder_lines(resources: Sequence[str], exclusion: Exclusion, holders: Holders) -> tuple[str, ...]:
     names = exclusion.sets.all_names(exclusion.left)
     return tuple(line for resource in resources for line in holders.evidence(resource, names))
 
 
-def _allocated(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> Explanation:
+def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> Explanation:
     sets = exclusion.sets
     spare = [
         f"{amount(name, total)} {name}"
@@ -58,60 +58,62 @@ def _allocated(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> 
         reason=PendingReason.ALL_ALLOCATED,
         severity=FindingSeverity.WARNING,
         message=(
-            f"all {listed(short)} that the pod may use are allocated"
+            f"all {join_names(short)} that the pod may use are allocated"
             if none_free
-            else f"too few {listed(short)} that the pod may use are free"
+            else f"too few {join_names(short)} that the pod may use are free"
         )
         + f", on {counted(exclusion.left.bit_count(), 'node')}",
         cause="Devices are exclusive: the pod waits until other pods end.",
         evidence=(
             *exclusion.steps,
             *_gpu_lines(short, exclusion),
-            *_held(short, exclusion, holders),
+            *_holder_lines(short, exclusion, holders),
             *([f"free on these nodes: {', '.join(spare)}"] if spare else ()),
-            *_elsewhere(exclusion),
+            *_room_elsewhere(exclusion),
         ),
         remedies=(
-            _pods_on(exclusion.first(exclusion.left)),
+            _list_pods_remedy(exclusion.first(exclusion.left)),
             Remedy(text="Wait, end a pod that no longer needs its devices, or add nodes.", risk=Risk.MEDIUM),
         ),
         missing=tuple(short),
     )
 
 
-def _elsewhere(exclusion: Exclusion) -> Iterator[str]:
+def _room_elsewhere(exclusion: Exclusion) -> Iterator[str]:
     """Yield a line if the pod would fit on nodes that exclude it, such as a cordoned one."""
     sets, request = exclusion.sets, exclusion.request
-    fitting = sets.covering((*request.gpus, *request.others), Offered.AVAILABLE) & ~sets.full & ~exclusion.left
+    fitting = sets.covering_nodes((*request.gpus, *request.others), Offered.AVAILABLE) & ~sets.full & ~exclusion.left
     if fitting:
         yield f"enough is free on nodes that exclude the pod: {exclusion.names(fitting)}"
 
 
-def _pods_on(node: str) -> Remedy:
+def _list_pods_remedy(node: str) -> Remedy:
     return Remedy(
         text="List the pods of a node.",
-        command=command("kubectl", "get", "pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"),
+        command=shell_command(
+            "kubectl", "get", "pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"
+        ),
     )
 
 
-def _scattered(exclusion: Exclusion, holders: Holders) -> Explanation:
+def _explain_scattering(exclusion: Exclusion, holders: Holders) -> Explanation:
     request = exclusion.request
     resources = [resource for resource, _ in request.gpus]
     best = _best_node(exclusion)
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
-        message=f"enough of {listed(resources)} is free on {counted(exclusion.left.bit_count(), 'node')} in all, "
+        message=f"enough of {join_names(resources)} is free on {counted(exclusion.left.bit_count(), 'node')} in all, "
         f"but on no single node; the best one is {best}",
         cause="The devices of a pod are always on one node, and other pods hold some of each.",
         evidence=(
             *exclusion.steps,
             *_gpu_lines(resources, exclusion),
             *(line for resource in resources for line in holders.evidence(resource, (best,))),
-            *_elsewhere(exclusion),
+            *_room_elsewhere(exclusion),
         ),
         remedies=(
-            _pods_on(best),
+            _list_pods_remedy(best),
             Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod.", risk=Risk.MEDIUM),
             Remedy(text=f"Evict pods of {best} that can run elsewhere.", risk=Risk.MEDIUM),
         ),
@@ -130,13 +132,13 @@ def _best_node(exclusion: Exclusion) -> str:
     return min(lacking_nanos, key=lambda name: lacking_nanos[name])
 
 
-def _others(free: NodeSet, exclusion: Exclusion) -> Explanation:
+def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation:
     sets, request = exclusion.sets, exclusion.request
     nodes = counted(free.bit_count(), "node")
     lacking, evidence = [], []
     exceeds_nodes = False
     for resource, nanos in request.others:
-        enough = free & sets.covering(((resource, nanos),), Offered.AVAILABLE)
+        enough = free & sets.covering_nodes(((resource, nanos),), Offered.AVAILABLE)
         if enough == free:
             continue
         most, best = sets.largest_amount(resource, Offered.AVAILABLE, free)
@@ -145,7 +147,7 @@ def _others(free: NodeSet, exclusion: Exclusion) -> Explanation:
             f"{resource}: {amount(resource, nanos)} requested, free on {enough.bit_count()} of {nodes}; at most "
             f"{amount(resource, most)} on one ({best})"
         )
-        if not free & sets.covering(((resource, nanos),), Offered.ALLOCATABLE):
+        if not free & sets.covering_nodes(((resource, nanos),), Offered.ALLOCATABLE):
             exceeds_nodes = True
             evidence.append(f"{resource}: less is allocatable on each of them")
     resources = lacking
@@ -156,15 +158,16 @@ def _others(free: NodeSet, exclusion: Exclusion) -> Explanation:
     return Explanation(
         reason=PendingReason.OTHER_RESOURCES,
         severity=FindingSeverity.ERROR if exceeds_nodes else FindingSeverity.WARNING,
-        message=f"not enough {listed(lacking)} is free beside {request.text}, on {nodes}",
+        message=f"not enough {join_names(lacking)} is free beside {request.text}, on {nodes}",
         cause="Other pods hold what the pod needs beside the GPUs, or it requests more than the nodes have.",
-        evidence=(*exclusion.steps, *evidence, *_elsewhere(exclusion)),
+        evidence=(*exclusion.steps, *evidence, *_room_elsewhere(exclusion)),
         remedies=(
             Remedy(
-                text="Look at what the pods of the node request.", command=command("kubectl", "describe", "node", first)
+                text="Look at what the pods of the node request.",
+                command=shell_command("kubectl", "describe", "node", first),
             ),
             Remedy(
-                text=f"{f'Request less {listed(resources)}, or move' if resources else 'Move'} pods without GPUs off "
+                text=f"{f'Request less {join_names(resources)}, or move' if resources else 'Move'} pods without GPUs off "
                 "these nodes.",
                 risk=Risk.MEDIUM,
             ),

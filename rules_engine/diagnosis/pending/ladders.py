@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules_engine.cel.program import constant_texts
-from rules_engine.diagnosis.wording import command, listed
+from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.json.lenient import controller
@@ -17,23 +17,23 @@ from rules_engine.model.rules.rule import Rule, RuleId
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class LadderOutcome:
     """The decisions of ladders on a pod if it were created now; `resources`: the resources that it would get."""
 
     evidence: tuple[str, ...]
     resources: tuple[str, ...]
 
 
-def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> Alternative:
+def apply_ladders(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> LadderOutcome:
     """Apply the ladders in force to a pod that waits for the `missing` resources."""
-    ladders = _ladders(rule_set, missing)
+    ladders = _relevant_ladders(rule_set, missing)
     if not ladders:
-        return Alternative((f"no ladder in force has a rung for {listed(missing)}",), ())
+        return LadderOutcome((f"no ladder in force has a rung for {join_names(missing)}",), ())
     new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
     steps = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
     lines = [f"{rule} was not evaluated: it reads {inputs}" for rule, inputs in ladders.items() if inputs]
-    lines += [line for step in steps for line in _lines(step, missing)]
+    lines += [line for step in steps for line in _decision_lines(step, missing)]
     resources = [
         move.to
         for step in steps
@@ -41,29 +41,29 @@ def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], clust
         for move in step.resources
         if move.resource in missing and move.to is not None
     ]
-    return Alternative(tuple(lines), tuple(resources))
+    return LadderOutcome(tuple(lines), tuple(resources))
 
 
-def recreated(pod: PodObject, resources: Sequence[str]) -> Remedy:
+def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:
     """Return the remedy to create a pod again, which then gets other resources."""
-    text = f"Create the pod again: the ladders in force then give it {listed(resources)}"
+    text = f"Create the pod again: the ladders in force then give it {join_names(resources)}"
     if controller(pod) is None:
         return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
-    line = command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
+    line = shell_command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
     return Remedy(text=f"{text}; its controller does so when it is deleted.", command=line, risk=Risk.MEDIUM)
 
 
-def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:
+def _relevant_ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:
     """Return the ladders with a rung for one of the resources, each with the unknown inputs that it reads, or ""."""
     return {
-        compiled.rule.id: _hidden(compiled)
+        compiled.rule.id: _unknown_inputs(compiled)
         for compiled in rule_set.rules_at(Endpoint.MUTATE)
         if compiled.rule.interests.moves
         and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
     }
 
 
-def _hidden(ladder: CompiledRule[Rule]) -> str:
+def _unknown_inputs(ladder: CompiledRule[Rule]) -> str:
     """Return words for the inputs of a ladder that a diagnosis does not know, or ""."""
     read = {text for program in ladder.programs for text in constant_texts(program.checked.expression)}
     if "envFrom" in read or ("env" in read and not read.isdisjoint(("value", "valueFrom"))):
@@ -71,7 +71,7 @@ def _hidden(ladder: CompiledRule[Rule]) -> str:
     return "the user of the request" if "userInfo" in read else ""
 
 
-def _lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
+def _decision_lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
     verb = "would, if it were enforced," if step.audit else "would"
     if step.reason == EVALUATION_ERROR:
         # The diagnosis may be the cause, since its objects have no values of environment variables.

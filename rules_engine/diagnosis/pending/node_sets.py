@@ -39,7 +39,7 @@ class NodeSets:
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
-        nodes = [_tainted(node) for node in objects.view.nodes]
+        nodes = [_with_lifecycle_taints(node) for node in objects.view.nodes]
         self._index = placed_index_of(Cluster(nodes=tuple(node for node, _ in nodes)))
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
@@ -55,7 +55,7 @@ class NodeSets:
     def every(self) -> NodeSet:
         return self._index.every
 
-    def covering(self, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
+    def covering_nodes(self, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
         """Return the nodes that offer all these amounts, each node alone."""
         nodes = self.every
         for resource, nanos in amounts:
@@ -92,7 +92,7 @@ class NodeSets:
         most, nodes = max(self.by_amount(resource, offered, among), key=lambda item: item[0])
         return most, next(self.names(nodes))
 
-    def tolerated(self, placement: Placement, *ignored: str) -> NodeSet:
+    def nodes_tolerated_by(self, placement: Placement, *ignored: str) -> NodeSet:
         """Return the nodes whose taints a pod tolerates, except for taints with an ignored key."""
         tolerated = self.every
         for nodes in self.repelling_taints(placement, self.every, *ignored).values():
@@ -116,7 +116,7 @@ class NodeSets:
         """Return the nodes that a pod's required node affinity matches."""
         return selected_nodes(self._index, (), placement.terms)
 
-    def labelled(self, key: str, value: str | None = None) -> NodeSet:
+    def nodes_with_label(self, key: str, value: str | None = None) -> NodeSet:
         """Return the nodes with a label; `value` None: with any value."""
         label = self._index.places.labels.get(key, NO_LABEL)
         return label.present if value is None else label.values[value]
@@ -139,7 +139,7 @@ class NodeSets:
         return {name: total for name, total in totals.items() if total}
 
 
-def _tainted(node: Node) -> tuple[Node, bool]:
+def _with_lifecycle_taints(node: Node) -> tuple[Node, bool]:
     """Return a node with the taints of the node lifecycle controller, and True if the one for NotReady was not set."""
     keys = {taint.key for taint in node.taints}
     missing = []

@@ -6,18 +6,24 @@ from datetime import datetime
 
 from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, timestamp
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
 from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
 from rules_engine.diagnosis.pending.excluded import Exclusion
-from rules_engine.diagnosis.pending.exhausted import exhausted
-from rules_engine.diagnosis.pending.ladders import alternative, recreated
+from rules_engine.diagnosis.pending.exhausted import explain_shortage
+from rules_engine.diagnosis.pending.ladders import apply_ladders, recreation_remedy
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
-from rules_engine.diagnosis.pending.unoffered import unoffered
-from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound, unexplained
+from rules_engine.diagnosis.pending.unoffered import explain_unoffered_gpus
+from rules_engine.diagnosis.pending.waiting import (
+    explain_by_message,
+    explain_gates,
+    explain_other_filters,
+    explain_unbound_claims,
+    gates_of,
+)
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.values import Agreement, PendingPod
-from rules_engine.diagnosis.wording import listed, quoted
+from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.json.lenient import mapping, text
@@ -48,8 +54,8 @@ def pending_pods(
     for pod in cluster.pods:
         if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims")):
             answer = answers.about(pod)
-            entries.setdefault(_key(answer), []).append((pod, answer))
-    merged = map(_together, entries.values())
+            entries.setdefault(_entry_key(answer), []).append((pod, answer))
+    merged = map(_merge_answers, entries.values())
     return tuple(sorted(merged, key=lambda entry: (entry.since is None, entry.since or LONG_AGO)))
 
 
@@ -58,7 +64,7 @@ def is_pending(pod: PodObject) -> bool:
     return not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
 
 
-def _key(answer: PendingPod) -> object:
+def _entry_key(answer: PendingPod) -> object:
     """Return the parts of an answer that are equal for pods of one entry: all but names, ages and commands."""
     finding = answer.finding
     finding_key = (
@@ -74,13 +80,13 @@ def _key(answer: PendingPod) -> object:
     return amounts, answer.recomputed, answer.recorded, answer.agreement, answer.note, finding_key
 
 
-def _together(answers: list[tuple[PodObject, PendingPod]]) -> PendingPod:
+def _merge_answers(answers: list[tuple[PodObject, PendingPod]]) -> PendingPod:
     answers.sort(key=lambda item: (item[1].since or LONG_AGO, item[0].namespace, item[0].name))
     return replace(answers[0][1], pods=tuple(pod.object_name for pod, _ in answers))
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _NodeAnswer:
     """The reason why no node can serve a request, or the nodes on which it fits.
 
     `certain`: False if nodes are excluded that the scheduler may still choose. `broken`: the nodes that would serve it
@@ -108,11 +114,11 @@ class _Answers:
         self._rule_set = rule_set
         self._sets = NodeSets(cluster)
         self._holders = Holders(cluster)
-        self._placed: dict[Request, _Placed] = {}
+        self._placed: dict[Request, _NodeAnswer] = {}
 
     def about(self, pod: PodObject) -> PendingPod:
         """Return the answers for one pod, as an entry of its own."""
-        recorded = _recorded(pod, self._cluster)
+        recorded = _scheduler_message(pod, self._cluster)
         try:
             request, scheduling = Request.of(pod), self._scheduler.explain(pod)
             placed = self._place(request)
@@ -122,7 +128,7 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
         agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
         certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
-        explanation = self._first_explanation(pod, placed, scheduling, recorded) or unexplained(
+        explanation = self._first_explanation(pod, placed, scheduling, recorded) or explain_by_message(
             pod, self._cluster, recorded, scheduling.not_modelled, certainty
         )
         return PendingPod(
@@ -146,57 +152,57 @@ class _Answers:
             recorded=recorded,
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
             note=note,
-            finding=unexplained(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(pod.object_name),
+            finding=explain_by_message(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(pod.object_name),
             evaluated=False,
         )
 
-    def _place(self, request: Request) -> _Placed:
+    def _place(self, request: Request) -> _NodeAnswer:
         placed = self._placed.get(request)
         if placed is None:
             placed = self._placed[request] = self._search(request)
         return placed
 
-    def _search(self, request: Request) -> _Placed:
+    def _search(self, request: Request) -> _NodeAnswer:
         sets = self._sets
-        offering = sets.covering(request.gpus, Offered.ALLOCATABLE)
+        offering = sets.covering_nodes(request.gpus, Offered.ALLOCATABLE)
         broken = broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
-        explanation = exclusion.explanation if offering else unoffered(request, sets)
+        explanation = exclusion.explanation if offering else explain_unoffered_gpus(request, sets)
         if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
-            return _Placed(replace(explanation, remedies=()) if broken else explanation, 0, broken)
-        return _Placed(*exhausted(exclusion, self._holders), broken, certain=not exclusion.presumed)
+            return _NodeAnswer(replace(explanation, remedies=()) if broken else explanation, 0, broken)
+        return _NodeAnswer(*explain_shortage(exclusion, self._holders), broken, certain=not exclusion.presumed)
 
     def _first_explanation(
-        self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str
+        self, pod: PodObject, placed: _NodeAnswer, scheduling: Scheduling, recorded: str
     ) -> Explanation | None:
         """Return the first reason that is true."""
-        explanation = placed.explanation or filtered(pod, scheduling, placed.room)
+        explanation = placed.explanation or explain_other_filters(pod, scheduling, placed.room)
         if explanation is not None and not placed.certain:
             return replace(explanation, certainty=Certainty.POSSIBLE)
-        return explanation or gated(pod) or unbound(pod, self._cluster, recorded)
+        return explanation or explain_gates(pod) or explain_unbound_claims(pod, self._cluster, recorded)
 
     def _finding(self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]]) -> Finding:
         evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
         if broken:
             nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
-            evidence.append(f"nodes that could serve the pod but for findings about them: {listed(nodes)}")
-            remedies.append(Remedy(text=f"Look at the findings about {listed([*broken])} first."))
+            evidence.append(f"nodes that could serve the pod but for findings about them: {join_names(nodes)}")
+            remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
         if self._rule_set is not None and explanation.missing:
-            outcome = alternative(self._rule_set, pod, explanation.missing, self._cluster.view)
+            outcome = apply_ladders(self._rule_set, pod, explanation.missing, self._cluster.view)
             evidence.extend(outcome.evidence)
             if outcome.resources:
-                remedies.append(recreated(pod, outcome.resources))
+                remedies.append(recreation_remedy(pod, outcome.resources))
         return explanation.about(pod.object_name, tuple(evidence), tuple(remedies))
 
     def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
         """Yield evidence of later reasons that are true as well."""
         gates = gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
-            yield f"the pod also has scheduling gates: {listed(gates)}"
+            yield f"the pod also has scheduling gates: {join_names(gates)}"
         amounts_set = text(mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
-            yield f"a LimitRange of the namespace set amounts of the pod: {quoted(amounts_set)}"
+            yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
 
     def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
         """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
@@ -204,7 +210,7 @@ class _Answers:
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
         if scheduling.feasible:
-            notes.append(f"nodes that pass all filters: {listed(scheduling.feasible_nodes)}")
+            notes.append(f"nodes that pass all filters: {join_names(scheduling.feasible_nodes)}")
         if scheduling.not_modelled:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
         if not recorded:
@@ -223,15 +229,15 @@ class _Answers:
         return agreement, recomputed, "; ".join(notes)
 
 
-def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
+def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
     """Return the scheduler's message in the condition PodScheduled, else in the last Event FailedScheduling, or ""."""
     scheduled = pod.condition("PodScheduled")
     if scheduled.get("status") == "False" and text(scheduled, "message"):
-        return quoted(text(scheduled, "message"))
+        return quote_message(text(scheduled, "message"))
     events = [event for event in cluster.events_about(pod) if text(event, "reason") == "FailedScheduling"]
     last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
-    return "" if last is None else quoted(text(last, "message"))
+    return "" if last is None else quote_message(text(last, "message"))
 
 
 def _pending_since(pod: PodObject) -> datetime | None:
-    return timestamp(pod.metadata, "creationTimestamp")
+    return parse_timestamp(pod.metadata, "creationTimestamp")

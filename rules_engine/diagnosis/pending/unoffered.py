@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import command, listed
+from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
 from rules_engine.model.gpu.mig import MIG_RESOURCE, unknown_profile
 from rules_engine.model.gpu.resources import is_gpu, is_mig
@@ -19,7 +19,7 @@ CONFIG = "nvidia.com/mig.config"
 CONFIG_STATE = "nvidia.com/mig.config.state"
 """Labels of feature discovery and of the MIG manager."""
 
-WHOLE = "nvidia.com/gpu"
+WHOLE_GPU = "nvidia.com/gpu"
 """The resource of whole cards; with the MIG strategy single, of MIG devices."""
 
 _LIST_GPUS = Remedy(
@@ -28,27 +28,27 @@ _LIST_GPUS = Remedy(
 )
 
 
-def unoffered(request: Request, sets: NodeSets) -> Explanation:
+def explain_unoffered_gpus(request: Request, sets: NodeSets) -> Explanation:
     """Explain why no node has all GPUs that a pod requests, allocated or not."""
-    missing = [name for name, _ in request.gpus if not _offering(name, sets)]
+    missing = [name for name, _ in request.gpus if not _offering_nodes(name, sets)]
     if not missing:
-        return _on_no_single_node(request, sets)
-    elsewhere = [_other_name(name, sets) for name in missing]
+        return _explain_no_single_node(request, sets)
+    elsewhere = [_find_other_name(name, sets) for name in missing]
     absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
     if absent:
-        return _on_no_node(absent, sets)
-    return _wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
+        return _explain_no_node(absent, sets)
+    return _explain_wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
 
 
-def _offering(resource: str, sets: NodeSets) -> NodeSet:
+def _offering_nodes(resource: str, sets: NodeSets) -> NodeSet:
     """Return the nodes that offer any amount of a resource."""
-    return sets.covering(((resource, 1),), Offered.ALLOCATABLE)
+    return sets.covering_nodes(((resource, 1),), Offered.ALLOCATABLE)
 
 
-def _on_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
+def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
     offers = sets.resources(sets.every, Offered.ALLOCATABLE)
     offered = [f"{amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
-    withheld = [line for name in absent for line in _capacities(name, sets)]
+    withheld = [line for name in absent for line in _capacity_lines(name, sets)]
     total = counted(sets.every.bit_count(), "node")
     remedies = [_LIST_GPUS]
     if withheld:
@@ -59,7 +59,7 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
     return Explanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
         severity=FindingSeverity.ERROR,
-        message=f"no node offers {listed(absent)}",
+        message=f"no node offers {join_names(absent)}",
         cause="Nodes have these devices in their capacity, but none of them is allocatable."
         if withheld
         else "The pod waits until a node has the resource in its allocatable.",
@@ -73,12 +73,12 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
     )
 
 
-def _capacities(resource: str, sets: NodeSets) -> Iterator[str]:
+def _capacity_lines(resource: str, sets: NodeSets) -> Iterator[str]:
     """Yield a line if nodes have a resource in their capacity; no node has it in its allocatable."""
     numbers = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
     if numbers:
         total, names = sum(sets.capacities[number][resource] for number in numbers), [*sets.names(node_set(numbers))]
-        yield f"capacity of {resource}: {total} on {listed(names)}, of which 0 are allocatable"
+        yield f"capacity of {resource}: {total} on {join_names(names)}, of which 0 are allocatable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,61 +90,61 @@ class _OtherName:
     resources: tuple[str, ...]
 
 
-def _other_name(resource: str, sets: NodeSets) -> _OtherName | None:
-    if resource == WHOLE:
-        mixed = sets.labelled(STRATEGY, "mixed")
+def _find_other_name(resource: str, sets: NodeSets) -> _OtherName | None:
+    if resource == WHOLE_GPU:
+        mixed = sets.nodes_with_label(STRATEGY, "mixed")
         devices = [name for name in sets.resources(mixed, Offered.ALLOCATABLE) if is_mig(name)]
         nodes = 0
         for name in devices:
-            nodes |= _offering(name, sets) & mixed
+            nodes |= _offering_nodes(name, sets) & mixed
         return _OtherName(strategy="mixed", nodes=nodes, resources=tuple(devices)) if nodes else None
     if not is_mig(resource):
         return None
     profile = resource.removeprefix(MIG_RESOURCE)
-    cards = _offering(WHOLE, sets)
+    cards = _offering_nodes(WHOLE_GPU, sets)
     products = [value for value in sets.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
     single = 0
     for product in products:
-        single |= sets.labelled(PRODUCT, product) & sets.labelled(STRATEGY, "single") & cards
+        single |= sets.nodes_with_label(PRODUCT, product) & sets.nodes_with_label(STRATEGY, "single") & cards
     if single:
-        return _OtherName(strategy="single", nodes=single, resources=(WHOLE,))
-    applied = sets.labelled(CONFIG, f"all-{profile}") & sets.labelled(CONFIG_STATE, "success")
-    none = applied & sets.labelled(STRATEGY, "none") & cards
-    return _OtherName(strategy="none", nodes=none, resources=(WHOLE,)) if none else None
+        return _OtherName(strategy="single", nodes=single, resources=(WHOLE_GPU,))
+    applied = sets.nodes_with_label(CONFIG, f"all-{profile}") & sets.nodes_with_label(CONFIG_STATE, "success")
+    none = applied & sets.nodes_with_label(STRATEGY, "none") & cards
+    return _OtherName(strategy="none", nodes=none, resources=(WHOLE_GPU,)) if none else None
 
 
-def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> Explanation:
+def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> Explanation:
     first = others[0]
-    names = listed([*sets.names(first.nodes)])
+    names = join_names([*sets.names(first.nodes)])
     if first.strategy == "mixed":
-        text = f"Request MIG devices by name: {listed(first.resources)}."
+        text = f"Request MIG devices by name: {join_names(first.resources)}."
     elif first.strategy == "single":
-        text = f"Request {WHOLE}, with a node selector for the label {PRODUCT}."
+        text = f"Request {WHOLE_GPU}, with a node selector for the label {PRODUCT}."
     else:
         text = "Set the MIG strategy of the device plugin to single or mixed, and restart it."
     example = next(sets.names(first.nodes))
     return Explanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
         severity=FindingSeverity.ERROR,
-        message=f"no node offers {listed(missing)}: with the MIG strategy {first.strategy}, nodes offer such devices "
-        f"as {listed(first.resources)}",
+        message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such devices "
+        f"as {join_names(first.resources)}",
         cause="The MIG strategy of the device plugin decides the names of a node's devices.",
         evidence=tuple(
-            f"{STRATEGY}={each.strategy}, with {listed(each.resources)}, on {listed([*sets.names(each.nodes)])}"
+            f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names([*sets.names(each.nodes)])}"
             for each in others
         ),
         remedies=(
             Remedy(text=text, risk=Risk.MEDIUM),
             Remedy(
                 text=f"Look at the labels of {names}.",
-                command=command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
+                command=shell_command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
             ),
         ),
         missing=tuple(missing),
     )
 
 
-def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
+def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
     """Explain a request of which nodes offer each resource, but no single node offers all."""
     evidence, enough = [], True
     for resource, nanos in request.gpus:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import command, listed, quoted
+from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
@@ -15,14 +15,14 @@ from rules_engine.scheduling.requirements import spread_constraints
 
 CLAIM = "PersistentVolumeClaim"
 
-LATER = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
+LATE_BINDING_REASONS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
 """Reasons of Events of a claim that is bound only after its pod has a node (pkg/controller/volume/events)."""
 
-UNBOUND = "unbound immediate PersistentVolumeClaims"
+UNBOUND_CLAIMS = "unbound immediate PersistentVolumeClaims"
 """Words in the scheduler's message about claims that must be bound before the pod has a node."""
 
 
-def filtered(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanation | None:
+def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanation | None:
     """Explain a pod if other filters exclude all nodes on which it fits."""
     if room & scheduling.passing:
         return None
@@ -41,26 +41,30 @@ def filtered(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanati
         reason=PendingReason.OTHER_FILTERS,
         severity=FindingSeverity.WARNING,
         message=f"another filter of the scheduler excludes each node with enough of everything: "
-        f"{listed([count for _, count in excluding])}",
-        cause=f"The scheduler's {listed(filters)} keeps the pod off these nodes.",
+        f"{join_names([count for _, count in excluding])}",
+        cause=f"The scheduler's {join_names(filters)} keeps the pod off these nodes.",
         evidence=(
-            f"enough of everything is free on {listed(scheduling.names(room))}",
+            f"enough of everything is free on {join_names(scheduling.names(room))}",
             *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
         ),
-        remedies=(Remedy(text=f"Compare what {listed(filters)} reads of the pod with these nodes and their pods."),),
+        remedies=(
+            Remedy(text=f"Compare what {join_names(filters)} reads of the pod with these nodes and their pods."),
+        ),
     )
 
 
-def gated(pod: PodObject) -> Explanation | None:
+def explain_gates(pod: PodObject) -> Explanation | None:
     """Explain a pod if it has scheduling gates."""
     gates = gates_of(pod)
     if not gates:
         return None
-    line = command("kubectl", "get", "pod", "-n", pod.namespace, pod.name, "-o", "jsonpath={.spec.schedulingGates}")
+    line = shell_command(
+        "kubectl", "get", "pod", "-n", pod.namespace, pod.name, "-o", "jsonpath={.spec.schedulingGates}"
+    )
     return Explanation(
         reason=PendingReason.SCHEDULING_GATES,
         severity=FindingSeverity.INFO,
-        message=f"the pod has scheduling gates: {listed(gates)}",
+        message=f"the pod has scheduling gates: {join_names(gates)}",
         cause="The scheduler does not consider a pod before the controllers that set its gates have removed them.",
         remedies=(Remedy(text="Look at the controller that set the gate, such as a job queue.", command=line),),
     )
@@ -80,11 +84,11 @@ class _Claim:
     certain: bool
 
 
-def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
+def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
     """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message."""
     if CLAIM in cluster.absent:
         return None
-    claims = [*_unbound(pod, cluster, recorded)]
+    claims = [*_find_unbound_claims(pod, cluster, recorded)]
     if not claims:
         return None
     # Claims that certainly keep the pod off every node come first.
@@ -93,7 +97,7 @@ def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanati
     return Explanation(
         reason=PendingReason.VOLUME_CLAIMS,
         severity=FindingSeverity.ERROR if certain else FindingSeverity.WARNING,
-        message=f"volume claims of the pod are not bound: {listed([claim.name for claim in claims])}",
+        message=f"volume claims of the pod are not bound: {join_names([claim.name for claim in claims])}",
         cause="The scheduler waits for volume claims that are bound before their pod has a node."
         if certain
         else "The scheduler waits for such claims, unless their storage class binds them after the pod has a node.",
@@ -102,14 +106,16 @@ def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanati
         remedies=(
             Remedy(
                 text="Look at the claim and its events.",
-                command=command("kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, claims[0].name),
+                command=shell_command(
+                    "kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, claims[0].name
+                ),
             ),
         ),
     )
 
 
-def _unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[_Claim]:
-    for name in dict.fromkeys(_claims(pod)):
+def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[_Claim]:
+    for name in dict.fromkeys(_claim_names(pod)):
         claim = cluster.find(CLAIM, name, pod.namespace)
         if claim is None:
             yield _Claim(name, "does not exist", True)
@@ -119,11 +125,11 @@ def _unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator
             yield _Claim(name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
             events = cluster.events_about(claim)
-            if LATER.isdisjoint(text(event, "reason") for event in events):
-                yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND in recorded)
+            if LATE_BINDING_REASONS.isdisjoint(text(event, "reason") for event in events):
+                yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND_CLAIMS in recorded)
 
 
-def _claims(pod: PodObject) -> Iterator[str]:
+def _claim_names(pod: PodObject) -> Iterator[str]:
     volumes: Sequence[Object] = objects(pod.spec.get("volumes"))
     for volume in volumes:
         claim = text(mapping(volume.get("persistentVolumeClaim")), "claimName")
@@ -133,16 +139,16 @@ def _claims(pod: PodObject) -> Iterator[str]:
             yield f"{pod.name}-{text(volume, 'name')}"
 
 
-def unexplained(
+def explain_by_message(
     pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], certainty: Certainty
 ) -> Explanation:
     """Return the scheduler's message as the reason of a pod for which no other reason is known to be true.
 
     `unknown`: the parts of the pod that were not evaluated. `certainty`: the certainty of a recorded message.
     """
-    claims = [claim for name in dict.fromkeys(_claims(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
+    claims = [claim for name in dict.fromkeys(_claim_names(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
-        f"event {text(event, 'reason')} of {about.object_name}: {quoted(text(event, 'message'))}"
+        f"event {text(event, 'reason')} of {about.object_name}: {quote_message(text(event, 'message'))}"
         for about in (pod, *claims)
         for event in cluster.events_about(about)
         if text(event, "reason") != "FailedScheduling"
@@ -156,6 +162,8 @@ def unexplained(
         certainty=certainty if recorded else Certainty.POSSIBLE,
         evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),
         remedies=(
-            Remedy(text="Look at the events, at the pod's claims, and for its scheduler.", command=command(*words)),
+            Remedy(
+                text="Look at the events, at the pod's claims, and for its scheduler.", command=shell_command(*words)
+            ),
         ),
     )

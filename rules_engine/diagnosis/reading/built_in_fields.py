@@ -8,13 +8,13 @@ from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, all_kept, m
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
 
-_ENDED: Kept = {"exitCode": None, "finishedAt": None, "reason": None}
+_TERMINATED_STATE: Kept = {"exitCode": None, "finishedAt": None, "reason": None}
 
 _CONTAINER_STATUS: Kept = {
     "name": None,
     "restartCount": None,
-    "state": {"waiting": {"message": None, "reason": None}, "terminated": _ENDED},
-    "lastState": {"terminated": _ENDED},
+    "state": {"waiting": {"message": None, "reason": None}, "terminated": _TERMINATED_STATE},
+    "lastState": {"terminated": _TERMINATED_STATE},
 }
 
 _CONDITION: Kept = {"message": None, "reason": None, "status": None, "type": None}
@@ -29,7 +29,7 @@ _REPLICAS: Kept = {
     "status": {"conditions": _CONDITION, "replicas": None},
 }
 
-_OWN: Mapping[str, Kept] = {
+_SECTION_FIELDS: Mapping[str, Kept] = {
     "Node": {"status": {"capacity": None}},
     "Pod": {
         "metadata": {
@@ -73,11 +73,11 @@ _OWN: Mapping[str, Kept] = {
 }
 
 
-BUILT_IN: Mapping[str, Kept] = all_kept(FIELDS_READ, _OWN)
+BUILT_IN_FIELDS: Mapping[str, Kept] = all_kept(FIELDS_READ, _SECTION_FIELDS)
 """The members by kind; other members do not change a report without Diagnostics."""
 
 
-def kept_by_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
+def fields_of_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
     """Return the members of pods that the expressions of the ladders in force read."""
     fields = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
     return {"Pod": None if fields is None else fields.get("object", NOTHING)}

@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import BinaryIO
 
-from rules_engine.diagnosis.reading.reduction import Reducer, decoder_of, head_of
+from rules_engine.diagnosis.reading.reduction import Reducer, reducer_of, type_meta_of
 from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
@@ -46,7 +46,7 @@ SYSTEM_NAMESPACE = "kube-system"
 _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
 """Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
 
-EXPECTED = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
+EXPECTED_INPUT = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
 
 Progress = Callable[[int, int], None]
 """A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
@@ -54,7 +54,7 @@ Progress = Callable[[int, int], None]
 _HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
 """The first members of an object as kubectl writes them."""
 
-_OURS = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
+_READABLE_KIND = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
 """The kind of an object that a diagnosis reads, in a text that is not parsed yet."""
 
 _GZIP = b"\x1f\x8b"
@@ -106,19 +106,19 @@ def read_objects(
     for path in paths:
         path_files = find_files([path], collected, MAX_DUMP_FILES)
         files += ((file, not is_folder(path)) for file in path_files)
-    reader = _Reader(kept, collected, _Meter(progress, sum(_size(file) for file, _ in files)))
-    with _without_collections():
+    reader = _Reader(kept, collected, _Meter(progress, sum(_file_size(file) for file, _ in files)))
+    with _without_garbage_collection():
         for file, required in dict(files).items():
             reader.read(file, required)
     if not reader.seen and not collected.failed:
         name = str(paths[0]) if paths else str(STDIN)
-        collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+        collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED_INPUT}", Location(name, 1, 1))
     problems = in_file_order(collected.items, [str(file) for file, _ in files])
     return Reading(objects=None if collected.failed else reader.objects(), problems=problems, sources=reader.sources)
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector, which would visit all objects again and again: they have no cycles."""
     enabled = gc.isenabled()
     gc.disable()
@@ -143,7 +143,7 @@ class _Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Metered:
+class _MeteredFile:
     """A file whose reads are counted."""
 
     file: BinaryIO
@@ -164,8 +164,8 @@ class _Reader:
         """The kinds of which the files have an object or a list; "" for a list of any kinds."""
         self._problems = problems
         self._meter = meter
-        complete = {kind: _completed(kind, kept.get(kind, {})) for kind in RESOURCES}
-        self._reducers = {kind: decoder_of(kind, complete) for kind in RESOURCES}
+        complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in RESOURCES}
+        self._reducers = {kind: reducer_of(kind, complete) for kind in RESOURCES}
         self._any = Reducer("", reduce(merged, complete.values()))
         self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
         """The objects by kind, and by namespace and name."""
@@ -197,7 +197,7 @@ class _Reader:
         head, failed = b"", False
         try:
             with nullcontext(standard_input()) if path == STDIN else path.open("rb") as stream:
-                file = _Metered(stream, self._meter)
+                file = _MeteredFile(stream, self._meter)
                 head = file.read(CHUNK_BYTES)
                 if head.startswith(_GZIP):
                     raise _StopError(Code.UNREADABLE_FILE, "the file is compressed: unpack it first", start)
@@ -213,7 +213,7 @@ class _Reader:
         except OSError as error:
             report_unreadable(path, error, self._problems)
         except _StopError as stop:
-            if required or kinds.keys() & set(RESOURCES) or _OURS.search(head.decode("utf-8", "replace")):
+            if required or kinds.keys() & set(RESOURCES) or _READABLE_KIND.search(head.decode("utf-8", "replace")):
                 self._problems.error(stop.code, str(stop), stop.place)
         else:
             self.seen |= kinds.keys() & set(RESOURCES)
@@ -224,13 +224,15 @@ class _Reader:
         """Report a file without an object that a diagnosis reads, unless it is an empty list of any kinds."""
         if others:
             kind, place = others[0]
-            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED}", place)
+            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED_INPUT}", place)
         elif not any_kind:
-            self._problems.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+            self._problems.error(
+                Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED_INPUT}", Location(name, 1, 1)
+            )
 
-    def _read_json(self, name: str, head: bytes, file: _Metered, kinds: dict[str, Location]) -> None:
+    def _read_json(self, name: str, head: bytes, file: _MeteredFile, kinds: dict[str, Location]) -> None:
         """Read a list or an object."""
-        items = _Items(self._reducers, self._any)
+        items = _ItemReader(self._reducers, self._any)
         json_list = JsonList(name, head, file, MAX_DUMP_BYTES, LenientItems(items.read).scan)
         items.list = json_list.members
         unknown: list[tuple[Location, dict[str, Json]]] = []
@@ -256,7 +258,7 @@ class _Reader:
         """Read documents with lists or objects; return True if some have errors."""
         problems = Problems()
         source = decoded(path, data, problems)
-        if source is not None and (required or _OURS.search(source.text)):
+        if source is not None and (required or _READABLE_KIND.search(source.text)):
             cut: Location | None = None
             for document in read_yaml_objects(source, problems):
                 if document.items is not None and document.members and "kind" not in document.members:
@@ -285,7 +287,7 @@ class _Reader:
         if not isinstance(value, dict):
             kinds.setdefault(_NO_OBJECT, place)
             return
-        kind = _kind(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
+        kind = _kind_name(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
         kinds.setdefault(kind, place)
         if kind in self._reducers:
             self._add(kind, self._reducers[kind].reduce(value), place)
@@ -293,19 +295,19 @@ class _Reader:
     def _add(self, kind: str, item: dict[str, Json], place: Location) -> None:
         metadata = mapping(item.get("metadata"))
         key = text(metadata, "namespace"), text(metadata, "name")
-        if not key[1] or (kind != "Event" and not _are_names(item)):
+        if not key[1] or (kind != "Event" and not _has_safe_names(item)):
             lack = "with an invalid name" if key[1] else "without a name"
             if (place.file, kind, lack) not in self._invalid:  # a file may have a million
                 self._invalid.add((place.file, kind, lack))
                 self._problems.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
             return
         earlier = self._objects[kind].get(key)
-        if earlier is None or _version(earlier) <= _version(item):
+        if earlier is None or _version_number(earlier) <= _version_number(item):
             self._objects[kind][key] = _core_event(item) if kind == "Event" else item
             self._newest = newest_change(self._objects[kind][key], self._newest)
 
 
-def _are_names(value: Object) -> bool:
+def _has_safe_names(value: Object) -> bool:
     """Return True if the API server accepts the names of an object, of its node and of its containers.
 
     Commands of remedies contain these names; a shell would run parts of other ones. Events are not checked: their names
@@ -313,11 +315,11 @@ def _are_names(value: Object) -> bool:
     """
     metadata, spec = mapping(value.get("metadata")), mapping(value.get("spec"))
     namespace = text(metadata, "namespace")
-    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(item, "name") for item in _containers(spec)))
+    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(item, "name") for item in _all_containers(spec)))
     return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
 
 
-def _containers(spec: Object) -> list[Object]:
+def _all_containers(spec: Object) -> list[Object]:
     return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
 
 
@@ -330,7 +332,7 @@ class _StopError(Exception):
         self.place = place
 
 
-class _Items:
+class _ItemReader:
     """Reader of the items of a list in JSON, each with its kind; None for items of other kinds.
 
     `list`: the members of the list so far, which may have the kind of its items. While the kind of an item is unknown,
@@ -353,12 +355,12 @@ class _Items:
     def _kind(self, encoded: str) -> str:
         head = _HEAD.match(encoded)
         if head is not None and head[2] in self._reducers:
-            return _kind(head[1], head[2])
+            return _kind_name(head[1], head[2])
         # The whole text is parsed, since it may be an object of another kind, or not JSON.
-        return _kind(*head_of(encoded)) or _list_kind(self.list)
+        return _kind_name(*type_meta_of(encoded)) or _list_kind(self.list)
 
 
-def _completed(kind: str, kept: Kept) -> Kept:
+def _complete_fields(kind: str, kept: Kept) -> Kept:
     """Add the times of changes to the members to keep of a kind, and the names of members in events.k8s.io."""
     complete = merged(kept, _KEPT_TIMES.get(kind, {}))
     if kind != "Event" or complete is None:
@@ -367,7 +369,7 @@ def _completed(kind: str, kept: Kept) -> Kept:
     return merged(complete, other)
 
 
-def _kind(version: str, kind: str) -> str:
+def _kind_name(version: str, kind: str) -> str:
     """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
     is_read = not version or group == GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
@@ -377,7 +379,7 @@ def _kind(version: str, kind: str) -> str:
 def _list_kind(members: Mapping[str, Json]) -> str:
     """Return the kind of the items of a list; "" if they may have any."""
     kind = text(members, "kind")
-    return "" if kind == "List" else _kind(text(members, "apiVersion"), kind.removesuffix("List"))
+    return "" if kind == "List" else _kind_name(text(members, "apiVersion"), kind.removesuffix("List"))
 
 
 def _is_empty_list(members: Mapping[str, Json]) -> bool:
@@ -396,12 +398,12 @@ def _core_event(event: dict[str, Json]) -> dict[str, Json]:
     return {_CORE_NAMES.get(name, name): value for name, value in event.items()} if "regarding" in event else event
 
 
-def _version(value: Object) -> int:
+def _version_number(value: Object) -> int:
     version = text(mapping(value.get("metadata")), "resourceVersion")
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

@@ -58,13 +58,13 @@ class _List(Struct):
     metadata: _ListMeta = field(default_factory=_ListMeta)
 
 
-class _Head(Struct, rename="camel"):
+class _TypeMeta(Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
 
 
-_list = Decoder(_List)
-_head = Decoder(_Head)
+_list_decoder = Decoder(_List)
+_type_meta_decoder = Decoder(_TypeMeta)
 
 
 class Reducer:
@@ -77,7 +77,7 @@ class Reducer:
     def __init__(self, kind: str, kept: Kept) -> None:
         self.kind = kind
         self._kept = kept if kept is None else merged(kept, IDENTITY)
-        self._decoder: Decoder[Any] = Decoder(_shape(self._kept, "Object"))
+        self._decoder: Decoder[Any] = Decoder(_members_type(self._kept, "Object"))
         self._shared: dict[bytes, Json] = {}
 
     def decode(self, encoded: str | Raw) -> dict[str, Json]:
@@ -98,11 +98,11 @@ class Reducer:
         """Reduce an object. Raises NotAnObjectError."""
         if not isinstance(value, dict):
             raise NotAnObjectError("not an object")
-        members = cast("dict[str, Json]", _reduced(value, self._kept))
+        members = cast("dict[str, Json]", _reduce_value(value, self._kept))
         members["kind"] = self.kind
         return members
 
-    def page(self, body: bytes) -> Page[dict[str, Json]]:
+    def read_page(self, body: bytes) -> Page[dict[str, Json]]:
         """Read a page of the live API. Raises NotAnObjectError."""
         return _page(body, self.decode)
 
@@ -119,12 +119,12 @@ class Reducer:
 
     def _value(self, name: str, encoded: bytes) -> Json:
         if name in ENVIRONMENT:
-            return _cleaned_member(name, lenient(encoded))
+            return _clean_member(name, lenient(encoded))
         # `self` marks a value that is not cached, since None is a value.
         shared = self._shared.get(encoded, self)
         if shared is not self:
             return cast(Json, shared)
-        value = _cleaned(lenient(encoded))
+        value = _clean_value(lenient(encoded))
         if len(encoded) <= MAX_SHARED_CHARACTERS:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
@@ -146,22 +146,22 @@ def _text_of_object(item: Raw) -> bytes:
 
 def _page(body: bytes, decode: Callable[[Raw], T]) -> Page[T]:
     try:
-        page = _list.decode(body)
+        page = _list_decoder.decode(body)
         items = tuple(decode(item) for item in page.items or ())
     except (ValueError, RecursionError, ListError) as error:
         raise NotAnObjectError(str(error) or type(error).__name__) from None
     return Page(objects=items, next=page.metadata.next, resource_version=page.metadata.resource_version)
 
 
-def decoder_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:
+def reducer_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:
     """Return the reducer of the objects of a kind; `kept`: the members to keep, by kind."""
     return Reducer(kind, kept.get(kind, {}))
 
 
-def head_of(encoded: str) -> tuple[str, str]:
+def type_meta_of(encoded: str) -> tuple[str, str]:
     """Return the API version and the kind of an object. Raises json.JSONDecodeError and TooDeepError."""
     try:
-        head = _head.decode(encoded)
+        head = _type_meta_decoder.decode(encoded)
     except MsgspecError:
         members = lenient(encoded)
         return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
@@ -170,45 +170,45 @@ def head_of(encoded: str) -> tuple[str, str]:
     return head.api_version, head.kind
 
 
-def _shape(kept: Kept, name: str) -> Any:
+def _members_type(kept: Kept, name: str) -> Any:
     """Return a type with the members to keep, each as raw JSON."""
     if kept is None:
         return Raw
     members = {
-        member: Raw if nested is None or member in ENVIRONMENT else _below(nested, f"{name}_{index}")
+        member: Raw if nested is None or member in ENVIRONMENT else _nested_type(nested, f"{name}_{index}")
         for index, (member, nested) in enumerate(kept.items())
         if member != LAST_APPLIED
     }
     return TypedDict(name, members, total=False)  # type: ignore[operator]
 
 
-def _below(kept: Kept, name: str) -> Any:
-    shape = _shape(kept, name)
+def _nested_type(kept: Kept, name: str) -> Any:
+    shape = _members_type(kept, name)
     return shape | list[shape] | None  # type: ignore[valid-type]
 
 
-def _reduced(value: Json, kept: Kept) -> Json:
+def _reduce_value(value: Json, kept: Kept) -> Json:
     if kept is None:
-        return _cleaned(value)
+        return _clean_value(value)
     if isinstance(value, dict):
         return {
-            name: _cleaned_member(name, member) if name in ENVIRONMENT else _reduced(member, kept[name])
+            name: _clean_member(name, member) if name in ENVIRONMENT else _reduce_value(member, kept[name])
             for name, member in value.items()
             if name in kept and name != LAST_APPLIED
         }
     if isinstance(value, list):
-        return [_reduced(item, kept) for item in value if isinstance(item, dict)]
+        return [_reduce_value(item, kept) for item in value if isinstance(item, dict)]
     return value
 
 
-def _cleaned(value: Json) -> Json:
+def _clean_value(value: Json) -> Json:
     """Return a whole value without the members that are never kept."""
     if isinstance(value, dict):
-        return {name: _cleaned_member(name, member) for name, member in value.items() if name != LAST_APPLIED}
-    return [_cleaned(item) for item in value] if isinstance(value, list) else value
+        return {name: _clean_member(name, member) for name, member in value.items() if name != LAST_APPLIED}
+    return [_clean_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _cleaned_member(name: str, value: Json) -> Json:
+def _clean_member(name: str, value: Json) -> Json:
     if name in ENVIRONMENT and isinstance(value, list):
         return [{"name": text(variable, "name")} for variable in objects(value) if "name" in variable]
-    return _cleaned(value)
+    return _clean_value(value)

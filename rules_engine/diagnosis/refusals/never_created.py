@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rules_engine.diagnosis.objects.gpu_objects import resource_names
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, timestamp
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
 from rules_engine.diagnosis.reasons import NeverCreatedReason
-from rules_engine.diagnosis.wording import command, listed, quoted
+from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, strings, text
 from rules_engine.model.kubernetes.cluster_objects import (
@@ -22,10 +22,10 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
 
-FAILED = "FailedCreate"
+FAILED_CREATE = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
 
-OURS = frozenset(endpoint.webhook for endpoint in Endpoint)
+OWN_WEBHOOKS = frozenset(endpoint.webhook for endpoint in Endpoint)
 """The names of the webhooks of gpu-rules."""
 
 # Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);
@@ -38,18 +38,18 @@ _RULES = re.compile(r"(?:^|; )([A-Z][A-Za-z]+/[^\s,:;]+(?:, [A-Z][A-Za-z]+/[^\s,
 _RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
+def find_never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
     """Return a finding for each workload that lacks pods since the API server refused them.
 
     Failures are read from Events since a time, and from the condition ReplicaFailure. The workloads request GPUs, or
     their pods were refused by a quota of GPUs or by a webhook of gpu-rules.
     """
     return tuple(
-        _finding(about, failure, workload, cluster)
-        for about, failure in sorted(_failures(cluster, since).items())
+        _build_finding(about, failure, workload, cluster)
+        for about, failure in sorted(_collect_failures(cluster, since).items())
         if (workload := cluster.find(about.kind, about.name, about.namespace)) is not None
         or about.kind in cluster.absent
-        if workload is None or (_WANTING[about.kind](workload) and not _is_over(about, failure, workload, cluster))
+        if workload is None or (_LACKS_PODS[about.kind](workload) and not _is_over(about, failure, workload, cluster))
         if _concerns_gpus(workload, failure)
     )
 
@@ -62,24 +62,24 @@ class _Failure:
     at: datetime | None
 
 
-def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
+def _collect_failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
     failures: dict[ObjectName, _Failure] = {}
     for event in cluster.events:
-        if text(event, "reason") != FAILED:
+        if text(event, "reason") != FAILED_CREATE:
             continue
         about = involved_object(event)
         at = last_seen(event)
         workload = cluster.find(about.kind, about.name, about.namespace)
         if workload is not None and not is_about(event, workload):
             continue
-        if about.kind in _WANTING and (at is None or at >= since):
-            failure = _Failure(message=quoted(text(event, "message")), at=at)
+        if about.kind in _LACKS_PODS and (at is None or at >= since):
+            failure = _Failure(message=quote_message(text(event, "message")), at=at)
             failures[about] = max(failures.get(about, failure), failure, key=lambda failure: failure.at or LONG_AGO)
     for replica_set in cluster.of("ReplicaSet"):
         failed = replica_set.condition("ReplicaFailure")
-        if text(failed, "reason") == FAILED:
+        if text(failed, "reason") == FAILED_CREATE:
             # The condition is removed once pods can be created again, so it is as new as the newest Event.
-            failures[replica_set.object_name] = _Failure(message=quoted(text(failed, "message")), at=None)
+            failures[replica_set.object_name] = _Failure(message=quote_message(text(failed, "message")), at=None)
     return failures
 
 
@@ -89,7 +89,7 @@ def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster:
         return True
     at = failure.at
     return at is not None and any(
-        (created := timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
+        (created := parse_timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
         for pod in cluster.controlled_by(about)
     )
 
@@ -106,7 +106,7 @@ def _lacks_active(job: ApiObject) -> bool:
     return integer(job.status, "active") < min(parallelism, left)
 
 
-_WANTING: Mapping[str, Callable[[ApiObject], bool]] = {
+_LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
     "Job": _lacks_active,
     "ReplicaSet": _lacks_replicas,
     "StatefulSet": _lacks_replicas,
@@ -115,15 +115,15 @@ _WANTING: Mapping[str, Callable[[ApiObject], bool]] = {
 
 
 def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
-    if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _by_us(failure.message):
+    if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _is_own_refusal(failure.message):
         return True
     template = mapping(workload.spec.get("template")) if workload is not None else {}
     return any(map(is_gpu, resource_names(mapping(template.get("spec")))))
 
 
-def _by_us(message: str) -> bool:
+def _is_own_refusal(message: str) -> bool:
     match = _DENIED.search(message) or _NOT_CALLED.search(message)
-    return match is not None and match["webhook"] in OURS
+    return match is not None and match["webhook"] in OWN_WEBHOOKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +137,10 @@ class _Refusal:
     remedies: tuple[Remedy, ...]
 
 
-def _finding(about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects) -> Finding:
-    refusal = _refusal(about, failure.message, cluster)
+def _build_finding(
+    about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects
+) -> Finding:
+    refusal = _parse_refusal(about, failure.message, cluster)
     unknown = f"{RESOURCES[about.kind]} were not read: the workload may have its pods by now"
     return Finding(
         reason=refusal.reason,
@@ -152,31 +154,31 @@ def _finding(about: ObjectName, failure: _Failure, workload: ApiObject | None, c
     )
 
 
-def _refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
+def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
     quota_match = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
     if quota_match is not None:
-        return _quota(about, quota_match, cluster)
+        return _quota_refusal(about, quota_match, cluster)
     denied = _DENIED.search(message)
     if denied is not None:
-        return _denied(about, denied["webhook"], denied["why"] or "")
+        return _denial(about, denied["webhook"], denied["why"] or "")
     not_called = _NOT_CALLED.search(message)
     if not_called is not None:
-        return _not_called(not_called["webhook"], not_called["why"] or "")
+        return _webhook_failure(not_called["webhook"], not_called["why"] or "")
     return _Refusal(
         reason=NeverCreatedReason.OTHER,
         message="the API server refused them",
         cause="The API server or an admission policy does not accept the pods of the workload's template.",
         evidence=(message,),
-        remedies=(_described(about),),
+        remedies=(_describe_remedy(about),),
     )
 
 
-def _described(about: ObjectName) -> Remedy:
-    line = command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
+def _describe_remedy(about: ObjectName) -> Remedy:
+    line = shell_command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
     return Remedy(text="Look at the workload and its events.", command=line)
 
 
-def _quota(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _Refusal:
+def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _Refusal:
     name = match["quota"]
     quota = cluster.find("ResourceQuota", name, about.namespace)
     status = quota.status if quota is not None else {}
@@ -193,7 +195,7 @@ def _quota(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> 
         remedies=(
             Remedy(
                 text="Look at the quota and at what counts against it.",
-                command=command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
+                command=shell_command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
             ),
             Remedy(text="End pods of the namespace, or raise the quota.", risk=Risk.MEDIUM)
             if exceeded
@@ -202,20 +204,20 @@ def _quota(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> 
     )
 
 
-def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
-    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OURS else []
+def _denial(about: ObjectName, webhook: str, why: str) -> _Refusal:
+    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OWN_WEBHOOKS else []
     evidence = (why,) if why else ()
     if rules:
         return _Refusal(
             reason=NeverCreatedReason.DENIED_BY_RULE,
-            message=f"denied by {listed(rules)} of gpu-rules",
+            message=f"denied by {join_names(rules)} of gpu-rules",
             cause="A rule of gpu-rules denies the pods of the workload's template.",
             evidence=evidence,
             remedies=(
                 Remedy(text="Correct the workload's template as the message of the rule says.", risk=Risk.MEDIUM),
                 Remedy(
                     text="Evaluate the rules on the workload.",
-                    command=f"{command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
+                    command=f"{shell_command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
                     "-o yaml | gpu-rules explain -f -",
                 ),
             ),
@@ -227,12 +229,12 @@ def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
         evidence=evidence,
         remedies=(
             Remedy(text="Correct the workload's template as the message says.", risk=Risk.MEDIUM),
-            _described(about),
+            _describe_remedy(about),
         ),
     )
 
 
-def _not_called(webhook: str, why: str) -> _Refusal:
+def _webhook_failure(webhook: str, why: str) -> _Refusal:
     return _Refusal(
         reason=NeverCreatedReason.WEBHOOK_FAILED,
         message=f"the webhook {webhook} could not be called",

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from rules_engine.diagnosis.objects.gpu_objects import is_device
 from rules_engine.diagnosis.objects.holders import gpus_of
-from rules_engine.diagnosis.objects.timestamps import timestamp
+from rules_engine.diagnosis.objects.timestamps import parse_timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
-from rules_engine.diagnosis.wording import command, quoted
+from rules_engine.diagnosis.wording import quote_message, shell_command
 from rules_engine.model.json.lenient import controller, strings, text
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, Risk
@@ -27,16 +27,16 @@ _UNAVAILABLE = re.compile(r"requested number of devices unavailable for (\S+?)\.
 SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas")
 
 
-def refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
+def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
     """Return a finding for each GPU pod that a node refused.
 
     A pod with a controller counts only if it was created since a time, since the controller has replaced it.
     """
     return tuple(
-        _finding(pod, amounts, cluster)
+        _build_finding(pod, amounts, cluster)
         for pod in cluster.pods
         if text(pod.status, "phase") == "Failed" and _is_refusal(text(pod.status, "reason"))
-        if controller(pod) is None or _recent(pod, since)
+        if controller(pod) is None or _is_recent(pod, since)
         if (amounts := gpus_of(pod))
     )
 
@@ -45,8 +45,8 @@ def _is_refusal(reason: str) -> bool:
     return reason in (UNEXPECTED, TOPOLOGY) or reason.startswith(OUT_OF)
 
 
-def _recent(pod: PodObject, since: datetime) -> bool:
-    created = timestamp(pod.metadata, "creationTimestamp")
+def _is_recent(pod: PodObject, since: datetime) -> bool:
+    created = parse_timestamp(pod.metadata, "creationTimestamp")
     return created is None or created >= since
 
 
@@ -60,7 +60,7 @@ class _Refusal:
     remedies: tuple[Remedy, ...]
 
 
-def _refusal(reason: str, message: str, requested: str) -> _Refusal:
+def _parse_refusal(reason: str, message: str, requested: str) -> _Refusal:
     shared, unavailable = _SHARED.search(message), _UNAVAILABLE.search(message)
     if shared is not None:
         most = shared[1]
@@ -108,22 +108,26 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
     )
 
 
-def _finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects) -> Finding:
+def _build_finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects) -> Finding:
     reason, message, node = text(pod.status, "reason"), text(pod.status, "message"), pod.node_name
-    refusal = _refusal(reason, message, " and ".join(f"{count} {name}" for name, count in amounts.items()))
-    look = Remedy(text="Look at the node and its events.", command=command("kubectl", "describe", "node", node))
+    refusal = _parse_refusal(reason, message, " and ".join(f"{count} {name}" for name, count in amounts.items()))
+    look = Remedy(text="Look at the node and its events.", command=shell_command("kubectl", "describe", "node", node))
     return Finding(
         reason=refusal.reason,
         severity=FindingSeverity.ERROR,
         object=pod.object_name,
         message=refusal.message,
         cause=refusal.cause,
-        evidence=(f"{reason} on node {node}", *([quoted(message)] if message else []), *_sharing(node, cluster)),
+        evidence=(
+            f"{reason} on node {node}",
+            *([quote_message(message)] if message else []),
+            *_sharing_lines(node, cluster),
+        ),
         remedies=(*refusal.remedies, look),
     )
 
 
-def _sharing(node: str, cluster: ClusterObjects) -> list[str]:
+def _sharing_lines(node: str, cluster: ClusterObjects) -> list[str]:
     node_object = cluster.find("Node", node)
     labels = strings(node_object.metadata.get("labels")) if node_object is not None else {}
     return [f"{label}={labels[label]} on node {node}" for label in SHARING_LABELS if label in labels]

@@ -8,11 +8,11 @@ from rules_engine.diagnosis.objects.gpu_objects import (
     is_device_plugin,
     is_gpu_node,
     is_ready,
-    product,
+    product_name,
     status_of,
 )
-from rules_engine.diagnosis.objects.holders import bound_since
-from rules_engine.diagnosis.values import Absent, Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
+from rules_engine.diagnosis.objects.holders import binding_time
+from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import controller, integer, mapping, text
 from rules_engine.model.kubernetes.cluster import Node
@@ -34,7 +34,7 @@ def device_pods(cluster: ClusterObjects) -> DevicePods:
 
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
     """Return the nodes that have GPUs, by name."""
-    allocated = None if "Pod" in cluster.absent else _allocated(pods)
+    allocated = None if "Pod" in cluster.absent else _sum_allocated(pods)
     nodes = [
         _gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}))
         for node, view in zip(cluster.nodes, cluster.view.nodes, strict=True)
@@ -43,7 +43,7 @@ def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> t
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
+def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
     """Return the devices that the unfinished pods on each node hold."""
     allocated: dict[str, dict[str, int]] = {}
     for pod, devices in pods:
@@ -58,7 +58,7 @@ def _gpu_node(node: NodeObject, view: Node, allocated: Mapping[str, int] | None)
     capacity, allocatable = (device_amounts(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
     return GpuNode(
         name=node.name,
-        product=product(node),
+        product=product_name(node),
         ready=view.ready,
         cordoned=view.unschedulable,
         resources={
@@ -80,7 +80,7 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
             node=pod.node_name,
             status=status_of(pod),
             amounts=dict(sorted(devices.items())),
-            since=bound_since(pod),
+            since=binding_time(pod),
         )
         for pod, devices in pods
         if pod.node_name and not is_finished(pod) and any(map(is_gpu, devices)) and in_scope(pod.object_name)
@@ -131,7 +131,7 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
     )
 
 
-UNKNOWN: Mapping[str, str] = {
+UNKNOWN_FACTS: Mapping[str, str] = {
     "Node": "what nodes offer and why pods are not scheduled",
     "Pod": "what is allocated and free, which pods wait and whether device plugins run",
     "Event": "recent errors, the scheduler's own words and pods that were never created",
@@ -147,8 +147,10 @@ UNKNOWN: Mapping[str, str] = {
 """The facts that are unknown without the objects of a kind."""
 
 
-def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:
+def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
     """Return the kinds that were not read, or not in all namespaces, in the order of RESOURCES."""
     return tuple(
-        Absent(objects=unread, unknown=UNKNOWN[kind]) for kind in RESOURCES if (unread := cluster.unread(kind))
+        UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
+        for kind in RESOURCES
+        if (unread := cluster.unread(kind))
     )

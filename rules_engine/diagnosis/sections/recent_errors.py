@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node
-from rules_engine.diagnosis.objects.timestamps import last_seen, timestamp
+from rules_engine.diagnosis.objects.timestamps import last_seen, parse_timestamp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import RecentError
-from rules_engine.diagnosis.wording import quoted, without_names
+from rules_engine.diagnosis.wording import quote_message, without_names
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
@@ -24,10 +24,10 @@ _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.I
 _NOT_SCHEDULED = "FailedScheduling"
 """Reason of the Events of pods that are pending, which have their own section, or that were scheduled since."""
 
-_WITH_OUTPUT = frozenset({"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"})
+_OUTPUT_REASONS = frozenset({"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"})
 """Reasons of Events whose messages quote a program's output, which may have values of its environment (kubelet)."""
 
-_LEFT_OUT = "the message is left out, since it has the output of a program"
+_OMITTED_MESSAGE = "the message is left out, since it has the output of a program"
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that is about to start."""
@@ -46,12 +46,12 @@ def recent_errors(
     related = {pod.object_name for pod in watched} | set(plugins)
     related.update(node.object_name for node in cluster.nodes if is_gpu_node(node))
     groups: dict[tuple[str, str, str], list[RecentError]] = {}
-    for error in (*_events(cluster, related), *_containers(watched)):
+    for error in (*_event_errors(cluster, related), *_container_errors(watched)):
         (about,) = error.objects
         if in_scope(about) and (error.at is None or error.at >= since):
             key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
-    errors = sorted(map(_grouped, groups.values()), key=_newest_first)
+    errors = sorted(map(_merge_errors, groups.values()), key=_newest_first)
     return tuple(errors[:MAX_ERRORS]), len(errors[MAX_ERRORS:])
 
 
@@ -59,7 +59,7 @@ def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
     return -error.at.timestamp() if error.at else 0.0, error.objects[0], error.reason, error.message
 
 
-def _grouped(errors: Sequence[RecentError]) -> RecentError:
+def _merge_errors(errors: Sequence[RecentError]) -> RecentError:
     return replace(
         min(errors, key=lambda error: (error.objects, error.message)),
         objects=tuple(sorted({about for error in errors for about in error.objects})),
@@ -68,7 +68,7 @@ def _grouped(errors: Sequence[RecentError]) -> RecentError:
     )
 
 
-def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[RecentError]:
+def _event_errors(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[RecentError]:
     for event in cluster.events:
         if text(event, "type") != "Warning" or text(event, "reason") == _NOT_SCHEDULED:
             continue
@@ -78,13 +78,13 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
             yield RecentError(
                 objects=(about,),
                 reason=text(event, "reason"),
-                message=_LEFT_OUT if text(event, "reason") in _WITH_OUTPUT else quoted(message),
+                message=_OMITTED_MESSAGE if text(event, "reason") in _OUTPUT_REASONS else quote_message(message),
                 count=max(integer(mapping(event.get("series")), "count") or integer(event, "count"), 1),
                 at=last_seen(event),
             )
 
 
-def _containers(pods: Iterable[PodObject]) -> Iterator[RecentError]:
+def _container_errors(pods: Iterable[PodObject]) -> Iterator[RecentError]:
     """Yield the errors of containers that wait after an error or that ended with an exit code other than 0.
 
     The message of a container that ended is omitted: it may be the end of its log, with values of its environment.
@@ -94,7 +94,7 @@ def _containers(pods: Iterable[PodObject]) -> Iterator[RecentError]:
             state, container = mapping(status.get("state")), text(status, "name")
             count = max(integer(status, "restartCount"), 1)
             ended = mapping(state.get("terminated")) or mapping(mapping(status.get("lastState")).get("terminated"))
-            at = timestamp(ended, "finishedAt")
+            at = parse_timestamp(ended, "finishedAt")
             code = integer(ended, "exitCode")
             if code:
                 message = f"container {container} ended with exit code {code}"
@@ -104,5 +104,5 @@ def _containers(pods: Iterable[PodObject]) -> Iterator[RecentError]:
             waiting = mapping(state.get("waiting"))
             reason = text(waiting, "reason")
             if reason and reason not in _STARTING:
-                message = quoted(f"container {container}: {text(waiting, 'message')}".removesuffix(": "))
+                message = quote_message(f"container {container}: {text(waiting, 'message')}".removesuffix(": "))
                 yield RecentError(objects=(pod.object_name,), reason=reason, message=message, count=count, at=at)

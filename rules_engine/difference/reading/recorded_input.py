@@ -32,7 +32,14 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Operation
-from rules_engine.recording.fields import MALFORMED, MAX_LINE_BYTES, RECORDS, RecordedFields, Unrecorded, log_lines
+from rules_engine.recording.fields import (
+    LINE_ERRORS,
+    MAX_LINE_BYTES,
+    RECORD_KINDS,
+    RecordedFields,
+    Unrecorded,
+    log_lines,
+)
 from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
@@ -80,7 +87,7 @@ class _Head(Struct, frozen=True):
     @property
     def logged(self) -> bool:
         """True for a line of a decision log."""
-        return self.record in RECORDS if self.record else bool(self.endpoint and self.outcome)
+        return self.record in RECORD_KINDS if self.record else bool(self.endpoint and self.outcome)
 
     def names(self, pod: str) -> str:
         """Return the names of the pod, or of all pods of its workload, under the rules that decided it."""
@@ -173,7 +180,7 @@ class RecordedInput:
             head = _head(line)
         except ValidationError:
             return NO_DECISION
-        except MALFORMED:
+        except LINE_ERRORS:
             return NO_JSON
         if not head.logged:
             return NO_DECISION
@@ -224,10 +231,10 @@ class _Reader:
         """Keep fields or a view. Return False for a line that may be one of a decision."""
         try:
             record = _head(line).record
-            if record not in RECORDS:
+            if record not in RECORD_KINDS:
                 return False
             members = decode(line)
-        except MALFORMED:
+        except LINE_ERRORS:
             return True
         if record == "view":
             self._views.take(line, members)
@@ -254,7 +261,7 @@ class _Reader:
         totals = self._totals
         try:
             found = _line(line)
-        except MALFORMED:
+        except LINE_ERRORS:
             if _is_of_log(line):
                 totals.admissions += 1
                 totals.not_replayable[UNREADABLE] += 1
@@ -347,7 +354,7 @@ def is_log(file: ObjectFile) -> bool:
 def _is_of_log(line: bytes) -> bool:
     try:
         return line.lstrip().startswith(b"{") and _head(line).logged
-    except MALFORMED:
+    except LINE_ERRORS:
         return False
 
 

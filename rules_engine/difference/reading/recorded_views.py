@@ -9,7 +9,7 @@ from msgspec.json import decode, encode
 from rules_engine.model.json.lenient import Object, integer, mapping, text
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import QuantityError
-from rules_engine.recording.fields import MALFORMED
+from rules_engine.recording.fields import LINE_ERRORS
 from rules_engine.recording.views import MAX_LABELS, MAX_NODES, MAX_VIEW_BYTES, ViewFields, ViewSizeError, read_view
 
 MAX_VIEWS = 256
@@ -110,7 +110,7 @@ class RecordedViews:
             return known
         try:
             return self._decode(name, [mapping(decode(lines.found[number])) for number in sorted(lines.found)])
-        except (QuantityError, *MALFORMED):
+        except (QuantityError, *LINE_ERRORS):
             return UNREADABLE
         except ViewSizeError:
             return TOO_LARGE

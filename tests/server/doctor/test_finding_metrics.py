@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from rules_engine.diagnosis.values import Absent
+from rules_engine.diagnosis.values import UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
 from server.doctor.watch import counts
@@ -60,7 +60,7 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
 def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
     gaps = [NotEvaluated(source=source, why="too expensive", objects=9) for source in ("Diagnostic/a", "Diagnostic/a")]
     report = replace(
-        whole_report(), findings=(), absent=(Absent(objects="jobs", unknown=""),), not_evaluated=tuple(gaps)
+        whole_report(), findings=(), absent=(UnreadKind(objects="jobs", unknown=""),), not_evaluated=tuple(gaps)
     )
     last = replace(counts(report, 0.0), at=datetime(2026, 11, 23, tzinfo=UTC), objects={"nodes": 3, "pods": 12})
 

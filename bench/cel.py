@@ -32,7 +32,7 @@ from unittest.mock import patch
 
 from rules_engine.cel import Budget, Environment, Program, compile_expression, types
 from rules_engine.cel.budget import REQUEST_COST
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import validate
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.problems.source import SourceText
@@ -126,7 +126,7 @@ def _best(rounds: Iterable[list[tuple[float, float]]]) -> list[tuple[float, floa
 
 def shipped() -> tuple[float, float]:
     """Return the time of the shipped validations on a pod with GPUs, in µs: by generated code, by the interpreter."""
-    rule_set = evaluation.compiled(*load([RULES]).rules)
+    rule_set = evaluation.compiled(*load_documents([RULES]).rules)
     containers = [evaluation.container(name, {evaluation.GPU: 4, "cpu": 8, "memory": "64Gi"}) for name in "abc"]
     request = evaluation.request(evaluation.pod(*containers))
 

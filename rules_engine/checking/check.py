@@ -8,7 +8,7 @@ from pathlib import Path
 from rules_engine.checking.analysis import analyse, analyse_case, analyse_diagnosis, analyse_on
 from rules_engine.checking.ignores import Ignored, apply_ignores
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
-from rules_engine.documents.load import RULES, Loaded, load_cluster
+from rules_engine.documents.load import RULES, LoadResult, load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS
 from rules_engine.evaluation.rule_set.compiler import Compiler
@@ -101,14 +101,14 @@ def adviser(rule: Rule) -> Compiler:
     return Compiler(rule, advice=True)
 
 
-def _diagnostic_problems(loaded: Loaded) -> Iterator[Problem]:
+def _diagnostic_problems(loaded: LoadResult) -> Iterator[Problem]:
     """Yield the problems in expressions of Diagnostics, also of Diagnostics with other errors."""
     _, problems = compile_diagnostics(loaded.of(Diagnostic), diagnostic_adviser)
     _, draft_problems = compile_diagnostics(loaded.of(Diagnostic, valid=False))
     yield from (*problems, *draft_problems)
 
 
-def reasons_of(loaded: Loaded, files: frozenset[str] | None = None) -> frozenset[str]:
+def reasons_of(loaded: LoadResult, files: frozenset[str] | None = None) -> frozenset[str]:
     """Return the reasons of all Diagnostics, or of the Diagnostics in `files`, also of Diagnostics with errors."""
     diagnostics = (*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False))
     return frozenset(each.reason for each in diagnostics if files is None or each.location.file in files)
@@ -119,7 +119,7 @@ def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -
     return read_rules([Path(name) for name in rules], (*RULES, DIAGNOSTIC), compiler_of)
 
 
-def _rules_by_file(loaded: Loaded) -> Mapping[str, Sequence[Rule]]:
+def _rules_by_file(loaded: LoadResult) -> Mapping[str, Sequence[Rule]]:
     """Return the rules of each file, drafts last."""
     by_file: dict[str, list[Rule]] = {name: [] for name in loaded.files}
     for rule in (*loaded.rules, *loaded.drafts):

@@ -7,28 +7,28 @@ from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.references import (
     Inventory,
     References,
-    existing,
-    inventory,
+    build_inventory,
     read_cluster,
     read_manifests,
-    report_both,
+    report_conflict,
+    resolve_path,
 )
 from rules_engine.loading.fields import (
-    flag,
-    items,
-    maps,
+    bool_field,
+    list_items,
+    map_field,
+    map_items,
+    map_members,
     report_repeated,
-    scalars,
-    section,
-    sections,
-    settings,
-    strings,
-    text,
-    texts,
+    scalar_arguments,
+    scalar_members,
+    string_field,
+    string_items,
+    string_map,
 )
-from rules_engine.loading.kubernetes.amounts import amounts
-from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
-from rules_engine.loading.rule_fields import name_of
+from rules_engine.loading.kubernetes.amounts import read_amounts
+from rules_engine.loading.kubernetes.manifests import Manifest, read_single_pod
+from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -50,24 +50,24 @@ from rules_engine.model.rules.rule_test import (
 
 def read_test(root: MapNode, problems: Problems, references: References) -> RuleTest:
     """Read the test of a document; it is valid only if neither the schema nor `problems` has an error."""
-    spec = section(root, "spec")
-    name, location, _ = name_of(root)
+    spec = map_field(root, "spec")
+    name, location, _ = document_name(root)
     folder = Path(location.file).parent
-    lines = sections(spec, "cases")
+    lines = map_items(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
-    rules = [existing(item, folder, problems, references) for item in items(spec, "rules")] or [folder]
+    rules = [resolve_path(item, folder, problems, references) for item in list_items(spec, "rules")] or [folder]
     if folder in rules:
         references.refer(folder)
-    report_both(spec, "cluster", "clusters", problems)
-    cluster_maps = {name.source.text: node for name, node in maps(spec, "clusters")}
-    cases = tuple(_case(line, tuple(cluster_maps), folder, problems, references) for line in lines)
-    diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), problems)
+    report_conflict(spec, "cluster", "clusters", problems)
+    cluster_maps = {name.source.text: node for name, node in map_members(spec, "clusters")}
+    cases = tuple(_read_case(line, tuple(cluster_maps), folder, problems, references) for line in lines)
+    diagnoses = tuple(_read_diagnosis(line) for line in map_items(spec, "diagnoses"))
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in map_items(spec, "diagnoses")), problems)
     used = {cluster for case in cases for cluster in case.clusters} | (cluster_maps.keys() if diagnoses else set())
-    clusters = {name: _cluster(node, folder, problems, references) for name, node in cluster_maps.items()}
-    own = _cluster(section(spec, "cluster"), folder, problems, references)
+    clusters = {name: _read_cluster(node, folder, problems, references) for name, node in cluster_maps.items()}
+    own = _read_cluster(map_field(spec, "cluster"), folder, problems, references)
     objects = {name: inventory.objects for name, inventory in clusters.items()} or {"": own.objects}
-    for key, _ in maps(spec, "clusters"):
+    for key, _ in map_members(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
         if key.source.text not in used and used <= cluster_maps.keys():
             message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
@@ -84,37 +84,39 @@ def read_test(root: MapNode, problems: Problems, references: References) -> Rule
     )
 
 
-def _cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory:
+def _read_cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory:
     cluster = read_cluster(node, folder, problems, references)
-    return cluster or inventory("", node.location, MapNode(location=node.location), problems)
+    return cluster or build_inventory("", node.location, MapNode(location=node.location), problems)
 
 
-def _diagnosis(line: MapNode) -> Diagnosis:
+def _read_diagnosis(line: MapNode) -> Diagnosis:
     name = line.get("name") or line
-    reasons = {item.source.text: item.location for item in items(line, "reasons") if isinstance(item, ScalarNode)}
+    reasons = {item.source.text: item.location for item in list_items(line, "reasons") if isinstance(item, ScalarNode)}
     return Diagnosis(
-        name=text(line, "name"),
+        name=string_field(line, "name"),
         location=name.location,
-        expect=tuple(map(_finding, sections(line, "expect"))),
+        expect=tuple(map(_read_finding, map_items(line, "expect"))),
         reasons=frozenset(reasons) if reasons else None,
         reason_locations=reasons,
     )
 
 
-def _finding(line: MapNode) -> ExpectedFinding:
+def _read_finding(line: MapNode) -> ExpectedFinding:
     reason = line.get("reason") or line
     return ExpectedFinding(
-        reason=text(line, "reason"),
-        object=text(line, "object"),
+        reason=string_field(line, "reason"),
+        object=string_field(line, "object"),
         location=reason.location,
-        **settings(line, ExpectedFinding),
+        **scalar_arguments(line, ExpectedFinding),
     )
 
 
-def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References) -> Case:
+def _read_case(
+    line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References
+) -> Case:
     name = line.get("name") or line
-    request = section(line, "request")
-    request_fields = settings(request, Case)
+    request = map_field(line, "request")
+    request_fields = scalar_arguments(request, Case)
     updates = request_fields.get("operation") == "UPDATE"
     old = line.get("oldPod")
     if updates and old is None:
@@ -128,29 +130,29 @@ def _case(line: MapNode, clusters: Sequence[str], folder: Path, problems: Proble
         key = line.key("oldPod") or old
         message = "oldPod is ignored: with operation: CREATE there is no old pod"
         problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-    old_manifest = the_pod(old, line.key("oldPod") or old, problems) if old is not None else None
-    manifest = _pod(line, folder, problems, references)
+    old_manifest = read_single_pod(old, line.key("oldPod") or old, problems) if old is not None else None
+    manifest = _read_pod(line, folder, problems, references)
     if manifest and manifest.namespace:
         request_fields.setdefault("namespace", manifest.namespace)
     return Case(
-        name=text(line, "name"),
+        name=string_field(line, "name"),
         location=name.location,
         pod=manifest.pod if manifest else None,
-        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, problems, references),
+        expect=_read_expectation(map_field(line, "expect"), line.key("expect") or line, folder, problems, references),
         expect_on={
-            key.source.text: _expectation(node, key, folder, problems, references)
-            for key, node in maps(line, "expectOn")
+            key.source.text: _read_expectation(node, key, folder, problems, references)
+            for key, node in map_members(line, "expectOn")
         },
-        clusters=_clusters_of(line, clusters, problems),
-        namespace_labels=strings(request, "namespaceLabels"),
+        clusters=_case_clusters(line, clusters, problems),
+        namespace_labels=string_map(request, "namespaceLabels"),
         old_pod=old_manifest.pod if old_manifest else None,
         **request_fields,
     )
 
 
-def _clusters_of(line: MapNode, cluster_names: Sequence[str], problems: Problems) -> tuple[str, ...]:
+def _case_clusters(line: MapNode, cluster_names: Sequence[str], problems: Problems) -> tuple[str, ...]:
     """Return the clusters on which a case runs: all, or, without `expect`, only the clusters of `expectOn`."""
-    own = [key for key, _ in maps(line, "expectOn")]
+    own = [key for key, _ in map_members(line, "expectOn")]
     for key in own:
         name = key.source.text
         if not cluster_names:
@@ -164,60 +166,63 @@ def _clusters_of(line: MapNode, cluster_names: Sequence[str], problems: Problems
     return tuple(key.source.text for key in own)
 
 
-def _pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
+def _read_pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
     pod = line.get("pod")
     if pod is not None:
-        return the_pod(pod, line.key("pod") or pod, problems)
+        return read_single_pod(pod, line.key("pod") or pod, problems)
     file = line.get("podFile")
     roots = read_manifests(file, folder, problems, references, single=True)
-    return the_pod(roots[0], file, problems) if file is not None and roots else None
+    return read_single_pod(roots[0], file, problems) if file is not None and roots else None
 
 
-def _expectation(expect: MapNode, place: Node, folder: Path, problems: Problems, references: References) -> Expectation:
-    report_both(expect, "pod", "podFile", problems)
+def _read_expectation(
+    expect: MapNode, place: Node, folder: Path, problems: Problems, references: References
+) -> Expectation:
+    report_conflict(expect, "pod", "podFile", problems)
     message = expect.key("message")
-    if message is not None and flag(expect, "allowed"):
+    if message is not None and bool_field(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
         problems.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
-    whole = _pod(expect, folder, problems, references)
+    whole = _read_pod(expect, folder, problems, references)
     return Expectation(
         location=place.location,
-        allowed=flag(expect, "allowed") if expect.get("allowed") else None,
-        containers=_by_container(expect, "containers", problems),
-        requests=_by_container(expect, "requests", problems),
-        limits=_by_container(expect, "limits", problems),
+        allowed=bool_field(expect, "allowed") if expect.get("allowed") else None,
+        containers=_amounts_by_container(expect, "containers", problems),
+        requests=_amounts_by_container(expect, "requests", problems),
+        limits=_amounts_by_container(expect, "limits", problems),
         pod=whole.pod if whole else None,
         annotations={
-            key: None if value.value is None else value.source.text for key, value in scalars(expect, "annotations")
+            key: None if value.value is None else value.source.text
+            for key, value in scalar_members(expect, "annotations")
         },
-        warnings=texts(expect, "warnings") if expect.get("warnings") else None,
-        message=text(expect, "message") if expect.get("message") else None,
-        decided_by=tuple(map(_decider, sections(expect, "decidedBy"))) if expect.get("decidedBy") else None,
-        audited=tuple(_audited(line, problems) for line in sections(expect, "audited"))
+        warnings=string_items(expect, "warnings") if expect.get("warnings") else None,
+        message=string_field(expect, "message") if expect.get("message") else None,
+        decided_by=tuple(map(_read_decider, map_items(expect, "decidedBy"))) if expect.get("decidedBy") else None,
+        audited=tuple(_read_audited(line, problems) for line in map_items(expect, "audited"))
         if expect.get("audited")
         else None,
     )
 
 
-def _by_container(node: MapNode, name: str, problems: Problems) -> AmountsByContainer:
-    containers = section(node, name)
-    return {key.source.text: amounts(containers, key.source.text, problems) for key, _ in containers}
+def _amounts_by_container(node: MapNode, name: str, problems: Problems) -> AmountsByContainer:
+    containers = map_field(node, name)
+    return {key.source.text: read_amounts(containers, key.source.text, problems) for key, _ in containers}
 
 
-def _decider(line: MapNode) -> Decider:
+def _read_decider(line: MapNode) -> Decider:
     rule = line.get("rule") or line
-    return Decider(RuleId(text(line, "rule")), text(line, "rung") or None, rule.location)
+    return Decider(RuleId(string_field(line, "rule")), string_field(line, "rung") or None, rule.location)
 
 
-def _audited(line: MapNode, problems: Problems) -> Audited:
+def _read_audited(line: MapNode, problems: Problems) -> Audited:
     return Audited(
-        rule=RuleId(text(line, "rule")),
+        rule=RuleId(string_field(line, "rule")),
         location=(line.get("rule") or line).location,
-        action=Action(text(line, "action")) if line.get("action") else None,
-        message=text(line, "message") or None,
-        rung=text(line, "rung") or None,
-        containers=_by_container(line, "containers", problems),
-        annotations=strings(line, "annotations"),
+        action=Action(string_field(line, "action")) if line.get("action") else None,
+        message=string_field(line, "message") or None,
+        rung=string_field(line, "rung") or None,
+        containers=_amounts_by_container(line, "containers", problems),
+        annotations=string_map(line, "annotations"),
     )
 
 

@@ -13,36 +13,36 @@ from rules_engine.loading.yaml.nodes import ListNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 
 
-def digest(documents: Iterable[tuple[str, str, Node]]) -> str:
+def digest_documents(documents: Iterable[tuple[str, str, Node]]) -> str:
     """Return the hexadecimal SHA-256 of rule documents, each with its kind and name, whatever their order.
 
     Only fields that a document sets are hashed, not defaults: a release that changes a default has another version,
     but the same rules.
     """
     digests: dict[int, str] = {}
-    return _hashed(sorted([kind, name, _digest(root, digests)] for kind, name, root in documents))
+    return _hash_json(sorted([kind, name, _node_digest(root, digests)] for kind, name, root in documents))
 
 
-def _digest(node: Node, digests: dict[int, str]) -> str:
+def _node_digest(node: Node, digests: dict[int, str]) -> str:
     """Return the digest of a value, computed from the digests of its members.
 
     `digests`, by id, hash each node once: aliases may repeat a long text many times.
     """
     digest = digests.get(id(node))
     if digest is None:
-        digests[id(node)] = digest = _hashed(_content(node, digests))
+        digests[id(node)] = digest = _hash_json(_node_content(node, digests))
     return digest
 
 
-def _content(node: Node, digests: dict[int, str]) -> Json:
+def _node_content(node: Node, digests: dict[int, str]) -> Json:
     if isinstance(node, ScalarNode):
-        return {"float": _exact(node.source.text)} if isinstance(node.value, float) else node.value
+        return {"float": _exact_decimal(node.source.text)} if isinstance(node.value, float) else node.value
     if isinstance(node, ListNode):
-        return [_digest(item, digests) for item in node.items]
-    return {name: _digest(value, digests) for name, (_, value) in node.members.items()}
+        return [_node_digest(item, digests) for item in node.items]
+    return {name: _node_digest(value, digests) for name, (_, value) in node.members.items()}
 
 
-def _exact(text: str) -> str:
+def _exact_decimal(text: str) -> str:
     """Return the significant digits and exponent of a fraction: quantities are exact, floats are not."""
     try:
         sign, digits, exponent = Decimal(text).as_tuple()
@@ -53,6 +53,6 @@ def _exact(text: str) -> str:
     return f"{'-' * sign}{significant}e{int(exponent) + zeros}" if significant else f"{'-' * sign}0"
 
 
-def _hashed(value: object) -> str:
+def _hash_json(value: object) -> str:
     """Hash a value as JSON with sorted keys."""
     return sha256(json.dumps(value, sort_keys=True).encode("ascii")).hexdigest()

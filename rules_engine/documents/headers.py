@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from rules_engine.kinds import KINDS
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.schemas import near
-from rules_engine.loading.yaml.documents import parts
+from rules_engine.loading.schemas import spelling_hint
+from rules_engine.loading.yaml.documents import split_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import API_VERSION
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
 """All kinds of gpu-rules documents, including those that a load does not read."""
 
-_WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
+_KIND_LINE = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
 """The line with the kind, in a document with a syntax error."""
 
 _GROUP = "gpurule"
@@ -32,9 +32,9 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
-    version, kind = version_of(root), _kind(root)
+    version, kind = api_version(root), _kind_text(root)
     if version is None:
-        return kind is not None and not near(kind, kinds)
+        return kind is not None and not spelling_hint(kind, kinds)
     if _GROUP in version.casefold().replace("-", "").replace(".", ""):
         return False
     # An editor may not have written the file to its end yet.
@@ -44,18 +44,18 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     return not get_close_matches(kind, kinds, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
 
 
-def version_of(root: Node) -> str | None:
+def api_version(root: Node) -> str | None:
     """Return the apiVersion of a document; None if it has none."""
     version = root.get("apiVersion") if isinstance(root, MapNode) else None
     return version.source.text if isinstance(version, ScalarNode) else None
 
 
-def _kind(root: MapNode) -> str | None:
+def _kind_text(root: MapNode) -> str | None:
     kind = root.get("kind")
     return kind.source.text if isinstance(kind, ScalarNode) else None
 
 
-def kind_of(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
+def read_kind(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
     """Return the kind of a document; None, with problems, if it is not one of `kinds`."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
@@ -75,19 +75,19 @@ def kind_of(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in kinds:
-        meant = near(kind.source.text, kinds) or f": expected one of {', '.join(kinds)}"
+        meant = spelling_hint(kind.source.text, kinds) or f": expected one of {', '.join(kinds)}"
         message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
         problems.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
     return kind.source.text
 
 
-def with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:
+def pair_with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:
     """Yield problems of documents with syntax errors, each with the document's kind; None unless it has exactly one."""
-    documents = list(parts(source.text)) if problems else []
+    documents = list(split_documents(source.text)) if problems else []
     starts = [part.line for part in documents]
     for problem in problems:
         # An empty file has no parts.
         around = documents[bisect_left(starts, problem.location.line) - 1 :][:1]
-        kinds = [kind for part in around for kind in _WRITTEN_KIND.findall(part.text)]
+        kinds = [kind for part in around for kind in _KIND_LINE.findall(part.text)]
         yield problem, kinds[0] if len(kinds) == 1 else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rules_engine.evaluation.fingerprint import marshalled
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.loading.json_items import ListError, strict
+from rules_engine.loading.json_items import ListError, scan_strict
 from rules_engine.loading.json_list import JsonList
 from rules_engine.loading.kubernetes.kubectl import is_cluster
 from rules_engine.model.json.lenient import Object, mapping, objects
@@ -35,14 +35,14 @@ def read_large_cluster(path: Path, problems: Problems) -> Object | None:
             return None
         with path.open("rb") as file:
             head = file.read(MAX_FILE_BYTES)
-            reader = JsonList(str(path), head, file, MAX_LIST_BYTES, strict)
-            return _list(reader, problems)
+            reader = JsonList(str(path), head, file, MAX_LIST_BYTES, scan_strict)
+            return _read_list(reader, problems)
     except OSError:
         # `load_inventory`, which reads the file next, reports this.
         return None
 
 
-def _list(reader: JsonList[Json], problems: Problems) -> Object | None:
+def _read_list(reader: JsonList[Json], problems: Problems) -> Object | None:
     reducer = _Reducer()
     items: list[Json] = []
     try:

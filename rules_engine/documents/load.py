@@ -12,12 +12,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from rules_engine.documents.digest import digest as digest_documents
+from rules_engine.documents.digest import digest_documents
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.headers import DOCUMENT_KINDS, is_foreign, kind_of, version_of, with_kinds
-from rules_engine.documents.references import Inventory, ReadCluster, References, Sources, inventory, kubectl_inventory
+from rules_engine.documents.headers import DOCUMENT_KINDS, api_version, is_foreign, pair_with_kinds, read_kind
+from rules_engine.documents.references import (
+    Inventory,
+    ReadCluster,
+    References,
+    Sources,
+    build_inventory,
+    kubectl_inventory,
+)
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading.fields import section
+from rules_engine.loading.fields import map_field
 from rules_engine.loading.files import (
     MAX_FILE_BYTES,
     OTHER_TOOLS,
@@ -27,12 +34,12 @@ from rules_engine.loading.files import (
     report_too_large,
 )
 from rules_engine.loading.kubernetes.kubectl import is_cluster
-from rules_engine.loading.kubernetes.manifests import manifest_json, manifests
-from rules_engine.loading.rule_fields import name_of
+from rules_engine.loading.kubernetes.manifests import find_manifests, manifest_json
+from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.yaml.scalars import AMBIGUOUS
+from rules_engine.loading.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
@@ -56,8 +63,8 @@ RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
 
 
 def _read_inventory(root: MapNode, problems: Problems, _: References) -> Inventory:
-    name, location, _length = name_of(root)
-    return inventory(name, location, section(root, "spec"), problems)
+    name, location, _length = document_name(root)
+    return build_inventory(name, location, map_field(root, "spec"), problems)
 
 
 CLUSTER = DocumentKind(name="ClusterInventory", part=Part.TESTS, read=_read_inventory)
@@ -76,7 +83,7 @@ class LoadedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadResult:
     """The documents of files, and the problems of each part.
 
     `files` are the files of the paths. `passed_over` are the files without a gpu-rules document to which no document
@@ -90,7 +97,7 @@ class Loaded:
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     references: tuple[Path, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unread_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, values: type[T], *, valid: bool = True) -> tuple[T, ...]:
         """Return the values of a type, from valid documents or, with `valid=False`, from documents with errors."""
@@ -126,7 +133,7 @@ class Loaded:
         return digest_documents((document.kind, document.name, document.written) for document in rules)
 
 
-def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES) -> Loaded:
+def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES) -> LoadResult:
     """Load the documents of some kinds in files and folders.
 
     A document with an error is left out; the others of its file are loaded. Documents of other tools are ignored, even
@@ -141,7 +148,7 @@ def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RU
     return loader.result(tuple(map(str, files)))
 
 
-def load_texts(sources: Iterable[SourceFile], kinds: Sequence[DocumentKind[object]] = RULES) -> Loaded:
+def load_texts(sources: Iterable[SourceFile], kinds: Sequence[DocumentKind[object]] = RULES) -> LoadResult:
     """Load the documents of texts as `load_files` does, without files."""
     loader = _Loader(kinds)
     names = []
@@ -163,10 +170,10 @@ def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sourc
 def load_inventory(path: Path, *, regular: bool = True) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file with its objects, as `load_cluster` does; `regular` is as for `read_file`."""
     expected = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
-    return load_one(path, CLUSTER, Code.NOT_A_CLUSTER, "a cluster", expected, regular=regular)
+    return load_single_document(path, CLUSTER, Code.NOT_A_CLUSTER, "a cluster", expected, regular=regular)
 
 
-def load_one(
+def load_single_document(
     path: Path,
     kind: DocumentKind[T],
     code: Code,
@@ -215,22 +222,22 @@ class _Loader:
     def failed(self) -> bool:
         return any(problems.failed for problems in self.problems.values())
 
-    def result(self, files: tuple[str, ...]) -> Loaded:
+    def result(self, files: tuple[str, ...]) -> LoadResult:
         """Return the documents and problems of these files."""
         referenced = set(map(os.path.realpath, self._references.paths))
-        return Loaded(
+        return LoadResult(
             documents=tuple(self.documents),
             by_part={part: tuple(problems.items) for part, problems in self.problems.items()},
             sources=self.sources,
             files=files,
             passed_over=tuple(name for name in self._ignored_files if os.path.realpath(name) not in referenced),
             references=tuple(self._references.paths),
-            skipped=Counter(kind.source.text for kind in self._others),
+            unread_by_kind=Counter(kind.source.text for kind in self._others),
         )
 
     def read(self, source: SourceFile) -> None:
         """Read every document of a file."""
-        if source.is_json and self._take_kubectl(_json(source.text), source.name):
+        if source.is_json and self._take_kubectl(_parse_json(source.text), source.name):
             return
         if len(source.text) > MAX_FILE_BYTES:
             report_too_large(source.name, MAX_FILE_BYTES, self.problems[Part.RULES])
@@ -239,13 +246,13 @@ class _Loader:
         problems = Problems()
         documents = read_documents(source, problems)
         if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(
-            version_of(document.root) == API_VERSION for document in documents
+            api_version(document.root) == API_VERSION for document in documents
         ):
             self._ignored_files.append(source.name)
             return
         if not documents and not problems.failed:
             problems.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
-        for problem, kind in with_kinds(problems.items, source):
+        for problem, kind in pair_with_kinds(problems.items, source):
             self._report(kind, [problem])
         before = len(self.documents)
         ours = [document for document in documents if not self._skip_other_tool(document.root)]
@@ -291,26 +298,26 @@ class _Loader:
             return False
         if self._take_kubectl(manifest_json(root), root.location.file):
             return True
-        return self._single or version_of(root) is not None or bool(manifests(root))
+        return self._single or api_version(root) is not None or bool(find_manifests(root))
 
     def _take(self, document: Document) -> None:
         root = document.root
         if is_foreign(root, self._known_kinds):
-            kind_of(root, self.problems[Part.RULES], self._known_kinds)
+            read_kind(root, self.problems[Part.RULES], self._known_kinds)
             return
         problems = Problems()
         kind = None
         if document.empty:
             problems.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
-            kind = kind_of(root, problems, self._known_kinds)
+            kind = read_kind(root, problems, self._known_kinds)
         if kind in self._kinds and isinstance(root, MapNode):
             self._read(self._kinds[kind], root, document.problems, problems)
         self._report(kind, _yaml_problems(problems, document))
 
     def _read(self, kind: DocumentKind[object], written: MapNode, yaml: Problems, problems: Problems) -> None:
         root = validate(kind.name, written, problems, kind.schemas)
-        name, location, length = name_of(root)
+        name, location, length = document_name(root)
         first = self._places.setdefault((kind.name, name), location)
         if name and first is not location:
             message = f"{kind.name} '{name}' is already defined in {first}"
@@ -329,7 +336,7 @@ class _Loader:
             self.problems[Part.RULES].items.extend(problems)
 
 
-def _json(text: str) -> Json:
+def _parse_json(text: str) -> Json:
     """Parse JSON, fractions as their text; None if it is malformed, since the YAML parser has better errors."""
     try:
         value: Json = json.loads(text, parse_float=str)
@@ -344,6 +351,6 @@ def _yaml_problems(problems: Problems, document: Document) -> list[Problem]:
     For values that YAML parsers read differently, a problem of the schema wins: it knows their range and type.
     """
     checked = {problem.location for problem in problems.items}
-    read = [p for p in document.problems.items if p.code not in AMBIGUOUS or p.location not in checked]
+    read = [p for p in document.problems.items if p.code not in AMBIGUOUS_CODES or p.location not in checked]
     reported = {problem.location for problem in read}
     return [*read, *(problem for problem in problems.items if problem.location not in reported)]

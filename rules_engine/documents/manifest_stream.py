@@ -10,21 +10,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.documents.pods import pods_below, pods_in
+from rules_engine.documents.pods import read_object_pods, read_pods
 from rules_engine.documents.references import Sources
 from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     OTHER_TOOLS,
     STDIN,
-    decoded,
+    decode_source,
     find_files,
     is_folder,
     report_too_large,
     report_unreadable,
     standard_input,
 )
-from rules_engine.loading.json_items import ListError, TooDeepError, strict
+from rules_engine.loading.json_items import ListError, TooDeepError, scan_strict
 from rules_engine.loading.json_list import JsonList, Readable, too_large
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
@@ -81,10 +81,10 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | N
     """
     problems = Problems()
     try:
-        with _open(path) if opened is None else nullcontext(opened) as file:
+        with _open_manifests(path) if opened is None else nullcontext(opened) as file:
             head = file.read(MAX_FILE_BYTES + 1)
             if len(head) > MAX_FILE_BYTES and head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-                yield from _parts(str(path), head, file, limit)
+                yield from _list_parts(str(path), head, file, limit)
                 return
     except OSError as error:
         report_unreadable(path, error, problems)
@@ -94,24 +94,24 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | N
         report_too_large(str(path), MAX_FILE_BYTES, problems)
         yield PodPart((), tuple(problems.items), {})
         return
-    source = decoded(path, head, problems)
-    pods = pods_in(source, problems) if source is not None else ()
+    source = decode_source(path, head, problems)
+    pods = read_pods(source, problems) if source is not None else ()
     lines = {} if source is None else {source.name: source.lines}
     yield PodPart(pods, in_file_order(problems.items), lines)
 
 
-def _open(path: Path) -> AbstractContextManager[Readable]:
+def _open_manifests(path: Path) -> AbstractContextManager[Readable]:
     return nullcontext(standard_input()) if path == STDIN else path.open("rb")
 
 
-def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
+def _list_parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
     """Yield the pods of each object of a list; a problem of the list itself comes last, in a part without pods."""
     problems = Problems()
     has_content = False
-    listed = JsonList(name, head, file, limit, strict)
+    listed = JsonList(name, head, file, limit, scan_strict)
     try:
         for place, value in listed.items():
-            part = _part(value, place)
+            part = _object_part(value, place)
             has_content = has_content or bool(part.pods or part.problems)
             yield part
         if not listed.listed:
@@ -124,25 +124,27 @@ def _parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPa
         yield PodPart((), tuple(problems.items), {})
 
 
-def _part(value: Json, place: Location) -> PodPart:
+def _object_part(value: Json, place: Location) -> PodPart:
     problems = Problems()
-    pods = pods_below(_node(value, place, MAX_DEPTH), problems)
+    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
     return PodPart(() if problems.failed else pods, in_file_order(problems.items), {})
 
 
-def _node(value: Json, place: Location, depth: int) -> Node:
+def _json_node(value: Json, place: Location, depth: int) -> Node:
     """Return a value as a tree whose nodes all have the same place. Raises TooDeepError."""
     if not depth:
         raise TooDeepError
     if isinstance(value, Mapping):
-        members = {name: (_scalar(name, place), _node(member, place, depth - 1)) for name, member in value.items()}
+        members = {
+            name: (_json_scalar(name, place), _json_node(member, place, depth - 1)) for name, member in value.items()
+        }
         return MapNode(members=members, location=place)
     if isinstance(value, list):
-        return ListNode(items=tuple(_node(item, place, depth - 1) for item in value), location=place)
-    return _scalar(value, place)
+        return ListNode(items=tuple(_json_node(item, place, depth - 1) for item in value), location=place)
+    return _json_scalar(value, place)
 
 
-def _scalar(value: Json, place: Location) -> ScalarNode:
+def _json_scalar(value: Json, place: Location) -> ScalarNode:
     plain = value if isinstance(value, bool | int | float | str) else None
     text = plain if isinstance(plain, str) else json.dumps(plain)
     return ScalarNode(value=plain, source=SourceText(text, place.file, ((0, place.line, place.column),)), quoted=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rules_engine.kinds import KINDS
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, read_file, report_too_large
-from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifests
+from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, find_manifests
 from rules_engine.loading.kubernetes.pods import read_pod
-from rules_engine.loading.schemas import near
+from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.documents import Dialect, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
@@ -22,14 +22,14 @@ def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], di
     source = read_file(path, problems)
     if source is None:
         return (), tuple(problems.items), {}
-    pods = pods_in(source, problems)
+    pods = read_pods(source, problems)
     return pods, in_file_order(problems.items), {source.name: source.lines}
 
 
-def pods_in(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
+def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
     """Read every pod of a text of manifests; none if it has errors."""
     roots = manifest_documents(source, problems)
-    pods = [manifest for root in roots for manifest in manifests(root)]
+    pods = [manifest for root in roots for manifest in find_manifests(root)]
     if not pods and not problems.failed:
         _report_no_pod(source, roots, problems)
     if not problems.failed:
@@ -37,9 +37,9 @@ def pods_in(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
     return () if problems.failed else tuple(pods)
 
 
-def pods_below(root: Node, problems: Problems) -> tuple[Manifest, ...]:
+def read_object_pods(root: Node, problems: Problems) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
-    pods = manifests(root)
+    pods = find_manifests(root)
     _check_pods(pods, problems)
     return pods
 
@@ -70,6 +70,6 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], problems: Problems
         return
     kind = place.source.text
     rules = ": pass rules with --rules" if kind in {rule_kind.name for rule_kind in KINDS} else ""
-    hint = rules or near(kind, ["Pod", *TEMPLATES])
+    hint = rules or spelling_hint(kind, ["Pod", *TEMPLATES])
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     problems.error(Code.NOT_A_POD, message, place.location, place.length)

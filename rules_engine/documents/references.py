@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from rules_engine.documents.pods import manifest_documents
-from rules_engine.loading.files import exists, read_file
+from rules_engine.loading.files import path_exists, read_file
 from rules_engine.loading.kubernetes import kubectl
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.kubectl import inventory_objects, kubectl_objects
@@ -73,15 +73,15 @@ class References:
         return None if problems.failed else roots
 
 
-def existing(node: Node | None, folder: Path, problems: Problems, references: References) -> Path | None:
+def resolve_path(node: Node | None, folder: Path, problems: Problems, references: References) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
     if "\0" not in node.source.text:  # which no file system accepts
         references.refer(path)
-    if not exists(path):
-        message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
+    if not path_exists(path):
+        message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_path_hint(path)}"
         problems.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
@@ -91,7 +91,7 @@ MAX_PATH = 255
 """Characters of a path that a message quotes: the longest file name on Linux."""
 
 
-def _near(path: Path) -> str:
+def _path_hint(path: Path) -> str:
     """Return a "did you mean" clause for a file; names are compared without suffixes, which many files share."""
     try:
         beside = list(path.parent.iterdir())
@@ -104,15 +104,15 @@ def read_cluster(node: MapNode, folder: Path, problems: Problems, references: Re
     """Read the cluster in a document, or in the file that it refers to; None if that file is missing or has errors."""
     file = node.get("file")
     if file is None:
-        return inventory("", node.location, node, problems)
-    path = existing(file, folder, problems, references)
+        return build_inventory("", node.location, node, problems)
+    path = resolve_path(file, folder, problems, references)
     cluster = references.cluster(path) if path else None
     if path and cluster is None:
         problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
     return cluster
 
 
-def inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
+def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
     """Read the cluster of an inventory's spec."""
     cluster = build_cluster(spec, problems)
     objects = cache(lambda: inventory_objects(spec, cluster))
@@ -131,7 +131,7 @@ def read_manifests(
     file: Node | None, folder: Path, problems: Problems, references: References, *, single: bool = False
 ) -> tuple[Node, ...] | None:
     """Return the documents of a file, at least one; None, with a problem, on errors, or on several with `single`."""
-    path = existing(file, folder, problems, references)
+    path = resolve_path(file, folder, problems, references)
     if file is None or path is None:
         return None
     roots = references.manifests(path)
@@ -141,7 +141,7 @@ def read_manifests(
     return roots
 
 
-def report_both(node: MapNode, name: str, other: str, problems: Problems) -> None:
+def report_conflict(node: MapNode, name: str, other: str, problems: Problems) -> None:
     """Report two mutually exclusive fields."""
     key = node.key(other)
     if node.get(name) is not None and key is not None:

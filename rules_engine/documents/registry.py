@@ -6,7 +6,7 @@ from pathlib import Path
 from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
 from rules_engine.documents.cases import TEST
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.load import CLUSTER, RULES, Loaded, load_files
+from rules_engine.documents.load import CLUSTER, RULES, LoadResult, load_files
 from rules_engine.documents.simulations import SIMULATION
 
 DIAGNOSTIC = DocumentKind(
@@ -16,6 +16,6 @@ DIAGNOSTIC = DocumentKind(
 DOCUMENTS: Sequence[DocumentKind[object]] = (*RULES, DIAGNOSTIC, TEST, SIMULATION, CLUSTER)
 
 
-def load(paths: Sequence[Path]) -> Loaded:
+def load_documents(paths: Sequence[Path]) -> LoadResult:
     """Load the documents of all kinds in files and folders, as `load_files` does."""
     return load_files(paths, DOCUMENTS)

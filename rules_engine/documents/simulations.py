@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.large_clusters import read_large_cluster
-from rules_engine.documents.load import load_inventory, load_one
+from rules_engine.documents.load import load_inventory, load_single_document
 from rules_engine.documents.references import Inventory, References, Sources, kubectl_inventory, read_cluster
 from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
-from rules_engine.loading.fields import number, section, sections, settings, text
-from rules_engine.loading.rule_fields import name_of
+from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
+from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -43,11 +43,11 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
 
     Without a cluster, it can be checked but not run.
     """
-    spec = section(root, "spec")
+    spec = map_field(root, "spec")
     folder = Path(root.location.file).parent
     has_cluster = spec.get("cluster") is not None
-    inventory = read_cluster(section(spec, "cluster"), folder, problems, references) if has_cluster else None
-    return _simulation(root, inventory, problems, references)
+    inventory = read_cluster(map_field(spec, "cluster"), folder, problems, references) if has_cluster else None
+    return _build_simulation(root, inventory, problems, references)
 
 
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
@@ -61,8 +61,8 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
 
     def read(root: MapNode, problems: Problems, references: References) -> Simulation:
         if cluster is not None:
-            return _simulation(root, references.cluster(cluster), problems, references)
-        if section(root, "spec").get("cluster") is None:
+            return _build_simulation(root, references.cluster(cluster), problems, references)
+        if map_field(root, "spec").get("cluster") is None:
             place = first_key(root)
             message = "the simulation has no 'cluster': write one, or pass --cluster"
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)
@@ -70,7 +70,7 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
 
     kind = replace(SIMULATION, read=read)
     wanted = "a Simulation"
-    return load_one(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, _load_large_cluster)
+    return load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, _load_large_cluster)
 
 
 def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
@@ -82,16 +82,18 @@ def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ..
     return inventory, tuple(problems.items), {}
 
 
-def _simulation(root: MapNode, inventory: Inventory | None, problems: Problems, references: References) -> Simulation:
-    spec = section(root, "spec")
-    name, location, _ = name_of(root)
+def _build_simulation(
+    root: MapNode, inventory: Inventory | None, problems: Problems, references: References
+) -> Simulation:
+    spec = map_field(root, "spec")
+    name, location, _ = document_name(root)
     folder = Path(location.file).parent
     objects = inventory.objects() if inventory is not None else None
     _report_twice(objects, spec.key("cluster") or root, problems)
     priorities = Priorities.of(objects)
-    until = _duration(spec.get("until"), problems)
+    until = _read_duration(spec.get("until"), problems)
     arrivals = _Arrivals(WorkloadReader(folder, problems, references, priorities), problems, until)
-    for line in sections(spec, "arrivals"):
+    for line in map_items(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
     return Simulation(
@@ -100,11 +102,11 @@ def _simulation(root: MapNode, inventory: Inventory | None, problems: Problems, 
         cluster=inventory.cluster if inventory is not None else Cluster(),
         objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.add_to_pods(objects),
         arrivals=tuple(arrivals.items),
-        events=tuple(_events(sections(spec, "events"), objects, until, problems)),
-        running_for=_distribution(spec.get("runningFor"), problems),
+        events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
+        running_for=_read_distribution(spec.get("runningFor"), problems),
         until=until,
-        scheduler=_scheduler(section(spec, "scheduler")),
-        **settings(spec, Simulation),
+        scheduler=_read_scheduler(map_field(spec, "scheduler")),
+        **scalar_arguments(spec, Simulation),
     )
 
 
@@ -117,10 +119,10 @@ def _report_twice(objects: ClusterObjects | None, place: Node, problems: Problem
         return  # joined lists have each node twice; one problem is enough
 
 
-def _scheduler(fields: MapNode) -> SchedulerOptions:
-    resources = section(fields, "resources")
-    weights = {key.source.text: number(resources, key.source.text) or 1 for key, _ in resources}
-    options = SchedulerOptions(**settings(fields, SchedulerOptions))
+def _read_scheduler(fields: MapNode) -> SchedulerOptions:
+    resources = map_field(fields, "resources")
+    weights = {key.source.text: int_field(resources, key.source.text) or 1 for key, _ in resources}
+    options = SchedulerOptions(**scalar_arguments(fields, SchedulerOptions))
     return replace(options, resources=weights) if weights else options
 
 
@@ -140,18 +142,18 @@ class _Arrivals:
     def read(self, line: MapNode) -> None:
         """Read an arrival."""
         self._line_count += 1
-        at = _duration(line.get("at"), self._problems) or 0
+        at = _read_duration(line.get("at"), self._problems) or 0
         _report_after(line.get("at"), at, self._until, self._problems)
-        count = number(line, "count") or 1
+        count = int_field(line, "count") or 1
         if count > MAX_PODS:  # which the schema reports
             count = 1
-        every = _distribution(line.get("every"), self._problems)
+        every = _read_distribution(line.get("every"), self._problems)
         key = line.key("every")
         if key is not None and line.get("count") is None:
             message = "'every' needs 'count', the number of arrivals"
             self._problems.error(Code.MISSING_FIELD, message, key.location, key.length)
-        run_for = _distribution(line.get("runFor"), self._problems)
-        priority = number(line, "priority")
+        run_for = _read_distribution(line.get("runFor"), self._problems)
+        priority = int_field(line, "priority")
         fallback = f"arrival-{self._line_count}"
         is_pod = line.get("pod") is not None or line.get("podFile") is not None
         read = self._workloads.pod if is_pod else self._workloads.workload
@@ -175,7 +177,7 @@ class _Arrivals:
         )
 
     def _namespace(self, line: MapNode, workload: Workload) -> str:
-        chosen, node = text(line, "namespace"), line.get("namespace")
+        chosen, node = string_field(line, "namespace"), line.get("namespace")
         if node is not None and workload.namespace not in ("", chosen):
             name = f"{workload.kind}/{workload.name}"
             message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
@@ -237,19 +239,19 @@ class _Names:
         return None
 
 
-def _events(
+def _read_events(
     lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, problems: Problems
 ) -> Iterator[NodeEvent]:
     nodes = [node.name for node in objects.nodes] if objects is not None else []
     node_names = frozenset(nodes)
     for line in lines:
-        at = _duration(line.get("at"), problems) or 0
+        at = _read_duration(line.get("at"), problems) or 0
         _report_after(line.get("at"), at, until, problems)
-        name, node_field = text(line, "node"), line.get("node")
+        name, node_field = string_field(line, "node"), line.get("node")
         if node_field is not None and objects is not None and name not in node_names:
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
             problems.error(Code.UNKNOWN_NODE, message, node_field.location, node_field.length)
-        becomes = NodeState(text(line, "becomes", NodeState.READY.value))
+        becomes = NodeState(string_field(line, "becomes", NodeState.READY.value))
         yield NodeEvent(at=at, node=name, becomes=becomes)
 
 
@@ -259,7 +261,7 @@ def _report_after(node: Node | None, at: int, until: int | None, problems: Probl
         problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
 
 
-def _duration(node: Node | None, problems: Problems) -> Milliseconds | None:
+def _read_duration(node: Node | None, problems: Problems) -> Milliseconds | None:
     """Read a duration; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, ScalarNode):
         return None
@@ -270,12 +272,12 @@ def _duration(node: Node | None, problems: Problems) -> Milliseconds | None:
         return None
 
 
-def _distribution(node: Node | None, problems: Problems) -> Distribution | None:
+def _read_distribution(node: Node | None, problems: Problems) -> Distribution | None:
     """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, MapNode):
-        fixed = _duration(node, problems)
+        fixed = _read_duration(node, problems)
         return None if fixed is None else Distribution(least=fixed, most=fixed)
-    least, most, mean = (_duration(node.get(name), problems) for name in ("min", "max", "mean"))
+    least, most, mean = (_read_duration(node.get(name), problems) for name in ("min", "max", "mean"))
     if mean is not None and (node.get("min") is not None or node.get("max") is not None):
         key = node.key("mean") or node
         message = "'mean' cannot be used together with 'min' and 'max'"

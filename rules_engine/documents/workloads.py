@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from rules_engine.documents.references import References, read_manifests
-from rules_engine.loading.fields import items, section
-from rules_engine.loading.fields import text as string_field
-from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests, the_pod
-from rules_engine.loading.kubernetes.pods import place_of, read_pod
-from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key
+from rules_engine.loading.fields import list_items, map_field, string_field
+from rules_engine.loading.kubernetes.manifests import (
+    TEMPLATES,
+    Manifest,
+    find_manifests,
+    manifest_json,
+    read_single_pod,
+)
+from rules_engine.loading.kubernetes.pods import node_at_pointer, read_pod
+from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
@@ -116,14 +121,18 @@ class WorkloadReader:
         place, roots = self._roots(line, "pod")
         if not roots:
             return None
-        pods = manifests(roots[0])
+        pods = find_manifests(roots[0])
         # Without one pod, the_pod reports what is missing.
-        manifest = pods[0] if len(pods) == 1 else the_pod(roots[0], place, self._problems)
+        manifest = pods[0] if len(pods) == 1 else read_single_pod(roots[0], place, self._problems)
         if manifest is not None and manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
             self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
             return None
-        return self._workload([manifest], _name(line, manifest, fallback), priority) if manifest is not None else None
+        return (
+            self._workload([manifest], _arrival_name(line, manifest, fallback), priority)
+            if manifest is not None
+            else None
+        )
 
     def workload(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
         """Read the workload of an arrival; None, with problems, if it cannot arrive."""
@@ -131,7 +140,7 @@ class WorkloadReader:
         if not roots:
             return None
         of_root: dict[int, list[Manifest]] = {}
-        for manifest in (manifest for root in roots for manifest in manifests(root)):
+        for manifest in (manifest for root in roots for manifest in find_manifests(root)):
             of_root.setdefault(id(manifest.root), []).append(manifest)
         if len(of_root) != 1:
             expected = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
@@ -141,7 +150,7 @@ class WorkloadReader:
         if templates[0].kind == "DaemonSet":
             self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
             return None
-        return self._workload(templates, _name(line, templates[0], fallback), priority)
+        return self._workload(templates, _arrival_name(line, templates[0], fallback), priority)
 
     def _refuse(self, message: str, place: Node) -> None:
         self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
@@ -160,7 +169,7 @@ class WorkloadReader:
         first = templates[0]
         self._check_name("name", first, is_valid=is_subdomain)
         self._check_name("namespace", first, is_valid=is_label)
-        roles = _roles(templates)
+        roles = _template_roles(templates)
         groups = [self._group(manifest, name, role, priority) for manifest, role in zip(templates, roles, strict=True)]
         return Workload(
             kind=first.kind,
@@ -183,12 +192,12 @@ class WorkloadReader:
             parallel=counts.parallel,
             total=counts.total,
             controlled=bool(manifest.path),
-            selector=_selector(manifest),
+            selector=_spread_selector(manifest),
         )
 
     def _check_name(self, member: str, manifest: Manifest, *, is_valid: Callable[[str], bool]) -> None:
         """Report a name or namespace that the API server rejects."""
-        value = find(manifest.root, ("metadata", member))
+        value = find_node(manifest.root, ("metadata", member))
         if isinstance(value, ScalarNode) and isinstance(value.value, str) and not is_valid(value.value):
             message = f"'{truncate(value.value)}' is not a {member} of Kubernetes"
             self._problems.error(Code.BAD_POD, message, value.location, value.length)
@@ -198,31 +207,31 @@ class WorkloadReader:
         pod = read_pod(manifest.pod, manifest.node, self._problems)
         if pod is None:
             return
-        for path, name, amount in _amounts(pod):
+        for path, name, amount in _container_amounts(pod):
             wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
             if amount.nanos < 0 or ("/" in name and not amount.is_whole):
-                place = find(manifest.node, (*path, name))
+                place = find_node(manifest.node, (*path, name))
                 message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
                 self._problems.error(Code.BAD_POD, message, place.location, place.length)
         own = Problems()
         manifest.warn(own)
         # A pod without containers is an error here: there is nothing to schedule.
         self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
-        spec = section(manifest.node, "spec")
-        if not items(spec, "containers"):
+        spec = map_field(manifest.node, "spec")
+        if not list_items(spec, "containers"):
             place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
             message = "the pod has no containers: Kubernetes rejects it"
             self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
         try:
             Requirements.of(manifest.pod)
         except (PodError, TooLargeError) as error:
-            place = place_of(error.path, manifest.node)
+            place = node_at_pointer(error.path, manifest.node)
             self._problems.error(Code.BAD_POD, str(error), place.location, place.length)
 
     def _submitted_pod(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
         """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
         pod = manifest.submitted(name)
-        field = section(manifest.node, "spec").get("priorityClassName")
+        field = map_field(manifest.node, "spec").get("priorityClassName")
         class_name = text(mapping(pod.get("spec")), "priorityClassName")
         if field is not None and class_name:
             classes = self._priorities.classes
@@ -239,7 +248,7 @@ class WorkloadReader:
         return pod
 
 
-def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
+def _container_amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
     """Yield the amounts of containers, each with the path of its map."""
     for container in pod.containers:
         for path, amounts in (
@@ -249,23 +258,23 @@ def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
             yield from ((path, name, amount) for name, amount in amounts.items())
 
 
-def _name(line: MapNode, manifest: Manifest, fallback: str) -> str:
+def _arrival_name(line: MapNode, manifest: Manifest, fallback: str) -> str:
     """Return an object's name: from the arrival, the object, or its generateName without the "-"."""
     return string_field(line, "name") or manifest.name or manifest.generate_name.rstrip("-") or fallback
 
 
-def _roles(templates: Sequence[Manifest]) -> list[str]:
+def _template_roles(templates: Sequence[Manifest]) -> list[str]:
     """Return a name for each template of an object, such as `worker` for its member's name; "" for the only one."""
     if len(templates) == 1:
         return [""]
-    names = [_role(manifest) for manifest in templates]
+    names = [_template_role(manifest) for manifest in templates]
     return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
 
 
-def _role(manifest: Manifest) -> str:
+def _template_role(manifest: Manifest) -> str:
     for length, step in reversed([*enumerate(manifest.path, 1)]):
         if isinstance(step, int):
-            owner = mapping(manifest_json(find(manifest.root, manifest.path[:length])))
+            owner = mapping(manifest_json(find_node(manifest.root, manifest.path[:length])))
             group_name = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
             if group_name:
                 return group_name
@@ -293,7 +302,7 @@ class _Counts:
         self.parallel = self.total = 1
         path = manifest.path
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
-            owner = find(manifest.root, path[:length])
+            owner = find_node(manifest.root, path[:length])
             if isinstance(owner, MapNode):  # pods may also be in a list of lists
                 self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
 
@@ -330,7 +339,7 @@ class _Counts:
         return value
 
 
-def _selector(manifest: Manifest) -> LabelSelector | None:
+def _spread_selector(manifest: Manifest) -> LabelSelector | None:
     """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
     if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
         return None

@@ -16,7 +16,7 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, SourceText
 
 
-def settings(node: MapNode, owner: type) -> dict[str, Any]:
+def scalar_arguments(node: MapNode, owner: type) -> dict[str, Any]:
     """Read the scalar fields of a value type that have a default, as keyword arguments.
 
     Each value is converted to the type of its default. Absent fields are left out: only the value type has defaults.
@@ -40,31 +40,31 @@ def camel_case(name: str) -> str:
     return re.sub("_(.)", lambda match: match[1].upper(), name)
 
 
-def text(node: MapNode, name: str, default: str = "") -> str:
+def string_field(node: MapNode, name: str, default: str = "") -> str:
     """Read a string."""
     value = node.get(name)
     return value.value if isinstance(value, ScalarNode) and isinstance(value.value, str) else default
 
 
-def source(node: MapNode, name: str) -> SourceText | None:
+def source_field(node: MapNode, name: str) -> SourceText | None:
     """Read a string with the locations of its characters: an expression."""
     value = node.get(name)
     return value.source if isinstance(value, ScalarNode) else None
 
 
-def flag(node: MapNode, name: str) -> bool:
+def bool_field(node: MapNode, name: str) -> bool:
     """Read a boolean; False if it is absent."""
     value = node.get(name)
     return isinstance(value, ScalarNode) and value.value is True
 
 
-def number(node: MapNode, name: str) -> int | None:
+def int_field(node: MapNode, name: str) -> int | None:
     """Read a whole number; JSON Schema also accepts 1.0 as one."""
     value = node.get(name)
     return int(value.value) if isinstance(value, ScalarNode) and isinstance(value.value, int | float) else None
 
 
-def section(node: MapNode, name: str) -> MapNode:
+def map_field(node: MapNode, name: str) -> MapNode:
     """Read a map; an empty one if it is absent."""
     value = node.get(name)
     return value if isinstance(value, MapNode) else MapNode(location=node.location)
@@ -75,40 +75,40 @@ def key_locations(node: MapNode) -> dict[str, Location]:
     return {key.source.text: key.location for key, _ in node}
 
 
-def origins(node: MapNode, *names: str) -> dict[tuple[str, str], Location]:
+def key_origins(node: MapNode, *names: str) -> dict[tuple[str, str], Location]:
     """Return the location of each key of several maps, by the map's name and the key."""
-    return {(name, key): place for name in names for key, place in key_locations(section(node, name)).items()}
+    return {(name, key): place for name in names for key, place in key_locations(map_field(node, name)).items()}
 
 
-def items(node: MapNode, name: str) -> tuple[Node, ...]:
+def list_items(node: MapNode, name: str) -> tuple[Node, ...]:
     """Read the items of a list."""
     value = node.get(name)
     return value.items if isinstance(value, ListNode) else ()
 
 
-def sections(node: MapNode, name: str) -> tuple[MapNode, ...]:
+def map_items(node: MapNode, name: str) -> tuple[MapNode, ...]:
     """Read the items of a list of maps."""
-    return tuple(item for item in items(node, name) if isinstance(item, MapNode))
+    return tuple(item for item in list_items(node, name) if isinstance(item, MapNode))
 
 
-def texts(node: MapNode, name: str) -> tuple[str, ...]:
+def string_items(node: MapNode, name: str) -> tuple[str, ...]:
     """Read the items of a list of strings."""
-    return tuple(item.source.text for item in items(node, name) if isinstance(item, ScalarNode))
+    return tuple(item.source.text for item in list_items(node, name) if isinstance(item, ScalarNode))
 
 
-def maps(node: MapNode, name: str) -> list[tuple[ScalarNode, MapNode]]:
+def map_members(node: MapNode, name: str) -> list[tuple[ScalarNode, MapNode]]:
     """Read the members of a map of maps."""
-    return [(key, value) for key, value in section(node, name) if isinstance(value, MapNode)]
+    return [(key, value) for key, value in map_field(node, name) if isinstance(value, MapNode)]
 
 
-def scalars(node: MapNode, name: str) -> list[tuple[str, ScalarNode]]:
+def scalar_members(node: MapNode, name: str) -> list[tuple[str, ScalarNode]]:
     """Read the members of a map of scalars."""
-    return [(key.source.text, value) for key, value in section(node, name) if isinstance(value, ScalarNode)]
+    return [(key.source.text, value) for key, value in map_field(node, name) if isinstance(value, ScalarNode)]
 
 
-def strings(node: MapNode, name: str) -> dict[str, str]:
+def string_map(node: MapNode, name: str) -> dict[str, str]:
     """Read a map of strings: labels, annotations."""
-    return {key: value.source.text for key, value in scalars(node, name)}
+    return {key: value.source.text for key, value in scalar_members(node, name)}
 
 
 def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], problems: Problems) -> None:

@@ -62,7 +62,7 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def exists(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Return True if a path exists. Path.exists itself raises for names that no file system accepts."""
     try:
         return path.exists()
@@ -81,7 +81,7 @@ def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES
             files.setdefault(os.path.realpath(path), path)
             continue
         before = len(problems.items)
-        inside = list(islice(_walk(path, frozenset(), problems), limit + 1))
+        inside = list(islice(_walk_folder(path, frozenset(), problems), limit + 1))
         if len(inside) > limit:
             report_too_many(str(path), limit, problems)
             continue
@@ -92,7 +92,7 @@ def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES
     return tuple(files.values())
 
 
-def _walk(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[Path]:
+def _walk_folder(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[Path]:
     here = os.path.realpath(folder)
     if here in above:  # a link back up
         return
@@ -105,7 +105,7 @@ def _walk(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[P
         if path.name.startswith("."):
             continue
         if is_folder(path):
-            yield from _walk(path, above | {here}, problems)
+            yield from _walk_folder(path, above | {here}, problems)
         elif path.suffix in SUFFIXES and not _is_special(path):
             yield path
 
@@ -144,10 +144,10 @@ def read_file(path: Path, problems: Problems, *, regular: bool = False) -> Sourc
     if len(data) > limit:
         report_too_large(str(path), limit, problems)
         return None
-    return decoded(path, data, problems)
+    return decode_source(path, data, problems)
 
 
-def decoded(path: Path, data: bytes, problems: Problems) -> SourceFile | None:
+def decode_source(path: Path, data: bytes, problems: Problems) -> SourceFile | None:
     """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is not UTF-8."""
     is_json = path.suffix == ".json"
     try:

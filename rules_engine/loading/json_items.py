@@ -45,10 +45,10 @@ class TooDeepError(ListError):
         super().__init__(Code.YAML_TOO_DEEP, TOO_DEEP)
 
 
-def lenient(text: str | bytes | Raw) -> Json:
+def parse_lenient(text: str | bytes | Raw) -> Json:
     """Return the value of a text as Go reads it. Raises json.JSONDecodeError and TooDeepError."""
     try:
-        value = _value(text)
+        value = _decode_value(text)
     except RecursionError:
         raise TooDeepError from None
     level: list[Any] = [value] if type(value) in _NESTED else []
@@ -64,26 +64,26 @@ def lenient(text: str | bytes | Raw) -> Json:
     raise TooDeepError
 
 
-def _value(text: str | bytes | Raw) -> Json:
+def _decode_value(text: str | bytes | Raw) -> Json:
     try:
         return cast(Json, _decode(text))
     except MsgspecError:  # halves of surrogate pairs
-        return _encodable(json.loads(bytes(text) if isinstance(text, Raw) else text))
+        return _replace_surrogates(json.loads(bytes(text) if isinstance(text, Raw) else text))
 
 
-def _encodable(value: Json) -> Json:
+def _replace_surrogates(value: Json) -> Json:
     """Return a value whose texts UTF-8 can encode."""
     if isinstance(value, dict):
-        return {str(_encodable(name)): _encodable(member) for name, member in value.items()}
+        return {str(_replace_surrogates(name)): _replace_surrogates(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
-def lenient_value(text: str, at: int, _column: int) -> tuple[Json, int]:
+def scan_lenient(text: str, at: int, _column: int) -> tuple[Json, int]:
     """Read the value at an offset. Raises json.JSONDecodeError and TooDeepError."""
     _, end = _raw_decode(text, at)
-    return lenient(text[at:end]), end
+    return parse_lenient(text[at:end]), end
 
 
 class LenientItems(Generic[Item]):
@@ -109,7 +109,7 @@ class LenientItems(Generic[Item]):
         return self._read(text[at:end]), end
 
 
-def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _unique_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     """Return the members of an object. Raises ListError if two have one name."""
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -119,9 +119,9 @@ def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return members
 
 
-_strict_decode = json.JSONDecoder(parse_float=str, object_pairs_hook=_members).raw_decode
+_strict_decode = json.JSONDecoder(parse_float=str, object_pairs_hook=_unique_members).raw_decode
 
 
-def strict(text: str, at: int, _column: int) -> tuple[Json, int]:
+def scan_strict(text: str, at: int, _column: int) -> tuple[Json, int]:
     """Read the item at an offset; numbers with fractions are texts. Raises json.JSONDecodeError and ListError."""
     return _strict_decode(text, at)

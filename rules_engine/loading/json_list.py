@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from rules_engine.loading.files import MAX_FILE_BYTES
-from rules_engine.loading.json_items import ListError, TooDeepError, lenient_value
+from rules_engine.loading.json_items import ListError, TooDeepError, scan_lenient
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.source import Location
@@ -79,7 +79,7 @@ class JsonList(Generic[Item]):
             self._head = b""
             self._expect("{")
             for _ in self._each("}"):
-                name = self._next(lenient_value)
+                name = self._next(scan_lenient)
                 if not isinstance(name, str):
                     raise ListError(Code.JSON_SYNTAX, "the text is not JSON: the name of a member must be text")
                 self._expect(":")
@@ -90,7 +90,7 @@ class JsonList(Generic[Item]):
                         place = self.here()
                         yield place, self._next(self._scan)
                 else:
-                    value = self._next(lenient_value)
+                    value = self._next(scan_lenient)
                     size += len(name) + self._length
                     self.members[name] = value
                     if size > MAX_ITEM_BYTES:

@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child, find
-from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child_node, find_node
+from rules_engine.loading.yaml.scalars import resolve_scalar
 from rules_engine.model.durations import durations_meant
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.excerpt import MAX_REMEDY
@@ -34,24 +34,24 @@ _NAMES = frozenset({"DNS name", "qualified name", "CEL identifier", "namespace n
 """Titles of names in which capitals or separators are slips; in values that are compared with a pod's they are not."""
 
 
-def scalar(text: str) -> str:
+def yaml_scalar(text: str) -> str:
     """Return a text as YAML: plain if every reader takes it for text, else in double quotes."""
-    plain = _PLAIN.fullmatch(text) and resolve(text) == (text, None)
+    plain = _PLAIN.fullmatch(text) and resolve_scalar(text) == (text, None)
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 
-def flow(value: Json) -> str:
+def yaml_flow(value: Json) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, str):
-        return scalar(value)
+        return yaml_scalar(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(flow, value))}]"
+        return f"[{', '.join(map(yaml_flow, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{scalar(name)}: {flow(item)}' for name, item in value.items())}}}"
+        return f"{{{', '.join(f'{yaml_scalar(name)}: {yaml_flow(item)}' for name, item in value.items())}}}"
     return json.dumps(value)
 
 
-def clause(remedy: str) -> str:
+def remedy_clause(remedy: str) -> str:
     """Return the clause of a message that recommends a remedy; empty for an empty or a long one."""
     return f": write {remedy}" if remedy and len(remedy) <= MAX_REMEDY else ""
 
@@ -65,7 +65,7 @@ def as_written(node: Node) -> Json:
     return {name: as_written(value) for name, (_, value) in node.members.items()}
 
 
-def glued(text: str, names: Iterable[str]) -> str:
+def for_missing_space(text: str, names: Iterable[str]) -> str:
     """Return `name: value` for a `name:value` without a space, if the name is one of `names`; else an empty string."""
     match = _GLUED.fullmatch(text)
     return f"{match[1]}: {match[2]}" if match and match[1] in set(names) else ""
@@ -91,7 +91,7 @@ def for_list(node: Node, accepts: Accepts) -> str:
         candidates.append([item.strip() for item in value.split(",")])
     if isinstance(value, dict):
         candidates.append([{"name": name, "expression": item} for name, item in value.items()])
-    return _first(candidates, accepts)
+    return _first_accepted(candidates, accepts)
 
 
 def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
@@ -110,29 +110,29 @@ def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
         if all("name" in item for item in maps):
             by_name = {str(item["name"]): {k: part for k, part in item.items() if k != "name"} for item in maps}
             candidates.append({**by_name})
-    return _first(candidates, accepts)
+    return _first_accepted(candidates, accepts)
 
 
-def verdict(name: str, value: Json, fields: Iterable[str]) -> str:
+def for_verdict(name: str, value: Json, fields: Iterable[str]) -> str:
     """Return `allowed: …` for another word for it, or an empty string."""
     if "allowed" not in fields or not isinstance(value, bool) or name.lower() not in _VERDICTS:
         return ""
-    return f"allowed: {flow(value is _VERDICTS[name.lower()])}"
+    return f"allowed: {yaml_flow(value is _VERDICTS[name.lower()])}"
 
 
 def only_container(root: Node, path: Path) -> str:
     """Return the container's name of the nearest `pod` beside the path that has exactly one; else an empty string."""
     for length in reversed(range(len(path))):
-        pod = child(find(root, path[:length]), "pod")
-        containers = find(pod, ("spec", "containers")) if pod else None
+        pod = child_node(find_node(root, path[:length]), "pod")
+        containers = find_node(pod, ("spec", "containers")) if pod else None
         if isinstance(containers, ListNode) and len(containers.items) == 1:
-            name = child(containers.items[0], "name")
+            name = child_node(containers.items[0], "name")
             return name.source.text if isinstance(name, ScalarNode) else ""
     return ""
 
 
-def _first(candidates: Iterable[Json], accepts: Accepts) -> str:
-    return next((flow(value) for value in candidates if value and accepts(value)), "")
+def _first_accepted(candidates: Iterable[Json], accepts: Accepts) -> str:
+    return next((yaml_flow(value) for value in candidates if value and accepts(value)), "")
 
 
 def for_text(text: str, title: str, accepts: Accepts) -> str:
@@ -144,8 +144,8 @@ def for_text(text: str, title: str, accepts: Accepts) -> str:
     if title.startswith("duration"):
         return for_duration(text)
     if "resource" in title:
-        candidates += _resources(text.strip())
-    return next((scalar(candidate) for candidate in candidates if candidate != text and accepts(candidate)), "")
+        candidates += _likely_resources(text.strip())
+    return next((yaml_scalar(candidate) for candidate in candidates if candidate != text and accepts(candidate)), "")
 
 
 def for_duration(text: str) -> str:
@@ -153,7 +153,7 @@ def for_duration(text: str) -> str:
     return " or ".join(durations_meant(text))
 
 
-def _resources(text: str) -> Iterator[str]:
+def _likely_resources(text: str) -> Iterator[str]:
     """Yield resource names that a text may mean; of vendors only NVIDIA's, which this project's examples use."""
     yield text.replace("+", ".")
     yield text.removeprefix("requests.")
@@ -165,12 +165,12 @@ def _resources(text: str) -> Iterator[str]:
     yield from (name for name in names if name.startswith(text.lower()) or f"'{name}'" in did_you_mean(text, names))
 
 
-def labels(node: MapNode, fields: Mapping[str, object]) -> str:
+def for_labels(node: MapNode, fields: Mapping[str, object]) -> str:
     """Return the selector for labels that stand in its place, or an empty string."""
     if any(name in fields or not isinstance(value, ScalarNode) for name, (_, value) in node.members.items()):
         return ""
-    return flow({"matchLabels": {name: value.source.text for name, value in _scalars(node)}})
+    return yaml_flow({"matchLabels": {name: value.source.text for name, value in _scalar_members(node)}})
 
 
-def _scalars(node: MapNode) -> Iterator[tuple[str, ScalarNode]]:
+def _scalar_members(node: MapNode) -> Iterator[tuple[str, ScalarNode]]:
     return ((name, value) for name, (_, value) in node.members.items() if isinstance(value, ScalarNode))

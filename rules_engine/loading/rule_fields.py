@@ -4,17 +4,17 @@ from collections.abc import Container
 from typing import Any
 
 from rules_engine.loading.fields import (
-    origins,
+    key_origins,
+    map_field,
+    map_items,
     report_repeated,
-    section,
-    sections,
-    settings,
-    source,
-    strings,
-    text,
-    texts,
+    scalar_arguments,
+    source_field,
+    string_field,
+    string_items,
+    string_map,
 )
-from rules_engine.loading.kubernetes.selectors import selector
+from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
@@ -22,9 +22,9 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Declared, Match, Named, Operation, Rule
 
 
-def name_of(root: MapNode) -> tuple[str, Location, int]:
+def document_name(root: MapNode) -> tuple[str, Location, int]:
     """Return a document's metadata.name, its location and length; without a name, "" and the document's location."""
-    node = section(root, "metadata").get("name")
+    node = map_field(root, "metadata").get("name")
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         return node.value, node.location, node.length
     return "", root.location, 1
@@ -35,58 +35,58 @@ def common_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, An
 
     `maps`: names of maps in the spec whose keys also get an origin.
     """
-    spec = section(root, "spec")
+    spec = map_field(root, "spec")
     return {
-        **declared_fields(root, problems, "match", *maps),
-        **settings(spec, Rule),
-        "match": _match(section(spec, "match"), problems),
-        "match_conditions": _named(spec, "matchConditions", problems),
+        **expression_fields(root, problems, "match", *maps),
+        **scalar_arguments(spec, Rule),
+        "match": _read_match(map_field(spec, "match"), problems),
+        "match_conditions": _read_named(spec, "matchConditions", problems),
     }
 
 
-def declared_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
+def expression_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
     """Read the fields that every document with expressions has, as keyword arguments of `Declared`."""
-    spec = section(root, "spec")
-    name, location, _ = name_of(root)
-    metadata = section(root, "metadata")
+    spec = map_field(root, "spec")
+    name, location, _ = document_name(root)
+    metadata = map_field(root, "metadata")
     return {
-        **settings(spec, Declared),
+        **scalar_arguments(spec, Declared),
         "name": name,
         "location": location,
-        "labels": strings(metadata, "labels"),
-        "annotations": strings(metadata, "annotations"),
-        "params": section(spec, "params").json(),
-        "variables": _named(spec, "variables", problems),
+        "labels": string_map(metadata, "labels"),
+        "annotations": string_map(metadata, "annotations"),
+        "params": map_field(spec, "params").json(),
+        "variables": _read_named(spec, "variables", problems),
         "origin": {
-            **origins(root, "spec"),
-            **origins(spec, "params", *maps),
+            **key_origins(root, "spec"),
+            **key_origins(spec, "params", *maps),
             **{
                 ("variables", node.source.text): node.location
-                for line in sections(spec, "variables")
+                for line in map_items(spec, "variables")
                 if isinstance(node := line.get("name"), ScalarNode)
             },
         },
     }
 
 
-def _match(node: MapNode, problems: Problems) -> Match:
+def _read_match(node: MapNode, problems: Problems) -> Match:
     return Match(
-        namespaces=texts(node, "namespaces") or Match().namespaces,
-        exclude_namespaces=texts(node, "excludeNamespaces"),
-        namespace_selector=selector(node, "namespaceSelector", problems),
-        object_selector=selector(node, "objectSelector", problems),
-        resources=texts(node, "resources"),
-        operations=tuple(Operation(name) for name in texts(node, "operations")) or Match().operations,
+        namespaces=string_items(node, "namespaces") or Match().namespaces,
+        exclude_namespaces=string_items(node, "excludeNamespaces"),
+        namespace_selector=read_selector(node, "namespaceSelector", problems),
+        object_selector=read_selector(node, "objectSelector", problems),
+        resources=string_items(node, "resources"),
+        operations=tuple(Operation(name) for name in string_items(node, "operations")) or Match().operations,
     )
 
 
-def _named(spec: MapNode, field: str, problems: Problems) -> tuple[Named, ...]:
-    lines = sections(spec, field)
+def _read_named(spec: MapNode, field: str, problems: Problems) -> tuple[Named, ...]:
+    lines = map_items(spec, field)
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
     return tuple(
-        Named(text(line, "name"), expression)
+        Named(string_field(line, "name"), expression)
         for line in lines
-        if (expression := source(line, "expression")) is not None
+        if (expression := source_field(line, "expression")) is not None
     )
 
 

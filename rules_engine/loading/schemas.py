@@ -8,7 +8,16 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading import remedies
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key, without
+from rules_engine.loading.yaml.nodes import (
+    ListNode,
+    MapNode,
+    Node,
+    Path,
+    ScalarNode,
+    find_node,
+    first_key,
+    remove_paths,
+)
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import kind_of
 from rules_engine.model.problems.codes import Code
@@ -38,22 +47,22 @@ _TYPE = re.compile(r"[^#]*#/\$defs/([^/]+)")
 
 def schema(kind: str, folder: FilePath = SCHEMAS) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a kind of document, with all definitions that it refers to."""
-    return _Bundle(_read(folder / f"{kind}.json")).whole()
+    return _Bundle(_read_schema(folder / f"{kind}.json")).whole()
 
 
-def _read(file: FilePath) -> dict[str, Any]:
+def _read_schema(file: FilePath) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
 @lru_cache
-def _registry() -> "Registry[Any]":
+def _common_registry() -> "Registry[Any]":
     """Return a registry of common.json, the only schema that others may refer to; nothing is retrieved."""
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
     empty: Registry[Any] = Registry()
-    return DRAFT202012.create_resource(_read(SCHEMAS / COMMON)) @ empty
+    return DRAFT202012.create_resource(_read_schema(SCHEMAS / COMMON)) @ empty
 
 
 class _Bundle:
@@ -68,7 +77,7 @@ class _Bundle:
 
         self._types: dict[str, Any] = {}
         self._root = {name: part for name, part in root.items() if name != "$defs"}
-        self._resolver = _registry().resolver_with_root(DRAFT202012.create_resource(root))
+        self._resolver = _common_registry().resolver_with_root(DRAFT202012.create_resource(root))
 
     def whole(self) -> dict[str, Any]:
         """Return the schema with its definitions in the order of their names."""
@@ -131,7 +140,7 @@ def _conforms(kind: str, folder: FilePath, value: Json) -> bool:
 
 
 @cache
-def _pattern(wanted: str) -> re.Pattern[str]:
+def _compile_pattern(wanted: str) -> re.Pattern[str]:
     """Return a pattern of JSON Schema, where "$" is the very end (ECMA 262); Python's also stands before a line end."""
     return re.compile(re.sub(r"\$$", r"\\Z", wanted))
 
@@ -143,7 +152,7 @@ def _validator_class() -> Any:
     from jsonschema.validators import extend
 
     def pattern(_: Any, wanted: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if isinstance(instance, str) and not _pattern(wanted).search(instance):
+        if isinstance(instance, str) and not _compile_pattern(wanted).search(instance):
             yield ValidationError("no match")
 
     def required(_: Any, wanted: Sequence[str], instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -155,7 +164,7 @@ def _validator_class() -> Any:
 
 
 @lru_cache
-def _validator(kind: str, folder: FilePath) -> "_Validator":
+def _kind_validator(kind: str, folder: FilePath) -> "_Validator":
     return _Validator(schema(kind, folder))
 
 
@@ -164,7 +173,7 @@ class _Validator:
 
     def __init__(self, whole: Mapping[str, Any]) -> None:
         self._whole = whole
-        self._validator = _validator_class()(whole, registry=_registry())
+        self._validator = _validator_class()(whole, registry=_common_registry())
 
     def errors(self, instance: Json) -> Iterator["ValidationError"]:
         found: Iterator[ValidationError] = self._validator.iter_errors(instance)
@@ -195,10 +204,10 @@ class _Validator:
 def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     value = root.json()
-    if _conforms(kind, folder, value) and not any(node.surprise for _, node in scalars(root)):
+    if _conforms(kind, folder, value) and not any(node.surprise for _, node in walk_scalars(root)):
         return root
-    validator = _validator(kind, folder)
-    ambiguous = dict(_ambiguous(root, validator))
+    validator = _kind_validator(kind, folder)
+    ambiguous = dict(_ambiguous_values(root, validator))
     faults = [_Fault(error, root, validator) for error in validator.errors(value)]
     faults = [fault for fault in faults if fault.path not in ambiguous]
     reported: set[Location] = set()
@@ -211,15 +220,15 @@ def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SC
                 problems.error(code, message, node.location, node.length)
                 reported.add(node.location)
     invalid = frozenset(path for fault in faults for path in fault.invalid_paths())
-    return without(root, invalid | ambiguous.keys())
+    return remove_paths(root, invalid | ambiguous.keys())
 
 
-def _ambiguous(root: MapNode, validator: _Validator) -> Iterator[tuple[Path, "Finding"]]:
+def _ambiguous_values(root: MapNode, validator: _Validator) -> Iterator[tuple[Path, "Finding"]]:
     """Yield the path of each value that YAML parsers read differently, with the spellings that its field accepts.
 
     For a field without a schema, the parser has reported the value; without an accepted spelling, the schema does.
     """
-    for path, node in scalars(root):
+    for path, node in walk_scalars(root):
         surprise, part = node.surprise, validator.at(path)
         if surprise is not None and part:
             spellings = surprise.spellings
@@ -260,14 +269,14 @@ class _Fault:
         self.path: Path = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
         self._root = root
-        self._node = find(root, self.path)
+        self._node = find_node(root, self.path)
         self._owner = self._find_owner(root)
 
     def _find_owner(self, root: MapNode) -> Node:
         """Return the key of the value; for an item, the item; for the document, its first key."""
         if not self.path or isinstance(self.path[-1], int):
             return first_key(self._node)
-        above = find(root, self.path[:-1])
+        above = find_node(root, self.path[:-1])
         key = above.key(self.path[-1]) if isinstance(above, MapNode) else None
         return key or self._node
 
@@ -284,7 +293,7 @@ class _Fault:
             case "type":
                 yield self._wrong_type()
             case "enum":
-                meant = near(self._text.strip(remedies.QUOTES), self._wanted)
+                meant = spelling_hint(self._text.strip(remedies.QUOTES), self._wanted)
                 listed = f"is not one of {', '.join(self._wanted)}" if len(self._wanted) > 1 else "is not possible here"
                 yield Code.WRONG_VALUE, f"{self._value_text} {listed}{meant}", self._node
             case "pattern" | "maxLength":
@@ -350,17 +359,21 @@ class _Fault:
             node = self._node if self._node.length > 1 else self._key(first)
             # In a flow map the remedy replaces the whole, in a block its lines.
             remedy = selector if self._node.length > 1 else selector[1:-1]
-            message = f"{self._title} has no field '{truncate(first)}'{remedies.clause(remedy)}"
+            message = f"{self._title} has no field '{truncate(first)}'{remedies.remedy_clause(remedy)}"
             yield Code.UNKNOWN_FIELD, message, node
             return
         for name in self._extras():
-            opposite = remedies.verdict(name, self._instance[name], fields)
-            hint = remedies.clause(opposite or remedies.glued(name, fields)) or near(name, fields) or self._home(name)
+            opposite = remedies.for_verdict(name, self._instance[name], fields)
+            hint = (
+                remedies.remedy_clause(opposite or remedies.for_missing_space(name, fields))
+                or spelling_hint(name, fields)
+                or self._home(name)
+            )
             yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{truncate(name)}'{hint}", self._key(name)
 
     def _selector(self, fields: Mapping[str, Any]) -> str:
         node = self._node
-        return remedies.labels(node, fields) if self._title == _SELECTOR and isinstance(node, MapNode) else ""
+        return remedies.for_labels(node, fields) if self._title == _SELECTOR and isinstance(node, MapNode) else ""
 
     def _home(self, name: str) -> str:
         """Return a clause with the part of the document that has this field."""
@@ -368,14 +381,19 @@ class _Fault:
             if name in self._validator.resolve_type(part).get("properties", {}):
                 value = self._instance[name]
                 scalar = parent not in self._instance and not isinstance(value, list | dict)
-                return remedies.clause(f"{parent}: {{{name}: {remedies.flow(value)}}}") if scalar else _below(parent)
-        return _below("spec") if name in self._validator.at(("spec",)).get("properties", {}) else ""
+                return (
+                    remedies.remedy_clause(f"{parent}: {{{name}: {remedies.yaml_flow(value)}}}")
+                    if scalar
+                    else _below_clause(parent)
+                )
+        return _below_clause("spec") if name in self._validator.at(("spec",)).get("properties", {}) else ""
 
     def _missing(self) -> Iterator[Finding]:
         # A misspelt field is reported once, as unknown.
         fields = self._schema.get("properties", ())
         misspelt = "".join(
-            near(name, fields) + self._home(name) + remedies.glued(name, fields) for name in self._extras()
+            spelling_hint(name, fields) + self._home(name) + remedies.for_missing_space(name, fields)
+            for name in self._extras()
         )
         for name in self._wanted:
             if name not in self._instance and not re.search(rf"'{name}'|\b{name}: ", misspelt):
@@ -403,15 +421,17 @@ class _Fault:
         """Return a clause with the field for a file name, if a text stands where a map or a file is expected."""
         name = f"{self._name}File"
         beside = name in self._validator.at(self.path[:-1]).get("properties", {})
-        return remedies.clause(f"{name}: {remedies.scalar(self._text)}") if beside and self._text else ""
+        return remedies.remedy_clause(f"{name}: {remedies.yaml_scalar(self._text)}") if beside and self._text else ""
 
     def _container(self) -> str:
         """Return a clause for an amount that lacks the name of its container above it."""
         if self._title != _AMOUNTS or not self._accepts({self._name: self._instance}):
             return ""
-        amounts, container = find(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
+        amounts, container = find_node(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
         if container and isinstance(amounts, MapNode) and len(amounts.members) == 1:
-            return remedies.clause(f"{remedies.scalar(container)}: {{{self._name}: {remedies.flow(self._instance)}}}")
+            return remedies.remedy_clause(
+                f"{remedies.yaml_scalar(container)}: {{{self._name}: {remedies.yaml_flow(self._instance)}}}"
+            )
         return ": it belongs below the name of a container"
 
     def _dash(self, key: Node) -> str:
@@ -420,9 +440,11 @@ class _Fault:
         name = re.sub(r"^[-–—]\s*", "", text)
         item = self._validator.resolve_type(self._schema.get("items")).get("properties", {})
         if name not in item:
-            return remedies.clause(remedies.for_list(self._node, self._accepts))
+            return remedies.remedy_clause(remedies.for_list(self._node, self._accepts))
         has_more = isinstance(self._node, MapNode) and len(self._node.members) > 1
-        return remedies.clause(f"- {name}{', and indent the lines of the same item by two more' if has_more else ''}")
+        return remedies.remedy_clause(
+            f"- {name}{', and indent the lines of the same item by two more' if has_more else ''}"
+        )
 
     def _replacement(self, wanted: Sequence[str]) -> str:
         """Return a clause with the probable value."""
@@ -446,13 +468,13 @@ class _Fault:
                 case "object" if self._title.startswith(_DURATION):
                     continue
                 case "object":
-                    mapping = remedies.glued(self._text, fields) or remedies.for_map(
+                    mapping = remedies.for_missing_space(self._text, fields) or remedies.for_map(
                         self._node,
                         self._accepts,
                         self._schema.get("required", [name for name in fields if name == "file"]),
                     )
                     remedy, unquoted = mapping, ""
-        return remedies.clause(f"{remedy}{unquoted}" if remedy else "")
+        return remedies.remedy_clause(f"{remedy}{unquoted}" if remedy else "")
 
     def _wrong_form(self) -> Finding:
         text = self._instance
@@ -471,7 +493,7 @@ class _Fault:
             hint = ": globs are for match.namespaces"
         elif "{{" in text:
             hint = f": templates are not expanded{', use messageExpression' if self._title == 'message' else ''}"
-        hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.clause(remedy) or hint
+        hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.remedy_clause(remedy) or hint
         return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
@@ -503,7 +525,7 @@ class _Fault:
                     self._key("file"),
                 )
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
-        return Code.WRONG_COUNT, f"{self._name} has the same item twice", find(self._node, (repeated,))
+        return Code.WRONG_COUNT, f"{self._name} has the same item twice", find_node(self._node, (repeated,))
 
 
 def _resource_hint(text: str, remedy: str) -> str:
@@ -519,23 +541,23 @@ def _resource_hint(text: str, remedy: str) -> str:
     return ": in a resource's name + is written as a dot" if "+" in text else ""
 
 
-def _below(name: str) -> str:
+def _below_clause(name: str) -> str:
     return f": it belongs below '{name}'"
 
 
-def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
+def walk_scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
     """Yield the scalars of a document with their paths."""
     if isinstance(node, ScalarNode):
         yield path, node
     elif isinstance(node, ListNode):
         for index, item in enumerate(node.items):
-            yield from scalars(item, (*path, index))
+            yield from walk_scalars(item, (*path, index))
     else:
         for name, (_, value) in node.members.items():
-            yield from scalars(value, (*path, name))
+            yield from walk_scalars(value, (*path, name))
 
 
-def near(name: str, candidates: Iterable[str]) -> str:
+def spelling_hint(name: str, candidates: Iterable[str]) -> str:
     """Return a "did you mean" clause that ignores upper and lower case."""
     same = {candidate.casefold(): candidate for candidate in candidates}
     return did_you_mean(same.get(name.casefold(), name), same.values())

@@ -10,7 +10,7 @@ from itertools import repeat
 
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.loading.yaml.documents import Dialect, Part, parts, read_documents
+from rules_engine.loading.yaml.documents import Dialect, DocumentText, read_documents, split_documents
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
@@ -34,23 +34,23 @@ class YamlObjects:
 
 def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlObjects]:
     """Read the documents of a text; report and leave out documents and items of lists with errors."""
-    for part in parts(source.text):
+    for part in split_documents(source.text):
         match = _ITEMS.search(part.text)
         if match is None:
-            yield from _documents(source.name, part, problems)
+            yield from _read_objects(source.name, part, problems)
             continue
         begin = match.end()
-        end, starts = _extent(part.text, begin, match[1])
+        end, starts = _list_extent(part.text, begin, match[1])
         lines = part.text.count("\n", 0, begin)
         # The list's own members are before and after its items.
-        around = Part(part.text[: match.start()] + part.text[end:], part.line)
+        around = DocumentText(part.text[: match.start()] + part.text[end:], part.line)
         listed = _Items(source.name, part, problems, [*starts, end], part.line + lines)
-        for document in _documents(source.name, around, problems):
+        for document in _read_objects(source.name, around, problems):
             yield replace(document, items=listed.read(len(match[1])))
 
 
-def _documents(name: str, part: Part, problems: Problems) -> Iterator[YamlObjects]:
-    for place, value in _values(name, part, problems):
+def _read_objects(name: str, part: DocumentText, problems: Problems) -> Iterator[YamlObjects]:
+    for place, value in _compose_values(name, part, problems):
         members = mapping(value)
         listed = members.get("items") if isinstance(value, dict) else [value]
         if isinstance(listed, list):
@@ -60,23 +60,23 @@ def _documents(name: str, part: Part, problems: Problems) -> Iterator[YamlObject
             yield YamlObjects(place=place, members=members)
 
 
-def _values(name: str, part: Part, to: Problems) -> Iterator[tuple[Location, Json]]:
+def _compose_values(name: str, part: DocumentText, to: Problems) -> Iterator[tuple[Location, Json]]:
     """Compose the documents of a text, with their places in the file."""
     stream_problems = Problems()
     documents = read_documents(SourceFile(name, part.text), stream_problems, Dialect.MANIFESTS)
     problems = [*stream_problems.items, *(problem for document in documents for problem in document.problems.items)]
     for problem in problems:
-        to.items.append(replace(problem, location=_shifted(problem.location, part.line)))
+        to.items.append(replace(problem, location=_shift_lines(problem.location, part.line)))
     for document in documents:
         if not document.empty and not document.problems.failed:
-            yield _shifted(document.root.location, part.line), manifest_json(document.root)
+            yield _shift_lines(document.root.location, part.line), manifest_json(document.root)
 
 
-def _shifted(place: Location, lines: int) -> Location:
+def _shift_lines(place: Location, lines: int) -> Location:
     return replace(place, line=place.line + lines)
 
 
-def _extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
+def _list_extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
     """Return the end of a list in block style, and the beginnings of its items.
 
     Everything inside an item is indented further than its dash (YAML 1.2.2, section 8.2.1).
@@ -98,7 +98,7 @@ class _Items:
     """The items of a list: `bounds` are their offsets and the end of the last, `line` the number of lines before."""
 
     name: str
-    part: Part
+    part: DocumentText
     problems: Problems
     bounds: list[int]
     line: int
@@ -109,5 +109,5 @@ class _Items:
         for begin, end in zip(self.bounds, self.bounds[1:], strict=False):
             text = self.part.text[begin:end]
             item = " " * (indentation + 2) + text[indentation + 2 :]  # without its dash
-            yield from _values(self.name, Part(item, line), self.problems)
+            yield from _compose_values(self.name, DocumentText(item, line), self.problems)
             line += text.count("\n")

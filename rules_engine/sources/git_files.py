@@ -14,7 +14,7 @@ from rules_engine.loading.files import (
     MAX_FILE_BYTES,
     SUFFIXES,
     SourceFile,
-    decoded,
+    decode_source,
     report_missing,
     report_no_files,
     report_too_large,
@@ -131,7 +131,7 @@ class _Revision:
             limit = MAX_CLUSTER_BYTES if file.endswith(".json") else MAX_FILE_BYTES
             if len(content) > limit:
                 report_too_large(file, limit, self._problems)
-            elif source := decoded(Path(file), content, self._problems):
+            elif source := decode_source(Path(file), content, self._problems):
                 yield source
 
     def _walk(self, folder: str, name: str) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.load import RULES, Loaded, load_files
+from rules_engine.documents.load import RULES, LoadResult, load_files
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
@@ -30,7 +30,7 @@ DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
 class RuleFiles:
     """The documents of files, with compiled rules, and the `problems` of loading and compiling in file order."""
 
-    loaded: Loaded
+    loaded: LoadResult
     rule_set: RuleSet
     problems: tuple[Problem, ...]
 
@@ -76,7 +76,7 @@ def no_rules(sources: Sequence[object]) -> Problem:
     return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
 
 
-def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
+def compiled(loaded: LoadResult, compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Compile loaded rules, and check the expressions of rules with errors, which are not in the rule set."""
     rule_set, rule_problems = compile_rules(loaded.rules, compiler_of=compiler_of)
     _, draft_problems = compile_rules(loaded.drafts)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.load import RULES, load_texts
-from rules_engine.loading.files import SourceFile, exists, find_files, read_file
+from rules_engine.loading.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, in_file_order
@@ -106,7 +106,7 @@ def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSour
     if colon and prefix in prefixes:
         return prefixes[prefix](suffix)
     path = Path(text)
-    is_path, names = exists(path), packaged_sets()
+    is_path, names = path_exists(path), packaged_sets()
     if text in names:
         if is_path:
             message = f"'{text}' is a packaged set and is also in the current folder"

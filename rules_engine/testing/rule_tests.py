@@ -18,9 +18,9 @@ from rules_engine.diagnosis.diagnostic import (
     evaluate_diagnostics,
 )
 from rules_engine.documents.document_kind import Part
-from rules_engine.documents.load import Loaded
+from rules_engine.documents.load import LoadResult
 from rules_engine.documents.references import Sources
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.evaluation.rule_set.compiler import Compiler
@@ -174,7 +174,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     about rules are reported by `check` only, warnings about pods of cases here too. `coverage`: record it, for the
     rules of all tests and all other rules in `paths`.
     """
-    loaded = load(paths)
+    loaded = load_documents(paths)
     recorder = Recorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
@@ -231,7 +231,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
 class _TestedRules:
     """The rules of tests: each combination of files is compiled once, and loaded files are not read again."""
 
-    def __init__(self, loaded: Loaded, recorder: Recorder | None) -> None:
+    def __init__(self, loaded: LoadResult, recorder: Recorder | None) -> None:
         self.loaded = loaded
         self.recorder = recorder
         self.problems: list[Problem] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.loading.files import SUFFIXES, SourceFile, decoded, report_no_files
+from rules_engine.loading.files import SUFFIXES, SourceFile, decode_source, report_no_files
 from rules_engine.model.json.lenient import strings
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
@@ -51,7 +51,7 @@ class ConfigMapSource:
         names = sorted(key for key in texts if not key.startswith(".") and Path(key).suffix in SUFFIXES)
         if not names:
             report_no_files(str(self), problems)
-        files = (decoded(Path(f"{self}/{key}"), texts[key], problems) for key in names)
+        files = (decode_source(Path(f"{self}/{key}"), texts[key], problems) for key in names)
         return [file for file in files if file is not None]
 
 

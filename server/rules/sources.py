@@ -88,7 +88,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         rule_set=rules.rule_set,
         listed=in_order(loaded.rules),
         digest=loaded.digest,
-        tests=loaded.skipped.get("RuleTest", 0),
+        tests=loaded.unread_by_kind.get("RuleTest", 0),
         diagnostics=diagnostics,
     )
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.converting.convert import Conversion, convert
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.problems.problem import render
 from tests.support.authoring import write
 
@@ -103,7 +103,7 @@ def test_the_text_loads_to_the_rules(tmp_path: Path) -> None:
     conversion = converted(
         resourceMap={"V100": {"nvidia.com/gpu": {"resourceList": CPU4}, "x.y/z": {"annotations": {"k": "v"}}}}
     )
-    loaded = load([write(tmp_path, {"rules.yaml": conversion.text})])
+    loaded = load_documents([write(tmp_path, {"rules.yaml": conversion.text})])
     assert loaded.problems == ()
     assert [rule.name for rule in loaded.rules] == [rule.name for rule in conversion.rules] == ["v100-gpu", "v100-z"]
     first = conversion.rules[0]

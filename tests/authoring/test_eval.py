@@ -18,7 +18,7 @@ from prompt_toolkit.output import DummyOutput
 
 from rules_engine.cli.eval import evaluate
 from rules_engine.documents.pods import load_pods
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.explaining.eval import Subject
 from rules_engine.explaining.prompt import lines
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -220,7 +220,7 @@ def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> 
 @pytest.fixture
 def subject() -> Subject:
     (pod,), _, _ = load_pods(Path("pod.yaml"))
-    (rule,) = load([Path("rules")]).rules
+    (rule,) = load_documents([Path("rules")]).rules
     return Subject(pod, Cluster(), rule=rule)
 
 

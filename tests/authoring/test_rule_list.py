@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from tests.support.authoring import cli, injection, ladder, validation, write
 
 GPU = "nvidia.com/gpu"
@@ -32,13 +32,13 @@ def test_rules_are_listed_by_kind_in_order_of_evaluation(tmp_path: Path) -> None
         ["ResourceInjection", "i", "Enforce", "0", f"{folder}/c.yaml:3:18"],
         ["Validation", "v", "Audit", "0", f"{folder}/a.yaml:3:18"],
     ]
-    assert lines[-1] == f"digest {load([folder]).digest}"
+    assert lines[-1] == f"digest {load_documents([folder]).digest}"
 
 
 def test_json_has_the_same_rules(tmp_path: Path) -> None:
     folder = rules(tmp_path)
     document = json.loads(cli("list", "--output", "json", folder).stdout)
-    assert document["digest"] == load([folder]).digest
+    assert document["digest"] == load_documents([folder]).digest
     assert [rule["name"] for rule in document["rules"]] == ["first", "second", "i", "v"]
     assert document["rules"][0] == {
         "kind": "FallbackLadder",
@@ -66,7 +66,7 @@ spec:
 
 def test_diagnostics_are_listed_after_the_rules_and_are_not_in_the_digest(tmp_path: Path) -> None:
     folder = rules(tmp_path)
-    digest = load([folder]).digest
+    digest = load_documents([folder]).digest
     (folder / "d.yaml").write_text(DIAGNOSTIC)
     *_, diagnostic, last = cli("list", folder).stdout.splitlines()
     assert diagnostic.split() == ["Diagnostic", "cordoned", "-", "-", f"{folder}/d.yaml:3:18"]

@@ -18,7 +18,7 @@ from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS, fiel
 from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 from rules_engine.model.kubernetes.kept_fields import Kept, all_kept, keeps, missing
@@ -44,7 +44,7 @@ def recorded() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def diagnostics() -> tuple[CompiledDiagnostic, ...]:
     files = [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]
-    made, problems = compile_diagnostics(load(files).of(Diagnostic))
+    made, problems = compile_diagnostics(load_documents(files).of(Diagnostic))
     assert problems == ()
     return made
 

@@ -9,7 +9,7 @@ from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, co
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis, UnreadKind
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
@@ -41,7 +41,7 @@ spec:
 def diagnostics(tmp_path: Path) -> tuple[CompiledDiagnostic, ...]:
     file = tmp_path / "diagnostics.yaml"
     file.write_text(DIAGNOSTICS)
-    loaded = load([file])
+    loaded = load_documents([file])
     compiled, problems = compile_diagnostics(loaded.of(Diagnostic))
     assert (*loaded.problems, *problems) == ()
     return compiled
@@ -138,7 +138,7 @@ def test_a_scope_limits_the_report(
     assert report.scope == scope
 
 
-PACKAGED, _ = compile_diagnostics(load([Path(__file__).parents[2] / "rules" / "diagnostics"]).of(Diagnostic))
+PACKAGED, _ = compile_diagnostics(load_documents([Path(__file__).parents[2] / "rules" / "diagnostics"]).of(Diagnostic))
 
 
 def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> None:

@@ -16,7 +16,7 @@ import yaml
 from rules_engine.diagnosis.reading import files
 from rules_engine.diagnosis.reading.files import EXPECTED_INPUT, Reading, read_objects
 from rules_engine.loading import STDIN, json_list
-from rules_engine.loading.json_items import LenientItems, lenient
+from rules_engine.loading.json_items import LenientItems, parse_lenient
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 from rules_engine.model.kubernetes.kept_fields import Kept
@@ -98,7 +98,7 @@ def test_an_item_that_only_seems_to_end_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_the_end_of_items_is_sought_in_vain_once() -> None:
-    items = LenientItems(lenient)
+    items = LenientItems(parse_lenient)
     assert items.scan('{\n\t"a": 1\n\t}, {', 0, 2) == ({"a": 1}, 12)
     assert not items.indented
 

@@ -16,7 +16,7 @@ from rules_engine.diagnosis.reading.reduction import (
     reducer_of,
     type_meta_of,
 )
-from rules_engine.loading.json_items import TooDeepError, lenient
+from rules_engine.loading.json_items import TooDeepError, parse_lenient
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
@@ -138,7 +138,11 @@ def test_half_of_a_surrogate_pair_is_replaced() -> None:
     encoded = r"""{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
         "spec": {"containers": [{"env": [{"name": "D\ud800", "value": "e"}]}]}}"""
     reducer = Reducer("Pod", {"metadata": {"labels": None}, "spec": {"containers": {"env": None}}})
-    for value in (reducer.decode(encoded), reducer.decode(Raw(encoded.encode())), reducer.reduce(lenient(encoded))):
+    for value in (
+        reducer.decode(encoded),
+        reducer.decode(Raw(encoded.encode())),
+        reducer.reduce(parse_lenient(encoded)),
+    ):
         assert value["metadata"] == {"name": "a\ufffd😀", "labels": {"b\ufffd": ["c\ufffd"]}}
         assert value["spec"] == {"containers": [{"env": [{"name": "D\ufffd"}]}]}
 

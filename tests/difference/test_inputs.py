@@ -292,7 +292,7 @@ def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pyt
             parsed.append(text)
             return json.loads(text)
 
-        monkeypatch.setattr(object_stream, "lenient", decode)
+        monkeypatch.setattr(object_stream, "parse_lenient", decode)
         assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), frozenset()))) == len(parsed) == RUN
 
 

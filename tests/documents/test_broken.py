@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.checking.problem_reference import RULES, Entry, reference
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import DOCUMENTS, load
+from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems.problem import render
 from rules_engine.sources.rule_files import read_rules
@@ -79,7 +79,7 @@ def test_an_example_with_an_error_yields_nothing(entry: Entry, tmp_path: Path) -
 
 
 def assert_no_document_has_an_error(path: Path) -> None:
-    loaded = load([path])
+    loaded = load_documents([path])
     wrong = {
         (problem.location.file, problem.location.line)
         for problem in loaded.problems

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
@@ -192,7 +192,7 @@ def test_referenced_files_must_be_regular_files(folder: Path, name: str) -> None
 def test_tests_load_from_folders_that_also_hold_their_pods(folder: Path) -> None:
     (folder / "set" / "test.yaml").write_text(TEST)
     (folder / "set" / "ladder.yaml").write_text(rule("FallbackLadder", "{rungs: [{resource: a.b/c}]}"))
-    loaded = load([folder / "set"])
+    loaded = load_documents([folder / "set"])
     assert loaded.problems == ()
     assert (len(loaded.rules), len(loaded.tests), len(loaded.of(Inventory))) == (1, 1, 1)
 

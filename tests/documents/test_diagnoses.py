@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.documents.load import load_cluster
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.diagnostics import GPU, node, pod
@@ -181,7 +181,7 @@ def test_objects_of_a_file_are_shared_by_its_tests(tmp_path: Path) -> None:
 def test_problems_of_objects(spec: str, code: str, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(rule("ClusterInventory", spec))
-    assert code in codes(load([file]).problems)
+    assert code in codes(load_documents([file]).problems)
 
 
 def test_a_file_without_a_cluster_has_no_objects(tmp_path: Path) -> None:

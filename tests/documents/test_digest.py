@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.digest import digest
-from rules_engine.documents.registry import load
+from rules_engine.documents.digest import digest_documents
+from rules_engine.documents.registry import load_documents
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.model.problems.problem import Problems
@@ -38,7 +38,7 @@ CLUSTER = "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: 
 
 def digest_of(folder: Path, files: dict[str, str]) -> str:
     """Write files, and return the digest of the folder's rules."""
-    loaded = load([write(folder, files)])
+    loaded = load_documents([write(folder, files)])
     assert loaded.problems == ()
     return loaded.digest
 
@@ -87,7 +87,7 @@ def test_other_numbers_have_other_digests(tmp_path: Path, numbers: tuple[str, ..
 
 def test_the_packaged_rules_have_the_same_digest_without_their_tests() -> None:
     rules = [file for file in DEFAULT_RULES.iterdir() if not file.name.endswith(".test.yaml")]
-    assert load(sorted(rules, reverse=True)).digest == load([DEFAULT_RULES]).digest
+    assert load_documents(sorted(rules, reverse=True)).digest == load_documents([DEFAULT_RULES]).digest
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_documents_with_errors_are_part_of_the_digest(tmp_path: Path) -> None:
     digests = set()
     for field in ("unknown: 1", "unknown: 2"):
         (tmp_path / "rules.yaml").write_text(f"{ONE}  {field}\n")
-        digests.add(load([tmp_path]).digest)
+        digests.add(load_documents([tmp_path]).digest)
     (tmp_path / "rules.yaml").write_text(ONE)
-    digests.add(load([tmp_path]).digest)
+    digests.add(load_documents([tmp_path]).digest)
     assert len(digests) == 3
 
 
@@ -126,7 +126,7 @@ def test_a_text_that_aliases_repeat_is_hashed_once() -> None:
     """Expanded, the document would take 100 GB."""
     text = f"- &long {'x' * 1_000_000}\n" + "- *long\n" * 100_000
     (document,) = read_documents(SourceFile("a.yaml", text), Problems())
-    assert len(digest([("Validation", "a", document.root)])) == 64
+    assert len(digest_documents([("Validation", "a", document.root)])) == 64
 
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -144,7 +144,7 @@ def hashed(*values: Any) -> str:
     problems = Problems()
     documents = read_documents(SourceFile("a.yaml", text), problems)
     assert not problems.items
-    return digest(("Validation", "a", document.root) for document in documents)
+    return digest_documents(("Validation", "a", document.root) for document in documents)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.pods import load_pods
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
 from tests.support.loading import codes, load_text, rule
@@ -24,7 +24,7 @@ def write(path: Path, name: str) -> Path:
 
 
 def names(*paths: Path) -> list[str]:
-    loaded = load(paths)
+    loaded = load_documents(paths)
     assert loaded.problems == ()
     return [item.name for item in loaded.rules]
 
@@ -50,7 +50,7 @@ def test_a_folder_is_read_with_all_below_it_in_order_of_name(tmp_path: Path) -> 
 
 def test_files_are_listed_and_their_lines_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml", "a")
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert loaded.files == (str(path),)
     assert loaded.sources[str(path)][1] == "kind: FallbackLadder"
 
@@ -68,7 +68,7 @@ def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("..2026_01_01")
     (tmp_path / "ladder.yaml").symlink_to("..data/ladder.yaml")
     assert names(tmp_path) == ["a"]
-    assert load([tmp_path]).files == (str(tmp_path / "ladder.yaml"),)
+    assert load_documents([tmp_path]).files == (str(tmp_path / "ladder.yaml"),)
 
 
 def test_a_file_is_read_once_by_whatever_ways_it_is_reached(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_folders_that_link_to_each_other_end(tmp_path: Path) -> None:
 
 def test_a_link_to_itself_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("a.yaml")
-    assert codes(load([tmp_path]).problems) == ["unreadable-file"]
+    assert codes(load_documents([tmp_path]).problems) == ["unreadable-file"]
 
 
 def test_an_impossible_file_name_is_a_problem(tmp_path: Path) -> None:
-    assert codes(load([tmp_path / ("a" * 5000)]).problems) == ["unreadable-file"]
+    assert codes(load_documents([tmp_path / ("a" * 5000)]).problems) == ["unreadable-file"]
 
 
 def test_a_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch
 
     # The tests may run as root, to whom every folder is open.
     monkeypatch.setattr(Path, "iterdir", refuse)
-    assert codes(load([tmp_path]).problems) == ["unreadable-file"]
+    assert codes(load_documents([tmp_path]).problems) == ["unreadable-file"]
 
 
 def test_a_file_passed_directly_may_have_any_suffix(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_file_passed_directly_may_have_any_suffix(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + rule("FallbackLadder", LADDER).encode())
-    loaded = load([path])
+    loaded = load_documents([path])
     assert loaded.problems == ()
     assert loaded.rules[0].location.column == 18
 
@@ -126,7 +126,7 @@ def test_a_rule_path_that_is_a_pipe_or_device_is_a_problem(tmp_path: Path, devic
     link = tmp_path / "rules.yaml"
     link.symlink_to(tmp_path / device)
     for paths in ([link], [tmp_path / device]):
-        (problem,) = load(paths).problems
+        (problem,) = load_documents(paths).problems
         assert problem.code == "not-a-regular-file"
         assert str(problem.location) == f"{paths[0]}:1:1"
 
@@ -144,13 +144,13 @@ def test_a_cluster_or_a_manifest_may_be_a_pipe(tmp_path: Path) -> None:
 def test_links_in_a_circle_are_problems(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("b.yaml")
     (tmp_path / "b.yaml").symlink_to("a.yaml")
-    assert set(codes(load([tmp_path]).problems)) == {"unreadable-file"}
+    assert set(codes(load_documents([tmp_path]).problems)) == {"unreadable-file"}
 
 
 def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text("3")
-    loaded = load([tmp_path / "b.yaml", tmp_path / "c.yaml", tmp_path / "a.yaml"])
+    loaded = load_documents([tmp_path / "b.yaml", tmp_path / "c.yaml", tmp_path / "a.yaml"])
     assert [Path(problem.location.file).name for problem in loaded.problems] == ["b.yaml", "c.yaml", "a.yaml"]
 
 
@@ -177,7 +177,7 @@ def test_a_file_of_another_tool_is_ignored_passed_directly_or_by_folder(tmp_path
     path.parent.mkdir(exist_ok=True)
     path.write_text(OTHER_TOOLS[name])
     for paths in ([path], [tmp_path]):
-        loaded = load(paths)
+        loaded = load_documents(paths)
         assert (loaded.problems, loaded.passed_over, loaded.files) == ((), (str(path),), (str(path),))
     write(tmp_path / "a.yaml", "a")
     assert names(tmp_path, path) == ["a"]
@@ -186,7 +186,7 @@ def test_a_file_of_another_tool_is_ignored_passed_directly_or_by_folder(tmp_path
 def test_a_rule_among_documents_of_other_tools_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "values.yaml", "a")
     path.write_text(f"a: 1\n---\n{path.read_text()}")
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert (codes(loaded.problems), loaded.passed_over) == (["missing-field"] * 2, ())
     path.write_text(path.read_text().replace("a: 1\n", "apiVersion: v1\nkind: ConfigMap\ndata: {a: yes}\n"))
     assert names(path) == ["a"]
@@ -194,7 +194,7 @@ def test_a_rule_among_documents_of_other_tools_is_read(tmp_path: Path) -> None:
 
 def test_a_file_with_a_syntax_error_is_not_ignored(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n---\n{{ .Values }}\n[")
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert (codes(loaded.problems), loaded.passed_over) == (["yaml-syntax"], ())
 
 
@@ -211,7 +211,7 @@ def test_clusters_and_manifests_of_tests_are_not_ignored(tmp_path: Path) -> None
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n")
     case = "{name: c, podFile: pod.yaml, expect: {allowed: true}}"
     (tmp_path / "t.yaml").write_text(rule("RuleTest", f"{{cluster: {{file: nodes.yaml}}, cases: [{case}]}}"))
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert (loaded.problems, loaded.passed_over) == ((), ())
 
 
@@ -233,7 +233,7 @@ def test_a_misspelt_kind_is_never_ignored(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text("apiVersion: v1\nkind: RuleTests\n")
     (tmp_path / "g.yaml").write_text("apiVersion: v1\nspec: {rungs: []}\n")
     (tmp_path / "h.yaml").write_text("rungs: []\n")
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert codes(loaded.problems) == [
         *("unknown-kind", "unknown-kind", "unknown-api-version", "unknown-kind"),
         *("unknown-api-version", "unknown-kind"),

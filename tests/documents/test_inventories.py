@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.loading import codes, load_text, rule
@@ -218,4 +218,4 @@ def test_a_cluster_file_that_is_missing_gives_none(tmp_path: Path) -> None:
 def test_inventories_of_a_folder_are_listed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(rule("ClusterInventory", "{nodes: []}", name))
-    assert [inventory.name for inventory in load([tmp_path]).of(Inventory)] == ["a", "b"]
+    assert [inventory.name for inventory in load_documents([tmp_path]).of(Inventory)] == ["a", "b"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.loading import schema
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
@@ -60,7 +60,7 @@ def malformed_documents(draw: st.DrawFn) -> Any:
 def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
     path = tmp_path / "document.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
-    loaded = load([path])
+    loaded = load_documents([path])
     errors = [problem for problem in loaded.problems if problem.severity.value == "error"]
     read = (loaded.rules, loaded.of(Diagnostic), loaded.tests, loaded.of(Simulation), loaded.of(Inventory))
     assert bool(errors) != any(read)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.load import load_texts
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.loading.files import SourceFile
 from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.loading import codes, rule
@@ -20,7 +20,7 @@ def text(name: str, content: str) -> SourceFile:
 
 def test_texts_have_the_same_rules_and_digest_as_files(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(INJECTION, encoding="utf-8")
-    files, texts = load([tmp_path]), load_texts([text("a.yaml", INJECTION)])
+    files, texts = load_documents([tmp_path]), load_texts([text("a.yaml", INJECTION)])
     assert texts.digest == files.digest
     assert [read_rule.name for read_rule in texts.rules] == [read_rule.name for read_rule in files.rules]
     assert not texts.problems

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
@@ -263,7 +263,7 @@ def test_one_run_reports_all_problems_in_file_order(tmp_path: Path) -> None:
         name="a.yaml",
     )
     assert codes(loaded.problems) == ["unknown-field", "wrong-value", "duplicate-rung"]
-    both = load([tmp_path])
+    both = load_documents([tmp_path])
     assert codes(both.problems) == [*codes(loaded.problems), "duplicate-document", "wrong-count"]
 
 
@@ -275,7 +275,7 @@ def test_names_may_repeat_over_kinds_but_not_over_files(tmp_path: Path) -> None:
         + rule("Validation", "{validations: [{expression: 'true'}]}"),
         encoding="utf-8",
     )
-    loaded = load([tmp_path])
+    loaded = load_documents([tmp_path])
     assert codes(loaded.problems) == ["duplicate-document"]
     assert f"{tmp_path}/a.yaml:8:18" in loaded.problems[0].message
     assert [item.id for item in loaded.rules] == ["FallbackLadder/x", "Validation/x"]

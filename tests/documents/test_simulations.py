@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.documents.registry import DOCUMENTS, load
+from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.loading import schema
 from rules_engine.model.problems.problem import Problem
@@ -719,4 +719,4 @@ def test_files_that_a_simulation_refers_to_are_references(folder: Path) -> None:
     loaded = load_text(folder, TEN_PODS)
     assert loaded.problems == ()
     assert [path.name for path in loaded.references] == ["two-workers.yaml", "job.yaml"]
-    assert load([folder]).passed_over == ()
+    assert load_documents([folder]).passed_over == ()

@@ -16,7 +16,7 @@ from rules_engine.diagnosis.diagnostic import (
     fields_of_diagnostics,
 )
 from rules_engine.diagnosis.reading.reduction import reducer_of
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept, merged
 from rules_engine.scheduling import FIELDS_READ
@@ -239,7 +239,7 @@ def test_results_are_the_same_with_the_kept_members_alone(expression: str, tmp_p
 
 
 def test_packaged_diagnostics_find_the_same_with_the_kept_members_alone() -> None:
-    compiled, _ = compile_diagnostics(load([REPOSITORY / "rules" / "diagnostics"]).of(Diagnostic))
+    compiled, _ = compile_diagnostics(load_documents([REPOSITORY / "rules" / "diagnostics"]).of(Diagnostic))
     assert compiled
     for one in compiled:
         assert_same(one)

@@ -14,7 +14,7 @@ from rules_engine.diagnosis.diagnostic import (
 )
 from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluation
 from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
@@ -254,7 +254,7 @@ def test_texts_are_bounded_and_commands_are_never_cut(tmp_path: Path) -> None:
 def problems(spec: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "wrong.yaml"
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: one}}\nspec: {spec}\n")
-    loaded = load([file])
+    loaded = load_documents([file])
     _, found = compile_diagnostics((*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False)))
     return [f"{problem.code}: {problem.message}" for problem in (*loaded.problems, *found)]
 
@@ -330,5 +330,5 @@ def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> No
             "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: one}\n"
             f"spec: {{validations: [{{expression: {expression}}}]}}\n"
         )
-        _, found = compile_rules(load([file]).rules)
+        _, found = compile_rules(load_documents([file]).rules)
         assert len(found) == 1, expression

@@ -15,7 +15,7 @@ from jsonschema_rs import Draft202012Validator
 
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
-from rules_engine.loading.schemas import SCHEMAS, _conforms, _explicit_spaces, _pattern, _validator
+from rules_engine.loading.schemas import SCHEMAS, _compile_pattern, _conforms, _explicit_spaces, _kind_validator
 from tests.loading.test_schemas import TOP
 
 ODD: tuple[Any, ...] = (
@@ -96,7 +96,7 @@ def test_a_document_that_conforms_is_valid(data: st.DataObject) -> None:
             break
 
     if _conforms(kind, SCHEMAS, document):
-        assert list(_validator(kind, SCHEMAS).errors(document)) == []
+        assert list(_kind_validator(kind, SCHEMAS).errors(document)) == []
 
 
 @pytest.mark.parametrize("name", ["\ud800", 1])
@@ -124,7 +124,7 @@ def matches(pattern: str) -> Callable[[str], bool]:
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(data=st.data())
 def test_patterns_match_the_same_texts(pattern: str, data: st.DataObject) -> None:
-    exact = _pattern(pattern)
+    exact = _compile_pattern(pattern)
     encodable = st.characters(exclude_categories=["Cs"])
     # Texts that a lookahead refuses are also of interest.
     text = data.draw(st.from_regex(re.sub(r"\(\?[=!][^()]*\)", "", exact.pattern), alphabet=encodable))
@@ -136,5 +136,5 @@ def test_patterns_match_the_same_texts(pattern: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_patterns_match_the_same_characters(pattern: str) -> None:
-    quick, exact = matches(pattern), _pattern(pattern)
+    quick, exact = matches(pattern), _compile_pattern(pattern)
     assert [char for char in CHARACTERS if quick(char) != (exact.search(char) is not None)] == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rules_engine.loading.yaml import documents as reading
 from rules_engine.loading.yaml.documents import MAX_DEPTH, Dialect
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, ScalarNode
-from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.loading.yaml.scalars import resolve_scalar
 from rules_engine.model.json.patch import Json
 from tests.support.loading import codes, documents
 
@@ -87,7 +87,7 @@ def test_pyyaml_output_round_trips(meant: Json) -> None:
 @example("1_.")
 @example("-.5e3")
 def test_a_value_that_yaml_1_1_reads_differently_is_a_surprise(text: str) -> None:
-    meant, surprise = resolve(text)
+    meant, surprise = resolve_scalar(text)
     assume(not re.fullmatch("[-+]?0[bx]_+", text))  # PyYAML takes them for numbers and then fails to read them
     loader: Any = yaml.SafeLoader("")
     older = loader.resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]

@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.documents.pods import load_pods
 from rules_engine.loading import STDIN, Manifest
-from rules_engine.loading.kubernetes.manifests import manifests
+from rules_engine.loading.kubernetes.manifests import find_manifests
 from rules_engine.loading.yaml.documents import Dialect
 from tests.support.loading import codes, documents, read_pods
 
@@ -106,7 +106,7 @@ def test_quantities_keep_their_text() -> None:
         "volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1024}}]}\n"
     )
     (document,), _ = documents(text, Dialect.MANIFESTS)
-    (found,) = manifests(document.root)
+    (found,) = find_manifests(document.root)
     assert found.pod["spec"] == {
         "overhead": {"cpu": "0.10"},
         "priority": 3,

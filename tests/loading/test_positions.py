@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.loading.yaml.scalars import resolve_scalar
 from rules_engine.model.problems.source import SourceText
 from tests.support.loading import documents
 
@@ -188,7 +188,7 @@ def test_positions_match_the_editor(text: str, places: list[str]) -> None:
 def test_plain_words_are_no_surprises() -> None:
     def surprises() -> Iterator[object]:
         for word in ("object.spec", "nvidia.com/gpu", "1g.10gb", "8Gi", "4000m", "-x", "1.2.3", "+", "-", ".", "12:5x"):
-            value, surprise = resolve(word)
+            value, surprise = resolve_scalar(word)
             assert value == word
             yield surprise
 

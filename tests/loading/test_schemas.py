@@ -16,7 +16,7 @@ from referencing.exceptions import Unresolvable
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading import schema
 from rules_engine.loading.schemas import COMMON, SCHEMAS
@@ -263,7 +263,7 @@ def test_a_document_means_the_same_with_its_defaults_written(kind: str, tmp_path
     for document in (brief, long):
         file = tmp_path / "one.yaml"
         file.write_text(yaml.safe_dump(document))
-        loaded = load([file])
+        loaded = load_documents([file])
         assert loaded.problems == ()
         meant.append(
             without_locations(

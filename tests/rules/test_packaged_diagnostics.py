@@ -20,14 +20,14 @@ from rules_engine.diagnosis.diagnostic import (
     fields_of_diagnostics,
 )
 from rules_engine.diagnosis.reading.reduction import reducer_of
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
-LOADED = load([FOLDER])
+LOADED = load_documents([FOLDER])
 COMPILED, PROBLEMS = compile_diagnostics(LOADED.of(Diagnostic))
 TESTS = [
     document for file in sorted(FOLDER.glob("*.test.yaml")) for document in yaml.safe_load_all(file.read_text("utf-8"))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.rules.finding import Certainty
 from tests.support.documents import REPOSITORY
 
@@ -16,7 +16,7 @@ _MARKED = re.compile(r"(<!-- diagnostics -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 def packaged() -> Sequence[Diagnostic]:
     """Return the packaged Diagnostics, by name."""
-    return sorted(load([FOLDER]).of(Diagnostic), key=lambda diagnostic: diagnostic.name)
+    return sorted(load_documents([FOLDER]).of(Diagnostic), key=lambda diagnostic: diagnostic.name)
 
 
 def table() -> str:

@@ -7,7 +7,7 @@ from textwrap import dedent, indent
 from typing import Any
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 
 GPU = "nvidia.com/gpu"
@@ -34,7 +34,7 @@ def diagnostic(spec: str, tmp_path: Path, name: str = "one") -> CompiledDiagnost
     """Return a Diagnostic that compiles without a problem."""
     file = tmp_path / f"{name}.yaml"
     file.write_text(document(spec, name))
-    loaded = load([file])
+    loaded = load_documents([file])
     assert loaded.problems == ()
     (compiled,), problems = compile_diagnostics(loaded.of(Diagnostic))
     assert problems == ()

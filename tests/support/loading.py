@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.documents.load import Loaded
+from rules_engine.documents.load import LoadResult
 from rules_engine.documents.pods import load_pods
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.loading import Manifest
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
@@ -27,12 +27,12 @@ def codes(problems: list[Problem] | tuple[Problem, ...]) -> list[str]:
     return [problem.code for problem in problems]
 
 
-def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
+def load_text(folder: Path, text: str, name: str = "x.yaml") -> LoadResult:
     """Write a file in a folder, and load it."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return load([path])
+    return load_documents([path])
 
 
 def read_pods(text: str) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:

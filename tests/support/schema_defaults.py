@@ -16,7 +16,7 @@ from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.loading.fields import camel_case
-from rules_engine.loading.kubernetes.inventory import WrittenNodes
+from rules_engine.loading.kubernetes.inventory import NodeCopies
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, Named, Rule
@@ -50,7 +50,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "ClusterInventory": (),
     "ClusterInventory spec": (Cluster,),
     "cluster": (Cluster,),
-    "node": (Node, WrittenNodes),
+    "node": (Node, NodeCopies),
     "taint": (Taint,),
     "RuleTest": (),
     "RuleTest spec": (RuleTest,),

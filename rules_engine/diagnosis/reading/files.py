@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rules_engine.diagnosis.reading.reduction import Reducer, reducer_of, type_meta_of
-from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
+from rules_engine.loading.files import STDIN, decode_source, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
@@ -257,7 +257,7 @@ class _Reader:
     def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], required: bool) -> bool:
         """Read documents with lists or objects; return True if some have errors."""
         problems = Problems()
-        source = decoded(path, data, problems)
+        source = decode_source(path, data, problems)
         if source is not None and (required or _READABLE_KIND.search(source.text)):
             cut: Location | None = None
             for document in read_yaml_objects(source, problems):

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar, cast
 from msgspec import MsgspecError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from rules_engine.loading.json_items import ListError, TooDeepError, lenient
+from rules_engine.loading.json_items import ListError, TooDeepError, parse_lenient
 from rules_engine.model.json.lenient import mapping, objects, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, merged
@@ -85,10 +85,10 @@ class Reducer:
         try:
             members = self._decoder.decode(encoded)
             if type(members) is Raw:
-                return self.reduce(lenient(members))
+                return self.reduce(parse_lenient(members))
             self._settle(members)
         except MsgspecError:  # members of other types, halves of surrogate pairs
-            return self.reduce(lenient(encoded))
+            return self.reduce(parse_lenient(encoded))
         except RecursionError:
             raise TooDeepError from None
         members["kind"] = self.kind
@@ -119,12 +119,12 @@ class Reducer:
 
     def _value(self, name: str, encoded: bytes) -> Json:
         if name in ENVIRONMENT:
-            return _clean_member(name, lenient(encoded))
+            return _clean_member(name, parse_lenient(encoded))
         # `self` marks a value that is not cached, since None is a value.
         shared = self._shared.get(encoded, self)
         if shared is not self:
             return cast(Json, shared)
-        value = _clean_value(lenient(encoded))
+        value = _clean_value(parse_lenient(encoded))
         if len(encoded) <= MAX_SHARED_CHARACTERS:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
@@ -163,7 +163,7 @@ def type_meta_of(encoded: str) -> tuple[str, str]:
     try:
         head = _type_meta_decoder.decode(encoded)
     except MsgspecError:
-        members = lenient(encoded)
+        members = parse_lenient(encoded)
         return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
     except RecursionError:
         raise TooDeepError from None

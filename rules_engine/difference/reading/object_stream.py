@@ -9,7 +9,7 @@ from typing import BinaryIO, Self
 
 from rules_engine.difference.reading.spool import Spool
 from rules_engine.loading.files import STDIN, standard_input
-from rules_engine.loading.json_items import LenientItems, ListError, lenient
+from rules_engine.loading.json_items import LenientItems, ListError, parse_lenient
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
 from rules_engine.model.json.lenient import Object, text
 from rules_engine.model.json.patch import Json
@@ -92,7 +92,7 @@ class ObjectFile:
         """
         self.rewind()
         taken = takes()
-        items = LenientItems(lambda written: lenient(written) if taken or not self._indented else None)
+        items = LenientItems(lambda written: parse_lenient(written) if taken or not self._indented else None)
         listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, items.scan)
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict

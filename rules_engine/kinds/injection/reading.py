@@ -2,8 +2,8 @@
 
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.loading.fields import maps, origins, section, settings, strings, text
-from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
+from rules_engine.loading.fields import key_origins, map_field, map_members, scalar_arguments, string_field, string_map
+from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
 from rules_engine.model.problems.problem import Problems
@@ -13,38 +13,38 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
 def read(root: MapNode, problems: Problems) -> ResourceInjection:
     """Read a ResourceInjection; it is valid only if neither the schema nor `problems` has an error."""
-    spec = section(root, "spec")
+    spec = map_field(root, "spec")
     written = spec.key("coefficients") or spec.key("annotations")
     default = _entry(spec, written or root, written.source.text if written else "", problems)
     namespaces: dict[str, Entry] = {}
-    for key, node in maps(spec, "namespaces"):
+    for key, node in map_members(spec, "namespaces"):
         entry = _entry(node, key, f"namespaces.{key.source.text}", problems)
-        if text(node, "inherit") == "Merge":
+        if string_field(node, "inherit") == "Merge":
             _report_nothing_to_inherit(default, node, problems)
             entry = _merged(default, entry)
         namespaces[key.source.text] = entry
     injection = ResourceInjection(
-        **common_fields(root, problems) | settings(spec, ResourceInjection),
+        **common_fields(root, problems) | scalar_arguments(spec, ResourceInjection),
         default=default,
-        gpu_type=text(spec, "gpuType") or None,
+        gpu_type=string_field(spec, "gpuType") or None,
         namespaces=namespaces,
     )
     _report_gpu_amounts(spec, injection.gpu_resource, problems)
-    for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
-        for key, _ in section(entry_node, "annotations"):
+    for entry_node in (spec, *(node for _, node in map_members(spec, "namespaces"))):
+        for key, _ in map_field(entry_node, "annotations"):
             report_steering(key.source.text, {SKIP_ANNOTATION, injection.gpu_type_annotation}, key, problems)
     return injection
 
 
 def _entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
-    coefficients = amounts(node, "coefficients", problems)
+    coefficients = read_amounts(node, "coefficients", problems)
     warn_of_units(node, "coefficients", coefficients, problems, per_gpu=True)
     return Entry(
         location=place.location,
         fields=(Field(path, place.location),) if path else (),
         coefficients=coefficients,
-        annotations=strings(node, "annotations"),
-        origin=origins(node, "coefficients", "annotations"),
+        annotations=string_map(node, "annotations"),
+        origin=key_origins(node, "coefficients", "annotations"),
     )
 
 
@@ -68,8 +68,8 @@ def _report_nothing_to_inherit(default: Entry, node: MapNode, problems: Problems
 
 
 def _report_gpu_amounts(spec: MapNode, gpu_resource: str, problems: Problems) -> None:
-    for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
-        key = section(entry, "coefficients").key(gpu_resource)
+    for entry in (spec, *(node for _, node in map_members(spec, "namespaces"))):
+        key = map_field(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is the counted resource: an injection cannot change it"
             problems.error(InjectionCode.GPU_COEFFICIENT, message, key.location, key.length)

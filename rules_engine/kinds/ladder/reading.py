@@ -6,18 +6,18 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
 from rules_engine.loading.fields import (
-    flag,
+    bool_field,
+    int_field,
     key_locations,
-    number,
+    map_field,
+    map_items,
     report_repeated,
-    section,
-    sections,
-    settings,
-    source,
-    text,
-    texts,
+    scalar_arguments,
+    source_field,
+    string_field,
+    string_items,
 )
-from rules_engine.loading.kubernetes.selectors import selector
+from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
@@ -27,15 +27,15 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
     """Read a FallbackLadder; it is valid only if neither the schema nor `problems` has an error."""
-    spec = section(root, "spec")
-    lines = sections(spec, "rungs")
-    nodes = section(spec, "nodes")
+    spec = map_field(root, "spec")
+    lines = map_items(spec, "rungs")
+    nodes = map_field(spec, "nodes")
     ladder = FallbackLadder(
-        **common_fields(root, problems, "nodes") | settings(spec, FallbackLadder),
+        **common_fields(root, problems, "nodes") | scalar_arguments(spec, FallbackLadder),
         rungs=tuple(_rung(line) for line in lines),
         nodes=NodeFilter(
-            selector(nodes, "selector", problems),
-            frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
+            read_selector(nodes, "selector", problems),
+            frozenset(NodeRequirement(name) for name in string_items(nodes, "require")),
         ),
     )
     report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), problems)
@@ -53,19 +53,19 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
 def _rung(line: MapNode) -> Rung:
     resource = line.get("resource") or line
     return Rung(
-        resource=text(line, "resource"),
+        resource=string_field(line, "resource"),
         location=resource.location,
-        weight=number(line, "weight"),
-        when=source(line, "when"),
+        weight=int_field(line, "weight"),
+        when=source_field(line, "when"),
         origin=key_locations(line),
-        **settings(line, Rung),
+        **scalar_arguments(line, Rung),
     )
 
 
 def _report_assumed(lines: Sequence[MapNode], problems: Problems) -> None:
     first: Location | None = None
     for line in lines:
-        if flag(line, "assume"):
+        if bool_field(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
                 message = f"only one rung may be assumed, and line {first.line} already has one"

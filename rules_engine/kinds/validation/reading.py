@@ -2,7 +2,14 @@
 
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
-from rules_engine.loading.fields import key_locations, section, sections, settings, source, texts
+from rules_engine.loading.fields import (
+    key_locations,
+    map_field,
+    map_items,
+    scalar_arguments,
+    source_field,
+    string_items,
+)
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
@@ -11,19 +18,19 @@ from rules_engine.model.problems.source import SourceText
 
 def read(root: MapNode, problems: Problems) -> Validation:
     """Read a Validation; it is valid only if neither the schema nor `problems` has an error."""
-    spec = section(root, "spec")
-    actions = frozenset(ValidationAction(name) for name in texts(spec, "validationActions"))
+    spec = map_field(root, "spec")
+    actions = frozenset(ValidationAction(name) for name in string_items(spec, "validationActions"))
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
         problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
     given = {"validation_actions": actions} if actions else {}
     return Validation(
-        **common_fields(root, problems) | settings(spec, Validation) | given,
+        **common_fields(root, problems) | scalar_arguments(spec, Validation) | given,
         validations=tuple(
             _check(line, expression)
-            for line in sections(spec, "validations")
-            if (expression := source(line, "expression")) is not None
+            for line in map_items(spec, "validations")
+            if (expression := source_field(line, "expression")) is not None
         ),
     )
 
@@ -32,7 +39,7 @@ def _check(line: MapNode, expression: SourceText) -> Check:
     return Check(
         expression=expression,
         location=line.location,
-        message_expression=source(line, "messageExpression"),
+        message_expression=source_field(line, "messageExpression"),
         origin=key_locations(line),
-        **settings(line, Check),
+        **scalar_arguments(line, Check),
     )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from rules_engine.loading.fields import scalars
+from rules_engine.loading.fields import scalar_members
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.kubernetes.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.problems.codes import Code
@@ -31,18 +31,18 @@ _SLIP = re.compile(
 _BYTES = ("memory", "ephemeral-storage")
 
 
-def amounts(node: MapNode, name: str, problems: Problems) -> dict[str, Quantity]:
+def read_amounts(node: MapNode, name: str, problems: Problems) -> dict[str, Quantity]:
     """Read a map of resource names to quantities, parsed from text, never from floats; negative ones are errors."""
-    read = {resource: quantity(value, problems) for resource, value in scalars(node, name)}
+    read = {resource: read_quantity(value, problems) for resource, value in scalar_members(node, name)}
     return {resource: amount for resource, amount in read.items() if amount is not None}
 
 
-def quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
+def read_quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
     """Read a quantity that is not negative; None, with a problem, if it is invalid."""
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        problems.error(Code.BAD_QUANTITY, _message(node, error), node.location, node.length)
+        problems.error(Code.BAD_QUANTITY, _quantity_message(node, error), node.location, node.length)
         return None
     if amount.nanos < 0:
         problems.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
@@ -55,16 +55,16 @@ def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
     try:
         Quantity.parse(node.source.text)
     except QuantityError as error:
-        problems.warning(Code.BAD_AMOUNT, _message(node, error), node.location, node.length)
+        problems.warning(Code.BAD_AMOUNT, _quantity_message(node, error), node.location, node.length)
 
 
-def _message(node: ScalarNode, error: QuantityError) -> str:
+def _quantity_message(node: ScalarNode, error: QuantityError) -> str:
     text = node.source.text
-    candidates = _meant(text)
+    candidates = _likely_quantities(text)
     return f"'{truncate(text)}' is not a quantity: write {' or '.join(candidates)}" if candidates else str(error)
 
 
-def _meant(text: str) -> tuple[str, ...]:
+def _likely_quantities(text: str) -> tuple[str, ...]:
     """Return the likely quantities of a text with a decimal comma, a space, or the unit of another notation."""
     match = _SLIP.fullmatch(text)
     if match is None:
@@ -94,17 +94,21 @@ def warn_of_units(
     node: MapNode, name: str, quantities: Mapping[str, Quantity], problems: Problems, *, per_gpu: bool = False
 ) -> None:
     """Warn of implausible quantities of a field; `per_gpu`: they are multiplied by the number of GPUs."""
-    for resource, value in scalars(node, name):
-        message = _doubt(resource, quantities[resource], value.source.text, per_gpu) if resource in quantities else ""
+    for resource, value in scalar_members(node, name):
+        message = (
+            _amount_warning(resource, quantities[resource], value.source.text, per_gpu)
+            if resource in quantities
+            else ""
+        )
         if message:
             problems.warning(Code.UNLIKELY_UNIT, message, value.location, value.length)
 
 
-def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
+def _amount_warning(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
     if resource == "cpu" and amount.format is Format.BINARY_SI:
         return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
     if resource in _BYTES and amount and amount < _FEW_BYTES:
-        return f"{resource} of {text} is {_bytes(amount)}: write Mi or Gi for more"
+        return f"{resource} of {text} is {_bytes_text(amount)}: write Mi or Gi for more"
     if per_gpu and resource == "cpu" and amount > _MANY_CORES:
         unit = f"write {text}m for millicores" if text.isdecimal() else "check its unit"
         return f"cpu of {text} is {amount.whole} cores for each GPU: {unit}"
@@ -119,7 +123,7 @@ def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
     return ""
 
 
-def _bytes(amount: Quantity) -> str:
+def _bytes_text(amount: Quantity) -> str:
     if amount.nanos < NANOS:
         return "less than a byte (m is a thousandth)"
     return "1 byte" if amount.whole == 1 else f"{amount.whole} bytes"

@@ -4,13 +4,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules_engine.loading.fields import items, number, section, sections, settings, strings, text, texts
+from rules_engine.loading.fields import (
+    int_field,
+    list_items,
+    map_field,
+    map_items,
+    scalar_arguments,
+    string_field,
+    string_items,
+    string_map,
+)
 from rules_engine.loading.kubernetes import mig
-from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
+from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
-from rules_engine.loading.schemas import near
-from rules_engine.loading.yaml.nodes import MapNode, find
+from rules_engine.loading.schemas import spelling_hint
+from rules_engine.loading.yaml.nodes import MapNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import Json
@@ -30,7 +39,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenNodes:
+class NodeCopies:
     """Copies of an inventory's node, which differ only in their names."""
 
     count: int = 1
@@ -39,26 +48,26 @@ class WrittenNodes:
 
 def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
     """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
-    objects = _objects(spec, problems)
-    nodes = _nodes(spec, objects.get("Node", ()), problems)
-    used = _used(spec, objects.get("Pod", ()), nodes, problems)
+    objects = _objects_by_kind(spec, problems)
+    nodes = _read_nodes(spec, objects.get("Node", ()), problems)
+    used = _usage_by_node(spec, objects.get("Pod", ()), nodes, problems)
     labelled = {
-        text(section(item, "metadata"), "name"): strings(section(item, "metadata"), "labels")
+        string_field(map_field(item, "metadata"), "name"): string_map(map_field(item, "metadata"), "labels")
         for item in objects.get("Namespace", ())
     }
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
         namespaces=labelled
         | {
-            key.source.text: strings(section(spec, "namespaces"), key.source.text)
-            for key, _ in section(spec, "namespaces")
+            key.source.text: string_map(map_field(spec, "namespaces"), key.source.text)
+            for key, _ in map_field(spec, "namespaces")
         },
     )
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:
     """Return the names of an inventory's existing `nodes`: no `objects`, no nodes that an autoscaler may add."""
-    return frozenset(name for entry in sections(spec, "nodes") for name in _existing_names(entry))
+    return frozenset(name for entry in map_items(spec, "nodes") for name in _existing_names(entry))
 
 
 def node_object(node: Node) -> dict[str, Json]:
@@ -80,14 +89,14 @@ def node_object(node: Node) -> dict[str, Json]:
     }
 
 
-def _objects(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
+def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
     """Return the objects by kind; warn of fields that their kind does not have."""
     by_kind: dict[str, list[MapNode]] = {}
-    for item in sections(spec, "objects"):
-        kind = text(item, "kind")
+    for item in map_items(spec, "objects"):
+        kind = string_field(item, "kind")
         if kind not in FILE_KINDS:
             place = item.get("kind") or item
-            message = f"no object of the kind '{truncate(kind)}' is read{near(kind, FILE_KINDS)}"
+            message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, FILE_KINDS)}"
             problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         by_kind.setdefault(kind, []).append(item)
@@ -96,7 +105,7 @@ def _objects(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode
     return by_kind
 
 
-def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
+def sum_requests(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
     """Sum the requests of pods by node and resource."""
     used: dict[str, dict[str, Quantity]] = {}
     for node, pod in requests:
@@ -106,13 +115,13 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     return used
 
 
-def _nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
+def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
-    for entry in sections(spec, "nodes"):
+    for entry in map_items(spec, "nodes"):
         place = entry.get("name") or entry
-        template = _template(entry, problems)
-        for name in _names(entry):
+        template = _node_template(entry, problems)
+        for name in _node_names(entry):
             if name in nodes:
                 message = f"node '{name}' is already defined in line {places[name].line}"
                 problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
@@ -120,8 +129,8 @@ def _nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dic
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
     for item in objects:
-        place = section(item, "metadata").get("name") or item
-        node = read_node(_object_json(item), _unread(place, problems))
+        place = map_field(item, "metadata").get("name") or item
+        node = read_node(_object_json(item), _quantity_reporter(place, problems))
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
             problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
@@ -135,57 +144,59 @@ def _object_json(item: MapNode) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-def _unread(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:
+def _quantity_reporter(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:
     def unread(_node: str, resource: str, error: QuantityError) -> None:
         problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
 
     return unread
 
 
-def _names(entry: MapNode) -> Iterator[str]:
+def _node_names(entry: MapNode) -> Iterator[str]:
     yield from _existing_names(entry)
-    if WrittenNodes(**settings(entry, WrittenNodes)).scalable:
+    if NodeCopies(**scalar_arguments(entry, NodeCopies)).scalable:
         # Nothing runs on a node that an autoscaler has not created yet.
-        yield f"{text(entry, 'name')}-new"
+        yield f"{string_field(entry, 'name')}-new"
 
 
 def _existing_names(entry: MapNode) -> Sequence[str]:
-    name, count = text(entry, "name"), WrittenNodes(**settings(entry, WrittenNodes)).count
+    name, count = string_field(entry, "name"), NodeCopies(**scalar_arguments(entry, NodeCopies)).count
     return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
 
 
-def _template(entry: MapNode, problems: Problems) -> Node:
-    allocatable = amounts(entry, "allocatable", problems)
+def _node_template(entry: MapNode, problems: Problems) -> Node:
+    allocatable = read_amounts(entry, "allocatable", problems)
     warn_of_units(entry, "allocatable", allocatable, problems)
-    impossible = mig.doubt(texts(entry, "migDevices"))
+    impossible = mig.split_error(string_items(entry, "migDevices"))
     if impossible:
         key = entry.key("migDevices") or entry
         problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
-    for resource, count in _devices(entry).items():
+    for resource, count in _device_amounts(entry).items():
         amount = allocatable.setdefault(resource, count)
         if amount != count:
-            place = section(entry, "allocatable").get(resource) or entry
+            place = map_field(entry, "allocatable").get(resource) or entry
             message = f"cards and migDevices give {count} of {resource}, not {amount}"
             problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
-        labels=strings(entry, "labels"),
+        labels=string_map(entry, "labels"),
         taints=tuple(
-            Taint(key=text(taint, "key"), effect=text(taint, "effect"), **settings(taint, Taint))
-            for taint in sections(entry, "taints")
+            Taint(
+                key=string_field(taint, "key"), effect=string_field(taint, "effect"), **scalar_arguments(taint, Taint)
+            )
+            for taint in map_items(entry, "taints")
         ),
         allocatable=allocatable,
-        **settings(entry, Node),
+        **scalar_arguments(entry, Node),
     )
 
 
-def _devices(entry: MapNode) -> Mapping[str, Quantity]:
+def _device_amounts(entry: MapNode) -> Mapping[str, Quantity]:
     """Return the resources of cards and their MIG devices; a profile's "+" is a "." in its resource name."""
     if entry.get("cards") is None and entry.get("migDevices") is None:
         return {}
-    cards = number(entry, "cards")
+    cards = int_field(entry, "cards")
     cards = 1 if cards is None else cards
-    profiles = Counter(texts(entry, "migDevices"))
+    profiles = Counter(string_items(entry, "migDevices"))
     if not profiles:
         return {"nvidia.com/gpu": Quantity.of(cards)}
     return {
@@ -193,14 +204,14 @@ def _devices(entry: MapNode) -> Mapping[str, Quantity]:
     }
 
 
-def _used(
+def _usage_by_node(
     spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], problems: Problems
 ) -> dict[str, dict[str, Quantity]]:
-    bound = [_bound_pod(item, nodes, problems) for item in items(spec, "pods")]
+    bound = [_bound_pod(item, nodes, problems) for item in list_items(spec, "pods")]
     # Objects come from a cluster, where a pod may be pending or on a deleted node; neither is a mistake.
     pods = [read_pod(manifest_json(item), item, problems) for item in objects]
     bound += [pod for pod in pods if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
-    return total((pod.node_name, pod) for pod in bound if pod is not None)
+    return sum_requests((pod.node_name, pod) for pod in bound if pod is not None)
 
 
 def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
@@ -212,7 +223,7 @@ def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) ->
     node = pod.node_name
     if node in nodes:
         return None if is_finished(pod.original) else pod
-    place = find(root, ("spec", "nodeName"))
+    place = find_node(root, ("spec", "nodeName"))
     if node:
         message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
         problems.error(Code.UNKNOWN_NODE, message, place.location, place.length)

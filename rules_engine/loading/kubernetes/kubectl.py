@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from rules_engine.loading.fields import items
-from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object, total
+from rules_engine.loading.fields import list_items
+from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object, sum_requests
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
@@ -47,7 +47,7 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
         problems.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
     nodes = [read_node(item, unread) for item in kinds.get("Node", ())]
-    used = total(_bound(kinds.get("Pod", ()), location, problems))
+    used = sum_requests(_bound_pods(kinds.get("Pod", ()), location, problems))
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
         namespaces={
@@ -57,7 +57,7 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
     )
 
 
-def _bound(items: Sequence[Object], location: Location, problems: Problems) -> Iterator[tuple[str, Pod]]:
+def _bound_pods(items: Sequence[Object], location: Location, problems: Problems) -> Iterator[tuple[str, Pod]]:
     for item in items:
         try:
             pod = Pod.parse(dict(item))
@@ -73,33 +73,33 @@ def _bound(items: Sequence[Object], location: Location, problems: Problems) -> I
 
 def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
-    own_objects = [value for item in items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
+    own_objects = [value for item in list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
     node_names = inventory_nodes(spec)
     nodes = [node_object(node) for node in cluster.nodes if node.name in node_names]
-    pods = [_pod(value) for item in items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
+    pods = [_pod_object(value) for item in list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
     names = {text(mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"}
     namespaces: list[dict[str, Json]] = [
         {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
         for name, labels in cluster.namespaces.items()
         if name not in names
     ]
-    return _objects([*nodes, *pods, *namespaces, *own_objects])
+    return _cluster_objects([*nodes, *pods, *namespaces, *own_objects])
 
 
 def kubectl_objects(document: Object) -> ClusterObjects:
     """Return the objects of the output of kubectl."""
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
-    return _objects({"kind": default, **item} for item in objects(document.get("items")))
+    return _cluster_objects({"kind": default, **item} for item in objects(document.get("items")))
 
 
-def _pod(value: dict[str, Json]) -> dict[str, Json]:
+def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
     """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
     metadata = {"namespace": "default", **mapping(value.get("metadata"))}
     return {**value, "kind": "Pod", "metadata": metadata}
 
 
-def _objects(items: Iterable[Mapping[str, Json]]) -> ClusterObjects:
+def _cluster_objects(items: Iterable[Mapping[str, Json]]) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Json]]] = {}
     for item in items:
         kind = text(item, "kind")

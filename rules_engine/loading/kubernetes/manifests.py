@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from typing import cast
 
 from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
-from rules_engine.loading.schemas import near
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
+from rules_engine.loading.schemas import spelling_hint
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import object_title
@@ -101,7 +101,7 @@ class Manifest:
             warn_of_values(root.get("metadata"), "ObjectMeta", problems)
             self._warn_of_path(TEMPLATES[self.kind], problems)
         elif get_close_matches(self.kind.casefold(), map(str.casefold, TEMPLATES), 1, _MISSPELT):
-            message = f"Kubernetes has no kind '{truncate(self.kind)}'{near(self.kind, TEMPLATES)}"
+            message = f"Kubernetes has no kind '{truncate(self.kind)}'{spelling_hint(self.kind, TEMPLATES)}"
             problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
 
     def _warn_of_path(self, expected: Path, problems: Problems) -> None:
@@ -109,7 +109,7 @@ class Manifest:
         above = self.root
         for step, name in zip(self.path, expected, strict=False):
             if step == name:
-                above = find(above, (step,))
+                above = find_node(above, (step,))
                 continue
             if isinstance(above, MapNode):
                 key = next(key for key, _ in above if key.source.text == step)
@@ -125,11 +125,12 @@ def manifest_json(node: Node) -> Json:
     if isinstance(node, ListNode):
         return [manifest_json(item) for item in node.items]
     return {
-        name: _amounts(value) if name in _AMOUNTS else manifest_json(value) for name, (_, value) in node.members.items()
+        name: _amounts_json(value) if name in _AMOUNTS else manifest_json(value)
+        for name, (_, value) in node.members.items()
     }
 
 
-def _amounts(node: Node) -> Json:
+def _amounts_json(node: Node) -> Json:
     if not isinstance(node, MapNode):
         return manifest_json(node)
     return {
@@ -140,26 +141,26 @@ def _amounts(node: Node) -> Json:
     }
 
 
-def manifests(root: Node) -> tuple[Manifest, ...]:
+def find_manifests(root: Node) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""
-    return tuple(_manifests(manifest_json(root), root))
+    return tuple(_walk_manifests(manifest_json(root), root))
 
 
-def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
+def _walk_manifests(value: Json, node: Node) -> Iterator[Manifest]:
     if not isinstance(value, dict):
         return
     items = value.get("items")
     if str(value.get("kind")).endswith("List") and isinstance(items, list):
         for index, item in enumerate(items):
-            yield from _manifests(item, find(node, ("items", index)))
+            yield from _walk_manifests(item, find_node(node, ("items", index)))
         return
-    kind, name, namespace = text(value, "kind"), _name(value, "name"), _name(value, "namespace")
-    for path, template in list(_templates(value, ())) or _own_template(value, kind):
+    kind, name, namespace = text(value, "kind"), _metadata_text(value, "name"), _metadata_text(value, "namespace")
+    for path, template in list(_find_templates(value, ())) or _own_template(value, kind):
         yield Manifest(
             kind=kind or "Pod",
             name=name,
-            generate_name=_name(value, "generateName"),
-            namespace=namespace or _name(template, "namespace"),
+            generate_name=_metadata_text(value, "generateName"),
+            namespace=namespace or _metadata_text(template, "namespace"),
             path=path,
             pod={
                 "apiVersion": "v1",
@@ -167,22 +168,22 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
                 "metadata": template.get("metadata") or {},
                 **{key: part for key, part in template.items() if key not in ("apiVersion", "kind", "metadata")},
             },
-            node=cast(MapNode, find(node, path)),
+            node=cast(MapNode, find_node(node, path)),
             root=node,
         )
 
 
-def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
+def _find_templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
     """Yield all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _templates(item, (*path, index))
+            yield from _find_templates(item, (*path, index))
     elif isinstance(value, dict):
         if _is_pod(value, at_root=not path):
             yield path, value
         else:
             for name, member in value.items():
-                yield from _templates(member, (*path, name))
+                yield from _find_templates(member, (*path, name))
 
 
 def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
@@ -202,13 +203,13 @@ def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dic
         yield TEMPLATES[kind], below
 
 
-def _name(value: Object, name: str) -> str:
+def _metadata_text(value: Object, name: str) -> str:
     return text(mapping(value.get("metadata")), name)
 
 
-def the_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:
+def read_single_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:
     """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
-    pods = manifests(root)
+    pods = find_manifests(root)
     if len(pods) == 1:
         pods[0].warn(problems)
         return pods[0]

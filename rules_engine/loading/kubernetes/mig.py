@@ -47,13 +47,13 @@ class _Profile:
         return self.gigabytes / usual, self.gigabytes / _OTHER_SIZES.get(self.slices, usual)
 
 
-def doubt(names: Sequence[str]) -> str:
+def split_error(names: Sequence[str]) -> str:
     """Return the reason why no card can be split into devices of these profiles; "" if one may be."""
     profiles = [_Profile.read(name) for name in names]
     for profile in profiles:
         if profile.slices not in _MEMORY:
             return f"no MIG device has {profile.slices} slices: {profile.name}"
-        if not _alike(profiles[0], profile):
+        if not _same_slice_size(profiles[0], profile):
             return f"no card has both {profiles[0].name} and {profile.name}: their slices of memory differ in size"
     compute = sum(profile.compute for profile in profiles)
     memory = sum(_MEMORY[profile.slices] for profile in profiles if not profile.shared)
@@ -63,6 +63,6 @@ def doubt(names: Sequence[str]) -> str:
     return ""
 
 
-def _alike(first: _Profile, second: _Profile) -> bool:
+def _same_slice_size(first: _Profile, second: _Profile) -> bool:
     pairs = product(first.slice_sizes(), second.slice_sizes())
     return any(max(pair) <= _TOLERANCE * min(pair) for pair in pairs)

@@ -5,11 +5,11 @@ An unknown field is a warning, not an error: the API may be newer than the table
 
 from collections.abc import Iterator, Mapping
 
-from rules_engine.loading.fields import items, section, sections
+from rules_engine.loading.fields import list_items, map_field, map_items
 from rules_engine.loading.kubernetes.amounts import warn_of_quantity
-from rules_engine.loading.remedies import as_written, clause, flow
-from rules_engine.loading.schemas import near
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
+from rules_engine.loading.remedies import as_written, remedy_clause, yaml_flow
+from rules_engine.loading.schemas import spelling_hint
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find_node, first_key
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import shapes
@@ -33,7 +33,7 @@ def read_pod(pod: Json, node: Node, problems: Problems) -> Pod | None:
     try:
         return Pod.parse(pod)
     except PodError as error:
-        place = place_of(error.path, node)
+        place = node_at_pointer(error.path, node)
         if _report_ambiguous(place, "string", problems):
             return None
         problems.error(Code.BAD_POD, str(error), place.location, place.length)
@@ -46,13 +46,13 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
     `plain`: the pod or template belongs to a built-in kind. Other projects add fields to the spec of their templates,
     though not to containers.
     """
-    spec = section(node, "spec")
+    spec = map_field(node, "spec")
     if plain:
         warn_of_fields(node, problems)
     else:
         for name in _CONTAINERS[:2]:
             warn_of_values(spec.get(name), "[Container]", problems)
-    if not items(spec, "containers") and not _misspells_containers(node, spec):
+    if not list_items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
         message = "the pod has no containers: Kubernetes rejects it"
         problems.warning(Code.NO_CONTAINERS, message, place.location, place.length)
@@ -60,7 +60,7 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
 
 
 def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
-    names = [line.get("name") for field in _CONTAINERS for line in sections(spec, field)]
+    names = [line.get("name") for field in _CONTAINERS for line in map_items(spec, field)]
     scalar_names = [name for name in names if isinstance(name, ScalarNode) and name.value is not None]
     first: dict[str, Location] = {}
     for name in sorted(scalar_names, key=lambda name: name.location):
@@ -83,7 +83,7 @@ def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
         for key, _ in part
         if key.source.text not in shapes.fields(shape)
     )
-    return any(near(name, ["containers"]) for name in unknown)
+    return any(spelling_hint(name, ["containers"]) for name in unknown)
 
 
 def containers_slip(root: Node) -> tuple[str, Node] | None:
@@ -95,19 +95,21 @@ def containers_slip(root: Node) -> tuple[str, Node] | None:
         member = root.key("containers")
         if member is not None:
             return "'containers' belongs below 'spec': write spec: {containers: …}", member
-        return next((_misspelt("a Pod", key, "spec") for key, _ in root if near(key.source.text, ["spec"])), None)
+        return next(
+            (_spelling_slip("a Pod", key, "spec") for key, _ in root if spelling_hint(key.source.text, ["spec"])), None
+        )
     key, value = spec.key("containers"), spec.get("containers")
     if key is None:
-        keys = (key for key, _ in spec if near(key.source.text, ["containers"]))
-        return next((_misspelt("PodSpec", key, "containers") for key in keys), None)
+        keys = (key for key, _ in spec if spelling_hint(key.source.text, ["containers"]))
+        return next((_spelling_slip("PodSpec", key, "containers") for key in keys), None)
     if isinstance(value, MapNode):
-        as_list = flow(as_written(value))
-        return f"containers must be a list, not a map{clause(f'[{as_list}]')}", value
+        as_list = yaml_flow(as_written(value))
+        return f"containers must be a list, not a map{remedy_clause(f'[{as_list}]')}", value
     return None
 
 
-def _misspelt(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
-    return f"{owner} has no field '{truncate(key.source.text)}'{near(key.source.text, [name])}", key
+def _spelling_slip(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
+    return f"{owner} has no field '{truncate(key.source.text)}'{spelling_hint(key.source.text, [name])}", key
 
 
 def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
@@ -117,7 +119,7 @@ def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
         if name in fields:
             warn_of_values(value, fields[name], problems)
         else:
-            message = f"{shape} has no field '{truncate(name)}'{near(name, fields)}: Kubernetes drops it"
+            message = f"{shape} has no field '{truncate(name)}'{spelling_hint(name, fields)}: Kubernetes drops it"
             problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
@@ -149,11 +151,11 @@ def _report_ambiguous(node: Node, shape: str, problems: Problems) -> bool:
     return bool(spellings)
 
 
-def place_of(pointer: str, node: Node) -> Node:
+def node_at_pointer(pointer: str, node: Node) -> Node:
     """Return the node at a JSON Pointer, or the deepest existing one above it."""
-    return find(node, tuple(_steps(pointer)))
+    return find_node(node, tuple(_pointer_steps(pointer)))
 
 
-def _steps(pointer: str) -> Iterator[str | int]:
+def _pointer_steps(pointer: str) -> Iterator[str | int]:
     for step in pointer.split("/")[1:]:
         yield int(step) if step.isdigit() else step.replace("~1", "/").replace("~0", "~")

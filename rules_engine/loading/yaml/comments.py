@@ -9,7 +9,7 @@ import yaml
 
 from rules_engine.loading.files import LINE_END
 from rules_engine.loading.yaml import documents
-from rules_engine.loading.yaml.documents import Part
+from rules_engine.loading.yaml.documents import DocumentText
 from rules_engine.loading.yaml.positions import Mark
 
 
@@ -59,17 +59,17 @@ def find_comments(lines: Sequence[str], pattern: re.Pattern[str]) -> Comments:
     comments: list[Comment] = []
     first_lines: dict[int, int] = {}
     text = "\n".join(lines)
-    for part in documents.parts(text) if pattern.search(text) else ():
+    for part in documents.split_documents(text) if pattern.search(text) else ():
         if pattern.search(part.text):
-            values = [*_values(part)]
-            comments.extend(_comments(part, values, pattern))
+            values = [*_scan_values(part)]
+            comments.extend(_match_comments(part, values, pattern))
             for value in values:
                 for line in value.further_lines:
                     first_lines.setdefault(line + 1, value.start[0] + 1)
     return Comments(tuple(comments), first_lines)
 
 
-def _values(part: Part) -> Iterator[_Value]:
+def _scan_values(part: DocumentText) -> Iterator[_Value]:
     end: Mark = (part.line, 0)
     try:
         for token in yaml.scan(part.text, Loader=documents.LOADER):
@@ -81,7 +81,7 @@ def _values(part: Part) -> Iterator[_Value]:
         yield _Value(end, end, (part.line + len(LINE_END.split(part.text)), 0))
 
 
-def _comments(part: Part, values: Sequence[_Value], pattern: re.Pattern[str]) -> Iterator[Comment]:
+def _match_comments(part: DocumentText, values: Sequence[_Value], pattern: re.Pattern[str]) -> Iterator[Comment]:
     alone: list[tuple[re.Match[str], int]] = []
     for line, text in enumerate(LINE_END.split(part.text), part.line):
         # Try each #: a match that begins in a value may reach into the comment after it.

@@ -17,8 +17,8 @@ import yaml
 from rules_engine.loading.files import LINE_END, SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
-from rules_engine.loading.yaml.scalars import resolve
-from rules_engine.loading.yaml.syntax_remedies import remedy, template
+from rules_engine.loading.yaml.scalars import resolve_scalar
+from rules_engine.loading.yaml.syntax_remedies import find_remedy, template_message
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
@@ -82,12 +82,12 @@ def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Di
         except (yaml.MarkedYAMLError, _StopError):
             # A syntax error stops the parser, often far from its cause. So all documents are read again, one by one.
             composer = _Composer(source, dialect)
-    for part in parts(text):
+    for part in split_documents(text):
         try:
             _refuse_characters(part, source.name)
             composer.read(part.text, part.line)
         except yaml.MarkedYAMLError as error:
-            problems.error(*_syntax(error, source, part))
+            problems.error(*_syntax_problem(error, source, part))
         except _StopError as stop:
             problems.error(stop.code, stop.message, stop.location)
             if stop.code is Code.YAML_TOO_MANY_VALUES:
@@ -96,24 +96,24 @@ def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Di
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentText:
     """The text from one document marker to the next; `line` is the number of lines before it."""
 
     text: str
     line: int
 
 
-def parts(text: str) -> Iterator[Part]:
+def split_documents(text: str) -> Iterator[DocumentText]:
     """Split a text before each document marker in the first column."""
     starts = sorted({0, *(marker.start() for marker in _MARKER.finditer(text)), len(text)})
     line = 0
     for start, end in pairwise(starts):
-        part = Part(text[start:end], line)
+        part = DocumentText(text[start:end], line)
         yield part
         line += len(LINE_END.findall(part.text))
 
 
-def _refuse_characters(part: Part, name: str) -> None:
+def _refuse_characters(part: DocumentText, name: str) -> None:
     character = _NOT_ALLOWED.search(part.text)
     if character is not None:
         before = LINE_END.split(part.text[: character.start()])
@@ -139,7 +139,9 @@ _HINTS = (
 )
 
 
-def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: Part) -> tuple[Code, str, Location, int]:
+def _syntax_problem(
+    error: yaml.MarkedYAMLError, source: SourceFile, part: DocumentText
+) -> tuple[Code, str, Location, int]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # An unclosed value is reported where it begins.
@@ -154,7 +156,7 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: Part) -> tupl
     if source.lines[line][column:].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
     elif not source.is_json:
-        fix = remedy(LINE_END.split(part.text), line - part.line, column, LOADER, part.line)
+        fix = find_remedy(LINE_END.split(part.text), line - part.line, column, LOADER, part.line)
         if fix is not None:
             place = Location(source.name, part.line + fix.line + 1, fix.column + 1)
             return Code.YAML_SYNTAX, fix.message, place, max(1, fix.length)
@@ -321,7 +323,7 @@ class _Composer:
         if self._strict and text == "Off" and self._key() == "mode":
             # `Off` of a rule's mode, where no boolean can be meant.
             return ScalarNode(value=text, source=source)
-        value, surprise = resolve(text)
+        value, surprise = resolve_scalar(text)
         if self._strict and surprise is not None and surprise.number is not None:
             value = surprise.number
         node = ScalarNode(value=value, source=source, surprise=surprise if self._strict else None)
@@ -363,12 +365,12 @@ class _Composer:
             return ((0, line + 1, column + quotes + 1),)
         match event.style:
             case "'":
-                return positions.single_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
+                return positions.single_quoted_breaks(lines, (line, column + 1), (end[0], end[1] - 1))
             case '"':
-                return positions.double_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
+                return positions.double_quoted_breaks(lines, (line, column + 1), (end[0], end[1] - 1))
             case style if style in _BLOCKS:
-                return positions.block(lines, (line, column), event.value, folded=event.style == ">")
-        return positions.plain(lines, (line, column), end)
+                return positions.block_breaks(lines, (line, column), event.value, folded=event.style == ">")
+        return positions.plain_breaks(lines, (line, column), end)
 
     def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
         """Return the position after an anchor, and after the comments and empty lines that may follow it."""
@@ -413,7 +415,7 @@ class _Composer:
         if remaining.startswith("{{"):
             # The map around it has no meaning, either.
             expression = remaining.partition("}}")[0] + "}}"
-            message = template(expression, self._key())
+            message = template_message(expression, self._key())
             self._problems.error(Code.YAML_KEY, message, done.location, len(expression))
         else:
             message = "a key must be text, not a list or a map"

@@ -99,10 +99,10 @@ Path: TypeAlias = tuple[str | int, ...]
 """The path of a node in its document: member names and indexes from the root."""
 
 
-def find(root: Node, path: Path) -> Node:
+def find_node(root: Node, path: Path) -> Node:
     """Return the node at a path, or the deepest existing one above it."""
     for step in path:
-        below = child(root, step)
+        below = child_node(root, step)
         if below is None:
             return root
         root = below
@@ -114,7 +114,7 @@ def first_key(node: Node) -> Node:
     return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 
-def child(node: Node, step: str | int) -> Node | None:
+def child_node(node: Node, step: str | int) -> Node | None:
     """Return a member or an item; None if it is absent."""
     if isinstance(node, MapNode) and isinstance(step, str):
         return node.get(step)
@@ -123,25 +123,25 @@ def child(node: Node, step: str | int) -> Node | None:
     return None
 
 
-def without(root: MapNode, paths: frozenset[Path]) -> MapNode:
+def remove_paths(root: MapNode, paths: frozenset[Path]) -> MapNode:
     """Return the tree without the nodes at these paths; the root itself always stays."""
     if not paths:
         return root
-    return cast(MapNode, _without(root, (), paths))
+    return cast(MapNode, _remove_paths(root, (), paths))
 
 
-def _without(node: Node, here: Path, paths: frozenset[Path]) -> Node:
+def _remove_paths(node: Node, here: Path, paths: frozenset[Path]) -> Node:
     if isinstance(node, ScalarNode):
         return node
     if isinstance(node, ListNode):
         items = tuple(
-            _without(item, (*here, index), paths)
+            _remove_paths(item, (*here, index), paths)
             for index, item in enumerate(node.items)
             if (*here, index) not in paths
         )
         return ListNode(items=items, location=node.location, length=node.length)
     members = {
-        name: (key, _without(value, (*here, name), paths))
+        name: (key, _remove_paths(value, (*here, name), paths))
         for name, (key, value) in node.members.items()
         if (*here, name) not in paths
     }

@@ -30,22 +30,22 @@ class _Trace:
         return tuple((offset, line + 1, column + 1) for offset, (line, column) in self._breaks.items())
 
 
-def plain(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+def plain_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
     """Locate a plain scalar, from its first character to just after its last."""
-    return _flow(lines, start, end, None)
+    return _flow_breaks(lines, start, end, None)
 
 
-def single_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+def single_quoted_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
     """Locate a single-quoted scalar; both marks are inside the quotes."""
-    return _flow(lines, start, end, _SINGLE)
+    return _flow_breaks(lines, start, end, _SINGLE)
 
 
-def double_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+def double_quoted_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
     """Locate a double-quoted scalar; both marks are inside the quotes."""
-    return _flow(lines, start, end, _DOUBLE)
+    return _flow_breaks(lines, start, end, _DOUBLE)
 
 
-def _flow(lines: Sequence[str], start: Mark, end: Mark, escape: re.Pattern[str] | None) -> Breaks:
+def _flow_breaks(lines: Sequence[str], start: Mark, end: Mark, escape: re.Pattern[str] | None) -> Breaks:
     trace = _Trace(start)
     blank: list[int] = []
     joined = False
@@ -53,28 +53,28 @@ def _flow(lines: Sequence[str], start: Mark, end: Mark, escape: re.Pattern[str] 
         raw = lines[number]
         first, last = number == start[0], number == end[0]
         right = end[1] if last else len(raw)
-        left = start[1] if first else _first_solid(raw, right)
+        left = start[1] if first else _first_nonblank(raw, right)
         if left == right and not first and not last:
             blank.append(number)
             continue
         if not first:
-            _fold(trace, blank, joined)
+            _fold_line_end(trace, blank, joined)
             trace.jump(number, left)
         escapes = list(escape.finditer(raw, left, right)) if escape else []
         joined = not last and bool(escapes) and escapes[-1].group() == "\\"
         if not last:
             # Blanks before a line's end are not text, unless one of them is escaped.
             right = max(left, len(raw.rstrip(_BLANK)), escapes[-1].end() if escapes else 0)
-        _copy(trace, number, left, right, escapes)
+        _trace_text(trace, number, left, right, escapes)
         blank = []
     return trace.breaks()
 
 
-def _first_solid(raw: str, right: int) -> int:
+def _first_nonblank(raw: str, right: int) -> int:
     return right - len(raw[:right].lstrip(_BLANK))
 
 
-def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
+def _fold_line_end(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
     """Fold a line end into a space, or into nothing if it is escaped or empty lines follow; empty lines stay."""
     for number in blank:
         trace.jump(number, 0)
@@ -83,7 +83,7 @@ def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
         trace.offset += 1
 
 
-def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[re.Match[str]]) -> None:
+def _trace_text(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[re.Match[str]]) -> None:
     for escape in escapes:
         trace.offset += escape.start() - left
         if escape.group() != "\\":
@@ -93,11 +93,11 @@ def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[r
     trace.offset += right - left
 
 
-def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Breaks:
+def block_breaks(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Breaks:
     """Locate a literal or folded scalar that begins with its `|` or `>` and is read as `text`."""
     number = start[0] + 1
     trace = _Trace(start)
-    indent = _indent(lines, number, text)
+    indent = _block_indent(lines, number, text)
     content_end = len(text.rstrip("\n"))
     previous = ""
     blank: list[int] = []
@@ -105,7 +105,7 @@ def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Brea
         content = lines[number][indent:]
         if content:
             if folded and previous and previous[0] not in _BLANK and content[0] not in _BLANK:
-                _fold(trace, blank, joined=False)
+                _fold_line_end(trace, blank, joined=False)
             else:
                 _line_ends(trace, blank, after=previous)
             trace.jump(number, indent)
@@ -120,16 +120,16 @@ def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Brea
     return trace.breaks()
 
 
-def _indent(lines: Sequence[str], number: int, text: str) -> int:
+def _block_indent(lines: Sequence[str], number: int, text: str) -> int:
     """Return the columns of indentation: the first line with content has more spaces in the file than in the text."""
     content = text.lstrip("\n")
     if not content:
         return 0
     raw = lines[number + len(text) - len(content)]
-    return _spaces(raw) - _spaces(content)
+    return _leading_spaces(raw) - _leading_spaces(content)
 
 
-def _spaces(text: str) -> int:
+def _leading_spaces(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
 

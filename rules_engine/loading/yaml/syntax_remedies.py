@@ -67,7 +67,7 @@ class _Change:
         return Remedy(self.message, self.line, self.column, self.length)
 
 
-def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> Remedy | None:
+def find_remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> Remedy | None:
     """Return the first change of a line after which the parser gets beyond the error at a position, or None.
 
     `lines`: the lines of one document, after `first` lines of the file. A template's only remedy is its value.
@@ -78,7 +78,7 @@ def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], firs
     near = [number for number in above if _has_text(lines[number]) and len(lines[number]) <= MAX_LINE][:MAX_LINES]
     last = max((number for number, text in enumerate(lines) if _has_text(text)), default=0)
     further: _Change | None = None
-    for change in islice(_changes(lines, near, (line, column), first), MAX_TRIALS):
+    for change in islice(_propose_changes(lines, near, (line, column), first), MAX_TRIALS):
         changed = [*lines[: change.line], *change.lines, *lines[change.line + change.count :]]
         reached = _error_line(changed, loader)
         if reached is None:
@@ -95,7 +95,7 @@ def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], firs
     return None
 
 
-def template(value: str, key: str | None) -> str:
+def template_message(value: str, key: str | None) -> str:
     """Return the message for a template that is the whole value of a key."""
     path = _PATH.fullmatch(value)
     return f"templates are not expanded: write {path[1]}" if path and _is_expression(key) else TEMPLATE
@@ -119,57 +119,59 @@ def _error_line(lines: Sequence[str], loader: type[Any]) -> int | None:
     return None
 
 
-def _changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int) -> Iterator[_Change]:
+def _propose_changes(
+    lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int
+) -> Iterator[_Change]:
     for number in near:
         text = lines[number]
         if _TEMPLATE.search(text):
             # In quotes it would be text.
-            yield from _template(number, text)
+            yield from _template_changes(number, text)
             return
-        yield from _keys(number, text)
-        yield from _indicators(number, text)
+        yield from _key_changes(number, text)
+        yield from _indicator_changes(number, text)
     if near and near[0] == error[0] and re.search(r"[\[{]", lines[error[0]][: error[1]]):
-        yield from _flow(error[0], lines[error[0]], error[1])
+        yield from _flow_changes(error[0], lines[error[0]], error[1])
     for number in near:
-        yield from _values(number, lines[number])
-    yield from _block_text(lines, error[0])
+        yield from _value_changes(number, lines[number])
+    yield from _block_text_changes(lines, error[0])
     for number in near[:2]:
-        yield from _indentation(lines, number, first)
+        yield from _indentation_changes(lines, number, first)
     for number in near[1:]:
-        yield from _block(lines, number)
+        yield from _block_changes(lines, number)
 
 
-def _written(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[_Change]:
+def _replace_rest(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[_Change]:
     """Yield a change of the text from a column on, unless the new text is too long for a message."""
     if len(new) <= MAX_REMEDY:
         yield _Change(f"{reason}: write {new}", line, column, len(old), (before + new,))
 
 
-def _template(line: int, text: str) -> Iterator[_Change]:
-    before, value = _split(text)
+def _template_changes(line: int, text: str) -> Iterator[_Change]:
+    before, value = _split_value(text)
     key = _NAME.match(text)
     if _PATH.search(value) and _is_expression(key[1] if key else None):
         new = _PATH.sub(r"\1", value)
         reason = "templates are not expanded"
-        yield from _written(line, len(before), value, new, before, reason)
-        yield from _written(line, len(before), value, _quoted(new), before, reason)
+        yield from _replace_rest(line, len(before), value, new, before, reason)
+        yield from _replace_rest(line, len(before), value, _quote_value(new), before, reason)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_value(text: str) -> tuple[str, str]:
     """Return a line up to its value, and the value."""
     member = _MEMBER.fullmatch(text)
     return (member[1], member[2]) if member else ("", text)
 
 
-def _keys(line: int, text: str) -> Iterator[_Change]:
+def _key_changes(line: int, text: str) -> Iterator[_Change]:
     word = _WORD.fullmatch(text)
     if word:
-        yield from _written(line, len(word[1]), word[2], f"{word[2]}:", word[1], f"'{word[2]}' has no colon")
+        yield from _replace_rest(line, len(word[1]), word[2], f"{word[2]}:", word[1], f"'{word[2]}' has no colon")
     for pattern, reason in ((_GLUED, "no space after the colon"), (_ASSIGNED, "a key ends with a colon")):
         match = pattern.fullmatch(text)
         if match:
             start = len(match[1])
-            yield from _written(line, start, text[start:], f"{match[2]}: {match[3]}", match[1], reason)
+            yield from _replace_rest(line, start, text[start:], f"{match[2]}: {match[3]}", match[1], reason)
     for match in _GLUED_FLOW.finditer(text):
         new = f"{match[1]}: {match[2]}"
         changed = f"{text[: match.start()]}{new}{text[match.end() :]}"
@@ -177,7 +179,7 @@ def _keys(line: int, text: str) -> Iterator[_Change]:
         yield _Change(f"no space after the colon: write {new}", line, match.start(), length, (changed,))
 
 
-def _indicators(line: int, text: str) -> Iterator[_Change]:
+def _indicator_changes(line: int, text: str) -> Iterator[_Change]:
     """Yield the text in quotes for values that begin with a character of YAML's syntax."""
     for match in _INDICATOR.finditer(text):
         start, value = match.start(1), match[1]
@@ -189,10 +191,10 @@ def _indicators(line: int, text: str) -> Iterator[_Change]:
         if "\\" not in value and '"' not in value:
             yield change
         remaining = text[start:].rstrip()
-        yield from _written(line, start, remaining, _quoted(remaining), text[:start], reason)
+        yield from _replace_rest(line, start, remaining, _quote_value(remaining), text[:start], reason)
 
 
-def _flow(line: int, text: str, column: int) -> Iterator[_Change]:
+def _flow_changes(line: int, text: str, column: int) -> Iterator[_Change]:
     for mark, reason in (
         (",", "two items without a comma"),
         ("]", "the list is not closed"),
@@ -202,32 +204,34 @@ def _flow(line: int, text: str, column: int) -> Iterator[_Change]:
         yield _Change(f"{reason}: write {mark} before this", line, min(column, len(text)), 1, (changed,))
 
 
-def _values(line: int, text: str) -> Iterator[_Change]:
+def _value_changes(line: int, text: str) -> Iterator[_Change]:
     """Yield the whole value of a line in quotes."""
-    before, value = _split(text)
+    before, value = _split_value(text)
     quote = value[0] if value[0] in "'\"" else ""
     if quote and value.count(quote) % 2:
-        yield from _written(line, len(before), value, f"{value}{quote}", before, "the quote is not closed")
+        yield from _replace_rest(line, len(before), value, f"{value}{quote}", before, "the quote is not closed")
     if quote and _is_outer(value, quote):
         reason = f"{quote} inside of {quote} ends the value"
-        yield from _written(line, len(before), value, _quoted(value[1:-1]), before, reason)
+        yield from _replace_rest(line, len(before), value, _quote_value(value[1:-1]), before, reason)
     close = {"[": "]", "{": "}"}.get(value[0])
     if close and value.count(value[0]) > value.count(close):
         what = "list" if close == "]" else "map"
-        yield from _written(line, len(before), value, f"{value}{close}", before, f"the {what} is not closed")
+        yield from _replace_rest(line, len(before), value, f"{value}{close}", before, f"the {what} is not closed")
     else:
         if _CURLY.fullmatch(value):
-            yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
+            yield from _replace_rest(
+                line, len(before), value, _quote_value(value[1:-1]), before, "curly quotes are text"
+            )
         if "\\" in value:
             single = _DOUBLE.sub(_without_escapes, value)
             reason = "in double quotes a backslash begins an escape"
-            yield from _written(line, len(before), value, single, before, reason)
-        yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
+            yield from _replace_rest(line, len(before), value, single, before, reason)
+        yield from _replace_rest(line, len(before), value, _quote_value(value), before, "the whole value needs quotes")
 
 
 def _without_escapes(text: re.Match[str]) -> str:
     """Return a double-quoted text in quotes that leave a backslash as it is."""
-    return _quoted(text[1].replace('\\"', '"').replace("\\\\", "\\")) if "\\" in text[1] else text[0]
+    return _quote_value(text[1].replace('\\"', '"').replace("\\\\", "\\")) if "\\" in text[1] else text[0]
 
 
 def _is_outer(value: str, quote: str) -> bool:
@@ -237,7 +241,7 @@ def _is_outer(value: str, quote: str) -> bool:
     return value.endswith(quote) and first > 0 and not re.match(r"[\w.)\]]", inner[first - 1])
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     if "'" not in value:
         return f"'{value}'"
     if '"' not in value and "\\" not in value:
@@ -245,7 +249,7 @@ def _quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _indentation(lines: Sequence[str], number: int, first: int) -> Iterator[_Change]:
+def _indentation_changes(lines: Sequence[str], number: int, first: int) -> Iterator[_Change]:
     """Yield the line as another item, as a continuation of the value above, and at the indentation of lines above."""
     text = lines[number].lstrip()
     indent = len(lines[number]) - len(text)
@@ -253,7 +257,7 @@ def _indentation(lines: Sequence[str], number: int, first: int) -> Iterator[_Cha
     name = _NAME.match(text)
     items = (re.match(rf"( *)- +({_KEY}):", lines[index]) for index in above)
     if name and any(item and len(item[1]) == indent and item[2] == name[1] for item in items):
-        yield from _written(number, indent, text, f"- {text}", " " * indent, "an item begins with a dash")
+        yield from _replace_rest(number, indent, text, f"- {text}", " " * indent, "an item begins with a dash")
     if above and name is None and not text.startswith("-"):
         to = len(lines[above[0]]) - len(lines[above[0]].lstrip()) + 4
         message = f"this continues the value above: write it {to - indent} spaces further right"
@@ -269,7 +273,7 @@ def _indentation(lines: Sequence[str], number: int, first: int) -> Iterator[_Cha
         yield _Change(message, number, indent, len(text), (" " * place + text,))
 
 
-def _block_text(lines: Sequence[str], line: int) -> Iterator[_Change]:
+def _block_text_changes(lines: Sequence[str], line: int) -> Iterator[_Change]:
     """Yield the text of a block, up to a line, further right than its key."""
     starts = (number for number in range(min(line, len(lines) - 1), -1, -1) if _BLOCK.match(lines[number]))
     start = next(starts, line)
@@ -283,9 +287,9 @@ def _block_text(lines: Sequence[str], line: int) -> Iterator[_Change]:
         yield _Change(message, start + 1, indent, len(text[0]) - indent, moved, len(text))
 
 
-def _block(lines: Sequence[str], number: int) -> Iterator[_Change]:
+def _block_changes(lines: Sequence[str], number: int) -> Iterator[_Change]:
     """Yield a value over several lines as a block."""
-    before, value = _split(lines[number])
+    before, value = _split_value(lines[number])
     if before.rstrip().endswith(":"):
         indent = len(lines[number + 1]) - len(lines[number + 1].lstrip())
         message = "a value with this text needs a block: write | here, and the text on lines of its own below"

@@ -1,6 +1,6 @@
 """Reading of a Mark from its document."""
 
-from rules_engine.loading.fields import section, text
+from rules_engine.loading.fields import map_field, string_field
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
@@ -9,4 +9,4 @@ from tests.kinds.toy.value import Mark
 
 def read(root: MapNode, diagnostics: Problems) -> Mark:
     """Read a Mark; it is valid only if neither the schema nor `diagnostics` has an error."""
-    return Mark(**common_fields(root, diagnostics), resource=text(section(root, "spec"), "resource"))
+    return Mark(**common_fields(root, diagnostics), resource=string_field(map_field(root, "spec"), "resource"))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
@@ -32,7 +32,7 @@ from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call
 def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
     path = tmp_path_factory.mktemp("rules") / "rules.yaml"
     path.write_text(LADDER)
-    loaded = load([path])
+    loaded = load_documents([path])
     assert loaded.problems == ()
     compiled, problems = compile_rules(loaded.rules)
     assert problems == ()

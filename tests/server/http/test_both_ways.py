@@ -22,7 +22,7 @@ import pytest
 from flask import Flask
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from rules_engine.documents.registry import load
+from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -209,7 +209,7 @@ def ways(
 def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
     path = tmp_path_factory.mktemp("rules") / "rules.yaml"
     path.write_text(LADDER + WARNING)
-    loaded = load([path])
+    loaded = load_documents([path])
     assert loaded.problems == ()
     compiled, problems = compile_rules(loaded.rules)
     assert problems == ()

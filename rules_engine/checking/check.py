@@ -16,7 +16,7 @@ from rules_engine.model.problems.problem import Problem, Severity, in_file_order
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
 from rules_engine.sources.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
-from rules_engine.webhooks.configuration import warnings
+from rules_engine.webhooks.configuration import find_warnings
 
 NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
@@ -58,7 +58,7 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     problems = [
         *checked.problems,
         *analyse(checked.loaded.rules),
-        *warnings(checked.rule_set),
+        *find_warnings(checked.rule_set),
         *_diagnostic_problems(checked.loaded),
     ]
     sources = dict(checked.loaded.sources)

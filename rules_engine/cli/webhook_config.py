@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from rules_engine.cli.options import LAST_PORT, NamespaceName, ObjectName, live_options, rules_option
 from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
 from rules_engine.model.kubernetes.names import LABEL
-from rules_engine.webhooks.settings import DEFAULTS, FAIL, IGNORE, Service, Settings
+from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
 if TYPE_CHECKING:
     from rules_engine.sources.rule_sources import RuleSource
@@ -48,12 +48,16 @@ class ServiceAddress(click.ParamType[Service]):
 @click.option(
     "--namespace",
     type=NamespaceName(),
-    default=DEFAULTS.namespace,
+    default=DEFAULT_SETTINGS.namespace,
     show_default=True,
     help="Namespace of the server. Its pods and those of kube-system are excluded.",
 )
 @click.option(
-    "--name", type=ObjectName(), default=DEFAULTS.name, show_default=True, help="Name of both webhook configurations."
+    "--name",
+    type=ObjectName(),
+    default=DEFAULT_SETTINGS.name,
+    show_default=True,
+    help="Name of both webhook configurations.",
 )
 @click.option(
     "--service",
@@ -87,7 +91,7 @@ class ServiceAddress(click.ParamType[Service]):
 @click.option(
     "--timeout-seconds",
     type=click.IntRange(1, 30),
-    default=DEFAULTS.timeout_seconds,
+    default=DEFAULT_SETTINGS.timeout_seconds,
     show_default=True,
     metavar="SECONDS",
     help="Timeout of the API server's call.",
@@ -129,13 +133,13 @@ def webhook_config(
     from rules_engine.webhooks import configuration as webhooks
 
     files = load_sources(rules or DEFAULT_SOURCES)
-    found = () if files.failed else tuple(webhooks.warnings(files.rule_set))
+    found = () if files.failed else tuple(webhooks.find_warnings(files.rule_set))
     Screen(sys.stderr).problems(in_file_order((*files.problems, *found), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
     given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, given, strict=True) if policy}
-    unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")
-    for warning in (*unenforced, *webhooks.blocking(files.rule_set, policies)):
+    unenforced = webhooks.ignore_policy_warnings(files.rule_set, policies, as_values=output == "helm-values")
+    for warning in (*unenforced, *webhooks.fail_policy_warnings(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
         for option in _given_options("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
@@ -154,7 +158,7 @@ def webhook_config(
         failure_policies=policies,
         timeout_seconds=timeout_seconds,
     )
-    made = webhooks.configurations(files.rule_set, settings)
+    made = webhooks.build_configurations(files.rule_set, settings)
     if output == "json":
         print_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:

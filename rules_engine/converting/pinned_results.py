@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules_engine.converting.convert import Conversion, ConvertedEntry
 from rules_engine.converting.gpuinjector import MOST_GPUS, SHARED, Coefficient
-from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.model.json.lenient import mapping
@@ -140,7 +140,7 @@ class _Pins:
 
     def evaluate(self, pod: Json, namespace: str) -> Admission:
         """Evaluate the rule on a pod."""
-        return admit(self._rule_set, pod_request(pod, namespace=namespace, operation="CREATE"), Cluster())
+        return admit_pod(self._rule_set, pod_request(pod, namespace=namespace, operation="CREATE"), Cluster())
 
     def case(
         self, name: str, namespace: str, pod: dict[str, Json], admission: Admission, message: str = ""

@@ -10,8 +10,8 @@ from rules_engine.cel import Program
 from rules_engine.difference.values import Deciding
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission
-from rules_engine.evaluation.applicability import UNMATCHED
-from rules_engine.evaluation.fields_read import expressions_read
+from rules_engine.evaluation.applicability import UNMATCHED_REASONS
+from rules_engine.evaluation.fields_read import fields_read_by
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.kubernetes.kept_fields import keeps
 from rules_engine.model.problems.source import Field, Location, SourceText
@@ -42,7 +42,7 @@ class UserReaders:
         A rule that does not match evaluates no expression. One false condition skips a rule whatever the others are.
         """
         reader = None if step.audit else self._readers.get(step.rule)
-        if reader is None or (step.action is Action.SKIP and step.reason in UNMATCHED):
+        if reader is None or (step.action is Action.SKIP and step.reason in UNMATCHED_REASONS):
             return False
         return step.reason != UNMET_CONDITION or step.fields in reader.conditions
 
@@ -84,7 +84,7 @@ class _Reader(Struct, frozen=True, kw_only=True):
 
 def _may_read_user(compiled: CompiledRule[Rule], programs: Sequence[Program]) -> bool:
     """Return True if some expressions of a rule, or the variables in them, read the user."""
-    return keeps(expressions_read(compiled, programs), "userInfo")
+    return keeps(fields_read_by(compiled, programs), "userInfo")
 
 
 def _content(value: Any) -> Hashable:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.evaluation.fingerprint import marshalled
+from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.loading.json_items import ListError, scan_strict
 from rules_engine.loading.json_list import JsonList
@@ -87,4 +87,4 @@ class _Reducer:
             return value
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
-        return self._shared.setdefault(marshalled([value]), value)
+        return self._shared.setdefault(marshal_value([value]), value)

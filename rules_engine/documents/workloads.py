@@ -27,7 +27,7 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import PodGroup
-from rules_engine.scheduling.requirements import Requirements, selector_of
+from rules_engine.scheduling.requirements import Requirements, read_selector
 
 _JOBS = ("Job", "CronJob")
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -350,5 +350,5 @@ def _spread_selector(manifest: Manifest) -> LabelSelector | None:
         label_selector: Json = {"matchLabels": field or labels}
     else:
         label_selector = field if isinstance(field, dict) else {"matchLabels": labels}
-    selector = selector_of(label_selector)
+    selector = read_selector(label_selector)
     return selector if selector is not None and selector.requirements else None

@@ -48,7 +48,7 @@ class Admission:
         return self.mutation.result
 
 
-def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
+def admit_pod(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
     """Evaluate /mutate, then /validate on the mutated pod."""
     mutation = mutate(rule_set, request, cluster)
     if not mutation.allowed:

@@ -9,7 +9,7 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.evaluation.steps import failed, skipped
+from rules_engine.evaluation.steps import failure_step, skip_step
 from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.rules.decision import UNMET_CONDITION, Step
@@ -17,7 +17,9 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
 
-UNMATCHED = frozenset({"operation", "namespace", "object-selector", "resources", "namespace-selector", "opt-out"})
+UNMATCHED_REASONS = frozenset(
+    {"operation", "namespace", "object-selector", "resources", "namespace-selector", "opt-out"}
+)
 """Reasons why a rule does not apply that are decided before any of its expressions is evaluated."""
 
 MAX_RESOURCE_NAME = MAX_SUBDOMAIN + len("/") + MAX_LABEL
@@ -37,24 +39,24 @@ class Applies(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step:
+def check_applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step:
     """Return the rule's scope, or the step of a rule that does not apply or could not be evaluated."""
     rule = compiled.rule
     try:
-        mismatch = _mismatch(rule, context)
+        mismatch = _find_mismatch(rule, context)
         if mismatch:
             reason, message, member = mismatch
-            return skipped(rule, reason, message, rule.fields.get(member, ()))
+            return skip_step(rule, reason, message, rule.fields.get(member, ()))
         skip = context.pod.annotations.get(SKIP_ANNOTATION)
         wants_out = skip == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
-            return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
+            return skip_step(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
         scope = Scope(context, rule, compiled.variables)
         unmet = _unmet_condition(compiled, scope)
     except Exception as error:
-        return failed(rule, error)
+        return failure_step(rule, error)
     if unmet is not None:
-        return skipped(rule, UNMET_CONDITION, f"the match condition {unmet.name} is false", unmet.fields)
+        return skip_step(rule, UNMET_CONDITION, f"the match condition {unmet.name} is false", unmet.fields)
     if wants_out:
         return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
     if skip is not None:
@@ -63,18 +65,18 @@ def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step
     return Applies(scope)
 
 
-def _mismatch(rule: Rule, context: Context) -> tuple[str, str, str] | None:
+def _find_mismatch(rule: Rule, context: Context) -> tuple[str, str, str] | None:
     """Return reason, message and field if the rule does not match the pod, else None. Raises EvaluationError."""
     match, namespace = rule.match, context.namespace
     if context.request.operation not in [operation.value for operation in match.operations]:
         return "operation", f"not for {context.request.operation}", "match.operations"
-    if "*" not in match.namespaces and not globs.in_any(match.namespaces, namespace):
+    if "*" not in match.namespaces and not globs.matches_any(match.namespaces, namespace):
         return "namespace", f"not for the namespace {namespace}", "match.namespaces"
-    if match.exclude_namespaces and globs.in_any(match.exclude_namespaces, namespace):
+    if match.exclude_namespaces and globs.matches_any(match.exclude_namespaces, namespace):
         return "namespace", f"the namespace {namespace} is excluded", "match.excludeNamespaces"
     if match.object_selector and not match.object_selector.matches(context.pod.labels):
         return "object-selector", "the labels of the pod do not match", "match.objectSelector"
-    if match.resources and not _names_any(match.resources, rule, context):
+    if match.resources and not _names_any_resource(match.resources, rule, context):
         return "resources", "no container names one of its resources", "match.resources"
     # Last: if another criterion does not match, the namespace need not be known.
     if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
@@ -83,7 +85,7 @@ def _mismatch(rule: Rule, context: Context) -> tuple[str, str, str] | None:
     return None
 
 
-def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
+def _names_any_resource(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     """Return True if a container names a matching resource, whatever the amount. Raises CostExceeded."""
     budget = context.budget_of(rule)
     pod = context.pod
@@ -96,7 +98,7 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     for glob in filter(globs.is_glob, patterns):
         # All at once: the names have no order, and the same pod must always cost the same.
         budget.spend(len(names) + characters * len(glob) // COMPARISONS_PER_UNIT)
-        if any(globs.matches(glob, name) for name in names):
+        if any(globs.matches_glob(glob, name) for name in names):
             return True
     return False
 
@@ -120,13 +122,13 @@ MAX_CONTAINERS = 256
 each may be changed, recorded in the trace and logged."""
 
 
-def too_many_containers(pod: Pod) -> EvaluationError:
+def container_count_error(pod: Pod) -> EvaluationError:
     """Return the error of a rule that would change a pod with more than MAX_CONTAINERS."""
     count = len(pod.containers)
     return EvaluationError(f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}")
 
 
-def malformed(container: Container, resource: str) -> str | None:
+def amount_problem(container: Container, resource: str) -> str | None:
     """Return the message for a container whose amounts of an extended resource the API server will refuse, else None.
 
     Source: k8s.io/kubernetes/pkg/apis/core/validation (ValidateResourceRequirements).

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
-from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, index_of
+from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import mapping, text
@@ -181,7 +181,7 @@ class ClusterFunctions(Struct, frozen=True):
     def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
         """Return the largest amount that one node offers, and the sum over all nodes, in nanos."""
         cluster = self._require_cluster()
-        if resource not in index_of(cluster).resources:
+        if resource not in node_index_of(cluster).resources:
             # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0
         largest_and_sum = self._cached_amounts.get((offered, resource))

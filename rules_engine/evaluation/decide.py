@@ -32,7 +32,7 @@ def mutate(
     """
     if not request.is_pod or request.operation != "CREATE":
         return Decision(object=request.object)
-    context = _context(request, cluster, budget)
+    context = _build_context(request, cluster, budget)
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
     trace: tuple[Step, ...] = ()
@@ -41,11 +41,11 @@ def mutate(
         for group in rule_set.kinds_at(Endpoint.MUTATE):
             if edits:
                 context = context.edited(edits)
-            steps, edits = group.kind.apply(_selected(group, context, indexed), context)
+            steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
             trace = (*trace, *steps)
     except (PodError, QuantityError) as error:
         # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
-        return Decision(refusal=_malformed(error), object=request.object)
+        return Decision(refusal=_refuse_malformed_pod(error), object=request.object)
     if denied(trace):
         return Decision(trace=trace, object=request.object)
     edits = merged(context.pod.edits, edits)
@@ -69,12 +69,12 @@ def validate(
         return Decision(object=request.object)
     if request.is_being_deleted:
         return Decision(object=request.object)
-    context = _context(request, cluster, budget)
+    context = _build_context(request, cluster, budget)
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
     trace: tuple[Step, ...] = ()
     for group in rule_set.kinds_at(Endpoint.VALIDATE):
-        steps, edits = group.kind.apply(_selected(group, context, indexed), context)
+        steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
         if edits:
             raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only {_MUTATE} can do")
         trace = (*trace, *steps)
@@ -84,19 +84,19 @@ def validate(
 _MUTATE = Endpoint.MUTATE.path
 
 
-def _selected(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:
+def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:
     if not indexed:
         return group.rules
     return group.index.candidates(context.pod, context.namespace, context.request.operation)
 
 
-def _context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:
+def _build_context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:
     if not isinstance(request.object, dict):
         return Refusal(422, "Invalid", f"the pod must be an object, not {kind_of(request.object)}")
     try:
         pod = Pod.parse(request.object)
     except PodError as error:
-        return _malformed(error)
+        return _refuse_malformed_pod(error)
     return Context(
         request=request,
         pod=pod,
@@ -107,5 +107,5 @@ def _context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], B
     )
 
 
-def _malformed(error: PodError | QuantityError) -> Refusal:
+def _refuse_malformed_pod(error: PodError | QuantityError) -> Refusal:
     return Refusal(422, "Invalid", f"the pod is malformed: {error}")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.decide import mutate, validate
-from rules_engine.evaluation.fingerprint import Encode, Fingerprint, marshalled
+from rules_engine.evaluation.fingerprint import Encode, Fingerprint, marshal_value
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
@@ -50,7 +50,7 @@ class DecisionCache:
 
     __slots__ = ("_bytes", "_decide", "_fingerprint", "_lock", "_rule_set", "_table")
 
-    def __init__(self, rule_set: RuleSet, endpoint: Endpoint, encode: Encode = marshalled) -> None:
+    def __init__(self, rule_set: RuleSet, endpoint: Endpoint, encode: Encode = marshal_value) -> None:
         self._decide: Decide = mutate if endpoint is Endpoint.MUTATE else validate
         self._rule_set = rule_set
         self._fingerprint = Fingerprint(rule_set.rules_at(endpoint), encode)
@@ -81,12 +81,12 @@ class DecisionCache:
                 )
         # Outside the lock: two threads may evaluate equal pods at once, and get equal decisions.
         decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
-        if key is not None and decision.refusal is None and _repeatable(decision.trace):
+        if key is not None and decision.refusal is None and _is_repeatable(decision.trace):
             self._keep(key, cluster, decision)
         return decision
 
     def _keep(self, key: bytes, cluster: Cluster, decision: Decision) -> None:
-        size = _size(key, decision)
+        size = _estimate_bytes(key, decision)
         if size > MAX_DECISION_BYTES:
             return
         # Without `object`, which is the pod of one request; each hit gets its own.
@@ -105,7 +105,7 @@ class DecisionCache:
             decisions[key] = stripped, size
 
 
-def _size(key: bytes, decision: Decision) -> int:
+def _estimate_bytes(key: bytes, decision: Decision) -> int:
     """Return the estimated memory of a cached decision, in bytes."""
     objects = len(decision.patch) + sum(map(len, decision.edits.values()))
     size = len(key)
@@ -117,5 +117,5 @@ def _size(key: bytes, decision: Decision) -> int:
     return size + _OBJECT_BYTES * (1 + objects)
 
 
-def _repeatable(trace: Sequence[Step]) -> bool:
+def _is_repeatable(trace: Sequence[Step]) -> bool:
     return all(step.action in _REPEATABLE for step in trace)

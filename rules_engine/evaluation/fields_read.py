@@ -18,7 +18,7 @@ _ROOTS = {
 
 _CONTAINER: Kept = {"name": None, "restartPolicy": None, "resources": {"limits": None, "requests": None}}
 
-DECIDING: Kept = {
+ALWAYS_READ_FIELDS: Kept = {
     "kind": dict.fromkeys(("group", "version", "kind")),
     "subResource": None,
     "operation": None,
@@ -42,18 +42,18 @@ DECIDING: Kept = {
 
 def fields_read(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> Kept:
     """Return the members that decisions by these rules read; `messages`: include members that only messages read."""
-    return reduce(merged, (_of_rule(rule, messages=messages) for rule in rules), DECIDING)
+    return reduce(merged, (_fields_of_rule(rule, messages=messages) for rule in rules), ALWAYS_READ_FIELDS)
 
 
-def _of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
+def _fields_of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
     rule = compiled.rule
     labels = (requirement.key for requirement in rule.match.object_selector.requirements)
     metadata: Kept = {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(rule.interests.annotations)}
     programs = (*compiled.programs[len(compiled.variables) :], *(compiled.messages if messages else ()))
-    return merged(at(("object", "metadata"), metadata), expressions_read(compiled, programs))
+    return merged(at(("object", "metadata"), metadata), fields_read_by(compiled, programs))
 
 
-def expressions_read(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
+def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
     """Return the members that expressions of a rule read, directly or by its variables."""
     variables = {name: variable.program.checked for name, variable in compiled.variables.items()}
     reads = Reads(_ROOTS, variables, compiled.rule.params)

@@ -20,7 +20,7 @@ MAX_KEY_BYTES = 16 * 1024
 MAX_KEY_CONTAINERS = MAX_KEY_BYTES // 3
 """Most containers of a pod that is encoded: a valid one takes more than three bytes, so more exceed MAX_KEY_BYTES."""
 
-_UNIQUE = (
+_UNIQUE_FIELDS = (
     *(
         ("object", "metadata", name)
         for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")
@@ -33,14 +33,14 @@ _UNIQUE = (
 Encode: TypeAlias = Callable[[list[Any]], bytes]
 """Serializer of JSON values: different values have different bytes; tuples are written as lists."""
 
-_PLAIN_MARSHAL = 2
+_MARSHAL_VERSION = 2
 """The last version of marshal's format whose output does not depend on reference counts: from version 3 on, equal
 values may have different bytes, and so different fingerprints."""
 
 
-def marshalled(value: list[Any]) -> bytes:
+def marshal_value(value: list[Any]) -> bytes:
     """Encode a value with the standard library."""
-    return dumps(value, _PLAIN_MARSHAL)
+    return dumps(value, _MARSHAL_VERSION)
 
 
 class Fingerprint:
@@ -48,10 +48,10 @@ class Fingerprint:
 
     __slots__ = ("_encode", "_kept", "repeats")
 
-    def __init__(self, rules: Sequence[CompiledRule[Rule]], encode: Encode = marshalled) -> None:
+    def __init__(self, rules: Sequence[CompiledRule[Rule]], encode: Encode = marshal_value) -> None:
         self._encode = encode
         self._kept = fields_read(rules, messages=False)
-        self.repeats = not any(keeps(self._kept, *unique) for unique in _UNIQUE)
+        self.repeats = not any(keeps(self._kept, *unique) for unique in _UNIQUE_FIELDS)
         """True if requests can have equal fingerprints: no rule reads a field that differs for every pod."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
@@ -64,7 +64,7 @@ class Fingerprint:
             return None
         if not isinstance(metadata.get("name", ""), str):
             return None
-        if not (_all_texts(metadata.get("labels")) and _all_texts(metadata.get("annotations"))):
+        if not (_is_string_map(metadata.get("labels")) and _is_string_map(metadata.get("annotations"))):
             return None
         for member in ("containers", "initContainers"):
             containers = spec.get(member)
@@ -83,7 +83,7 @@ class Fingerprint:
         return key if len(key) <= MAX_KEY_BYTES else None
 
 
-def _all_texts(members: Json) -> bool:
+def _is_string_map(members: Json) -> bool:
     """Return True if labels or annotations are absent or a map of strings; most pods have few."""
     if members is None:
         return True

@@ -36,7 +36,7 @@ class Details(TypedDict, total=False):
     fields: tuple[Field, ...]
 
 
-def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Unpack[Details]) -> Step:
+def rule_step(rule: Rule, action: Action, reason: str, message: str, **details: Unpack[Details]) -> Step:
     """Return the step of a rule: its action, or in audit mode the action that it would have taken."""
     return Step(
         rule=rule.id,
@@ -49,12 +49,12 @@ def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Un
     )
 
 
-def skipped(rule: Rule, reason: str, message: str, fields: tuple[Field, ...] = ()) -> Step:
+def skip_step(rule: Rule, reason: str, message: str, fields: tuple[Field, ...] = ()) -> Step:
     """Return the step of a rule that does not apply because of these fields."""
-    return stepped(rule, _SKIP, reason, message, fields=fields)
+    return rule_step(rule, _SKIP, reason, message, fields=fields)
 
 
-def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
+def patch_size_error(edits: Edits, before: int = 0) -> EvaluationError | None:
     """Return the error of a rule whose edits exceed MAX_PATCH_BYTES; `before`: bytes that other rules write."""
     size = before + patch_bytes(edits)
     if size <= MAX_PATCH_BYTES:
@@ -62,7 +62,7 @@ def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
     return EvaluationError(f"the patch would take {size} bytes, more than {MAX_PATCH_BYTES}")
 
 
-def _text(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the text of a rule's error; for a bug its place, without the message, which might quote the pod.
 
     Raises the error itself if the pod is malformed, since no rule can be evaluated on it.
@@ -75,15 +75,17 @@ def _text(error: Exception) -> str:
     return f"unexpected {type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
-def failed(rule: Rule, error: Exception) -> Step:
+def failure_step(rule: Rule, error: Exception) -> Step:
     """Return the step of a rule that could not be evaluated: by its failurePolicy it denies, or the rule is undone.
 
     Raises PodError and QuantityError.
     """
-    message = _text(error)
+    message = _error_text(error)
     fields = rule.fields_at(error.location) if isinstance(error, EvaluationError) else ()
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"
-        return stepped(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,), fields=fields)
+        return rule_step(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,), fields=fields)
     message = f"could not be evaluated: {message}"
-    return stepped(rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError", fields=fields)
+    return rule_step(
+        rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError", fields=fields
+    )

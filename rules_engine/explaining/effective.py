@@ -131,8 +131,8 @@ def _excluded(rule: Rule, namespace: str, labels: Labels | None, pod_labels: Lab
     by_name = {NAMESPACE_NAME_LABEL: namespace}
     checks = (
         ("spec", "mode", rule.mode is Mode.OFF),
-        ("match", "namespaces", not globs.in_any(match.namespaces, namespace)),
-        ("match", "excludeNamespaces", globs.in_any(match.exclude_namespaces, namespace)),
+        ("match", "namespaces", not globs.matches_any(match.namespaces, namespace)),
+        ("match", "excludeNamespaces", globs.matches_any(match.exclude_namespaces, namespace)),
         ("match", "namespaceSelector", not _can_match(match.namespace_selector, labels, by_name)),
         ("match", "objectSelector", not _can_match(match.object_selector, pod_labels, {})),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -105,7 +105,7 @@ def explain(
     Raises NamespaceError.
     """
     request = request_of(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
-    admission = admit(material.rule_set, request, material.cluster)
+    admission = admit_pod(material.rule_set, request, material.cluster)
     return Explanation(manifest=manifest, request=request, admission=admission)
 
 

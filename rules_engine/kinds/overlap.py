@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from rules_engine.evaluation.rule_set.globs import is_glob, matches
+from rules_engine.evaluation.rule_set.globs import is_glob, matches_glob
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Match, Mode, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
@@ -46,8 +46,8 @@ def precedence(earlier: Rule, later: Rule) -> str:
 
 
 def may_match(match: Match, namespace: str) -> bool:
-    included = any(matches(pattern, namespace) for pattern in match.namespaces)
-    return included and not any(matches(pattern, namespace) for pattern in match.exclude_namespaces)
+    included = any(matches_glob(pattern, namespace) for pattern in match.namespaces)
+    return included and not any(matches_glob(pattern, namespace) for pattern in match.exclude_namespaces)
 
 
 def covers(wide: Match, narrow: Match) -> bool:
@@ -74,7 +74,7 @@ def any_wider(patterns: Sequence[str], name: str) -> bool:
 
 def _is_wider(pattern: str, name: str) -> bool:
     """Return True if a glob certainly matches all that `name`, a name or a glob, matches."""
-    return pattern in ("*", name) or (not is_glob(name) and matches(pattern, name))
+    return pattern in ("*", name) or (not is_glob(name) and matches_glob(pattern, name))
 
 
 def contradictory(selector: LabelSelector) -> str | None:

@@ -2,7 +2,7 @@
 
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ
-from rules_engine.scheduling.message import Recorded, compare, parse_recorded
+from rules_engine.scheduling.message import RecordedMessage, messages_agree, parse_recorded_message
 from rules_engine.scheduling.reasons import Wording
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements, with_state_taints
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
@@ -14,13 +14,13 @@ __all__ = [
     "PODS",
     "Filter",
     "Footprint",
-    "Recorded",
+    "RecordedMessage",
     "Requirements",
     "Scheduler",
     "Scheduling",
     "Wording",
-    "compare",
-    "parse_recorded",
+    "messages_agree",
+    "parse_recorded_message",
     "scheduler_of",
     "with_state_taints",
 ]

@@ -20,7 +20,7 @@ _MILLI = NANOS // 1000
 _PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
-def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
+def scheduler_amounts(amounts: Mapping[str, int]) -> Mapping[str, int]:
     """Return amounts in the scheduler's units, from nanos, rounded up, without resources that it ignores."""
     return {
         resource: -(-nanos // (_MILLI if resource == "cpu" else NANOS))
@@ -29,9 +29,9 @@ def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
     }
 
 
-def allocatable(node: Node) -> Mapping[str, int]:
+def allocatable_amounts(node: Node) -> Mapping[str, int]:
     """Return a node's allocatable amounts, in the scheduler's units."""
-    return counted({resource: amount.nanos for resource, amount in node.allocatable.items()})
+    return scheduler_amounts({resource: amount.nanos for resource, amount in node.allocatable.items()})
 
 
 MAX_CACHED = 1_024

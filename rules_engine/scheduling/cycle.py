@@ -69,7 +69,7 @@ class SchedulingCycle:
         """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none."""
         nodes = self.top(pod)
         if nodes:
-            bound = Bound(self._choice.lowest(name, nodes))
+            bound = Bound(self._choice.choose_node(name, nodes))
         elif self._preempts(pod):
             preempted = self._preemption.find(name, pod)
             if preempted is None:

@@ -15,7 +15,7 @@ MAX_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedMessage:
     """A message that the scheduler wrote.
 
     `reasons`: the number of nodes for each reason; empty if a filter rejected the pod before it looked at any node, for
@@ -35,11 +35,11 @@ _HEAD = re.compile(r"0/([0-9]{1,9}) nodes are available: ?")
 _COUNTED = re.compile(r"([0-9]{1,9}) (.+)")
 
 
-def parse_recorded(text: str) -> Recorded | None:
+def parse_recorded_message(text: str) -> RecordedMessage | None:
     """Read a recorded message; None if it is not one of the scheduler's filters."""
     text = text[:MAX_CHARACTERS].strip()
     if text == NO_NODES:
-        return Recorded(nodes=0, reasons={})
+        return RecordedMessage(nodes=0, reasons={})
     head = _HEAD.match(text)
     if head is None:
         return None
@@ -49,12 +49,12 @@ def parse_recorded(text: str) -> Recorded | None:
     counts: dict[str, int] = {}
     for part in parts:
         if part is None:
-            return Recorded(nodes=int(head[1]), reasons={}, rejected=reasons)
+            return RecordedMessage(nodes=int(head[1]), reasons={}, rejected=reasons)
         counts[part[2]] = counts.get(part[2], 0) + int(part[1])
-    return Recorded(nodes=int(head[1]), reasons=counts)
+    return RecordedMessage(nodes=int(head[1]), reasons=counts)
 
 
-def compare(recorded: Recorded, scheduling: Scheduling) -> bool:
+def messages_agree(recorded: RecordedMessage, scheduling: Scheduling) -> bool:
     """Return True if a recorded message counts what the recomputed answer counts."""
     return (
         recorded.nodes == len(scheduling.nodes)

@@ -33,7 +33,7 @@ CACHED_PODS = 16
 
 _LEAST_PRIORITY = -(2**31)
 
-Key = tuple[int, int, int, int]
+CandidateKey = tuple[int, int, int, int]
 """Order of candidates: highest priority of a victim, sum of their priorities, their number, and minus the earliest
 start of the victims with the highest priority. The lowest is the best one."""
 
@@ -100,15 +100,15 @@ class Preemption:
         lower = sorted(priority for priority in self._having if priority < pod.priority)
         if not lower:
             return None
-        candidates = self._sufficient(pod, lower[-1]) & union([self._having[priority] for priority in lower])
+        candidates = self._nodes_with_room(pod, lower[-1]) & union([self._having[priority] for priority in lower])
         if not candidates:
             return None
         scheduling = self._scheduler.answer(pod.requirements)
         candidates &= scheduling.resolvable
-        other_filters = _needing_all_filters(pod.requirements, scheduling)
+        other_filters = _nodes_needing_all_filters(pod.requirements, scheduling)
         victims_by_node = {}
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
-            cached = self._cached_for(pod)
+            cached = self._victim_cache(pod)
             for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
                 victims = cached.get(number)
                 if victims is None:
@@ -119,12 +119,12 @@ class Preemption:
                 victims_by_node[number] = victims
         if not victims_by_node:
             return None
-        keys = {number: _key(victims) for number, victims in victims_by_node.items()}
+        keys = {number: _candidate_key(victims) for number, victims in victims_by_node.items()}
         best = min(keys.values())
-        chosen = self._choice.lowest(name, node_set([number for number, key in keys.items() if key == best]))
+        chosen = self._choice.choose_node(name, node_set([number for number, key in keys.items() if key == best]))
         return Bound(chosen, victims_by_node[chosen])
 
-    def _cached_for(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
+    def _victim_cache(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
         entry = self._cached.get(id(pod))
         if entry is None:
             if len(self._cached) >= CACHED_PODS:
@@ -139,10 +139,10 @@ class Preemption:
         """
         if not among:
             return 0
-        position = bisect_left(lower, True, key=lambda priority: bool(among & self._sufficient(pod, priority)))
-        return among & self._sufficient(pod, lower[position])
+        position = bisect_left(lower, True, key=lambda priority: bool(among & self._nodes_with_room(pod, priority)))
+        return among & self._nodes_with_room(pod, lower[position])
 
-    def _sufficient(self, pod: SchedulablePod, priority: int) -> NodeSet:
+    def _nodes_with_room(self, pod: SchedulablePod, priority: int) -> NodeSet:
         """Return the nodes that have the resources for a pod without their pods up to a priority."""
         by_resource = self._free.pop(priority, None)
         if by_resource is None:
@@ -193,20 +193,20 @@ class Preemption:
         waiting = deque(self._nodes[number].lower(pod.priority))
         victims: list[BoundPod] = []
         for other in waiting:
-            scheduler.release(number, _subtracted(other))
+            scheduler.release(number, _dry_run_requirements(other))
         try:
             if not scheduler.feasible(requirements) >> number & 1:
                 return ()
             while waiting:
                 other = waiting.popleft()
-                scheduler.bind(number, _subtracted(other))
+                scheduler.bind(number, _dry_run_requirements(other))
                 if not scheduler.feasible(requirements) >> number & 1:
-                    scheduler.release(number, _subtracted(other))
+                    scheduler.release(number, _dry_run_requirements(other))
                     victims.append(other)
             return tuple(victims)
         finally:
             for other in (*victims, *waiting):
-                scheduler.bind(number, _subtracted(other))
+                scheduler.bind(number, _dry_run_requirements(other))
 
     def _record_change(self, pod: BoundPod, sign: int) -> None:
         for _, cached in self._cached.values():
@@ -249,10 +249,10 @@ class _NodeUse:
 
     def lower(self, priority: int) -> Sequence[BoundPod]:
         """Return the pods below a priority, the most important ones first."""
-        return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance)
+        return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance_order)
 
 
-def _subtracted(victim: BoundPod) -> Requirements:
+def _dry_run_requirements(victim: BoundPod) -> Requirements:
     """Return the footprint that a dry run subtracts, even if topology spread did not count it.
 
     Source: podtopologyspread, updateWithPod.
@@ -260,11 +260,11 @@ def _subtracted(victim: BoundPod) -> Requirements:
     return replace(victim.pod.requirements, terminating=False)
 
 
-def _importance(pod: BoundPod) -> tuple[int, int, str]:
+def _importance_order(pod: BoundPod) -> tuple[int, int, str]:
     return -pod.pod.priority, pod.start, pod.name
 
 
-def _key(victims: Sequence[BoundPod]) -> Key:
+def _candidate_key(victims: Sequence[BoundPod]) -> CandidateKey:
     """Return the order of a candidate by its victims, the most important one first."""
     first = victims[0]
     # None counts less than 0, so that few victims of negative priority are better than many.
@@ -272,7 +272,7 @@ def _key(victims: Sequence[BoundPod]) -> Key:
     return first.pod.priority, total, len(victims), -first.start
 
 
-def _needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
+def _nodes_needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
     """Return the nodes on which more than resources may depend on the victims.
 
     On others, resources alone keep the pod away: pods that end there take no port, add no anti-affinity, and do not

@@ -12,20 +12,20 @@ from rules_engine.model.kubernetes.placement import PreferredTerm, preferred_ter
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import LabelSelector
-from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.amounts import scheduler_amounts
 from rules_engine.scheduling.requirements import (
     MAX_TERMS,
     AffinityTerm,
     Requirements,
     SpreadConstraint,
-    affinity_term,
-    spread_constraints,
+    read_affinity_term,
+    read_spread_constraints,
 )
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
-_MISSING: Mapping[str, int] = {"cpu": NANOS // 10, "memory": 200 * 2**20 * NANOS}
+_DEFAULT_REQUESTS: Mapping[str, int] = {"cpu": NANOS // 10, "memory": 200 * 2**20 * NANOS}
 """Amounts that score plugins count for a container that requests none (pkg/scheduler/util/pod_resources.go)."""
 
 _SYSTEM_DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
@@ -67,20 +67,20 @@ class Preferences(Struct, frozen=True, kw_only=True):
         spec, pod = mapping(raw.get("spec")), Pod.parse(dict(raw))
         by_default = not spec.get("topologySpreadConstraints")
         spread = tuple(
-            _system_defaults(selector)
+            _default_constraints(selector)
             if by_default
-            else spread_constraints(spec, requirements.labels, "ScheduleAnyway")
+            else read_spread_constraints(spec, requirements.labels, "ScheduleAnyway")
         )
-        pod_affinity = tuple(_weighted(spec, requirements.namespace, requirements.labels))
+        pod_affinity = tuple(_pod_affinity_terms(spec, requirements.namespace, requirements.labels))
         count = len(spread) + len(pod_affinity)
         if count > MAX_TERMS:
             what = "constraints of topology spread and terms of pod affinity that are preferred"
             raise TooLargeError(("spec",), count, what, MAX_TERMS)
         return cls(
             requirements=requirements,
-            non_zero=_non_zero(pod),
+            non_zero=_non_zero_requests(pod),
             # Its scorer has no enablePodLevelResources (plugins/noderesources/fit.go, NewFit).
-            scored=counted(replace(pod, requests={}, limits={}).effective_requests(_MISSING)),
+            scored=scheduler_amounts(replace(pod, requests={}, limits={}).effective_requests(_DEFAULT_REQUESTS)),
             node_affinity=preferred_terms(spec),
             spread=spread,
             by_default=by_default,
@@ -88,7 +88,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
         )
 
 
-def _system_defaults(selector: LabelSelector | None) -> Iterator[SpreadConstraint]:
+def _default_constraints(selector: LabelSelector | None) -> Iterator[SpreadConstraint]:
     if selector:
         for key, skew in _SYSTEM_DEFAULTS:
             yield SpreadConstraint(
@@ -101,15 +101,15 @@ def _system_defaults(selector: LabelSelector | None) -> Iterator[SpreadConstrain
             )
 
 
-def _weighted(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterator[WeightedTerm]:
+def _pod_affinity_terms(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterator[WeightedTerm]:
     affinity = mapping(spec.get("affinity"))
     for member, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         for raw in objects(mapping(affinity.get(member)).get(_PREFERRED)):
-            term = affinity_term(mapping(raw.get("podAffinityTerm")), namespace, labels)
+            term = read_affinity_term(mapping(raw.get("podAffinityTerm")), namespace, labels)
             yield WeightedTerm(sign * integer(raw, "weight"), term)
 
 
-def _non_zero(pod: Pod) -> Mapping[str, int]:
+def _non_zero_requests(pod: Pod) -> Mapping[str, int]:
     """Return the requests with amounts for containers that request no cpu or memory.
 
     So do resources that a pod with resources at pod level does not name (pkg/scheduler/framework/types.go,
@@ -117,9 +117,11 @@ def _non_zero(pod: Pod) -> Mapping[str, int]:
     """
     effective_requests = pod.effective_requests()
     at_pod_level = any(map(_is_pod_level, (*pod.requests, *pod.limits)))
-    missing = {name: amount for name, amount in _MISSING.items() if not (at_pod_level and name in effective_requests)}
-    return counted(pod.effective_requests(missing))
+    missing = {
+        name: amount for name, amount in _DEFAULT_REQUESTS.items() if not (at_pod_level and name in effective_requests)
+    }
+    return scheduler_amounts(pod.effective_requests(missing))
 
 
 def _is_pod_level(resource: str) -> bool:
-    return resource in _MISSING or resource.startswith("hugepages-")
+    return resource in _DEFAULT_REQUESTS or resource.startswith("hugepages-")

@@ -32,11 +32,11 @@ class Wording(Enum):
     ALL_TAINTS = "untolerated taint(s)"
 
 
-def untolerated(taint: Taint) -> str:
+def taint_reason(taint: Taint) -> str:
     """Return the reason that releases before 1.36 give for a taint."""
     return f"{ONE_TAINT}{taint.key}: {taint.value}}}"
 
 
-def insufficient(resource: str) -> str:
+def insufficient_reason(resource: str) -> str:
     """Return the reason of a node that has too little of a resource left."""
     return f"Insufficient {resource}"

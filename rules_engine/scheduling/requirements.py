@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
-from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.amounts import scheduler_amounts
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -84,9 +84,9 @@ class Footprint(Struct, frozen=True, kw_only=True):
         return Footprint(
             namespace=namespace,
             labels=labels,
-            requests=counted(requests_of(pod)),
+            requests=scheduler_amounts(requests_of(pod)),
             ports=host_ports(spec),
-            anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels) if "affinity" in spec else (),
+            anti_affinity=_read_terms(spec, "podAntiAffinity", namespace, labels) if "affinity" in spec else (),
             terminating=bool(metadata.get("deletionTimestamp")),
         )
 
@@ -111,9 +111,9 @@ class Requirements(Footprint, frozen=True, kw_only=True):
         pod = Pod.parse(dict(raw))
         spec = mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
-        spread = tuple(spread_constraints(spec, pod.labels, "DoNotSchedule"))
+        spread = tuple(read_spread_constraints(spec, pod.labels, "DoNotSchedule"))
         affinity, anti_affinity = [
-            _terms(spec, member, namespace, pod.labels) for member in ("podAffinity", "podAntiAffinity")
+            _read_terms(spec, member, namespace, pod.labels) for member in ("podAffinity", "podAntiAffinity")
         ]
         count = len(spread) + len(affinity) + len(anti_affinity)
         if count > MAX_TERMS:
@@ -123,14 +123,14 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             labels=pod.labels,
             priority=priority_of(spec),
             placement=Placement.parse(dict(spec)),
-            node_names=_node_names(spec),
+            node_names=_affinity_node_names(spec),
             ports=host_ports(spec),
-            requests=counted(pod.effective_requests()),
+            requests=scheduler_amounts(pod.effective_requests()),
             spread=spread,
             affinity=affinity,
             anti_affinity=anti_affinity,
             terminating=bool(mapping(raw.get("metadata")).get("deletionTimestamp")),
-            not_modelled=tuple(_not_modelled(raw, spec)),
+            not_modelled=tuple(_find_not_modelled(raw, spec)),
         )
 
 
@@ -156,7 +156,7 @@ def priority_of(spec: Object) -> int:
     return integer(spec, "priority")
 
 
-def _node_names(spec: Object) -> frozenset[str] | None:
+def _affinity_node_names(spec: Object) -> frozenset[str] | None:
     """Return the union over terms of the intersections of names; a term without names allows all nodes.
 
     Source: plugins/nodeaffinity/node_affinity.go (PreFilter). Empty terms count here, though they match no node.
@@ -175,7 +175,7 @@ def _node_names(spec: Object) -> frozenset[str] | None:
     return allowed
 
 
-def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
+def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
     """Yield a pod's topology spread constraints that have this action in `whenUnsatisfiable`."""
     for raw in objects(spec.get("topologySpreadConstraints")):
         if raw.get("whenUnsatisfiable") != action:
@@ -184,37 +184,37 @@ def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> 
             topology_key=text(raw, "topologyKey"),
             max_skew=max(integer(raw, "maxSkew", 1), 1),
             min_domains=max(integer(raw, "minDomains", 1), 1),
-            selector=_merged(raw, labels),
+            selector=_merge_selector(raw, labels),
             honors_affinity=raw.get("nodeAffinityPolicy") != "Ignore",
             honors_taints=raw.get("nodeTaintsPolicy") == "Honor",
         )
 
 
-def _terms(spec: Object, member: str, namespace: str, labels: Mapping[str, str]) -> tuple[AffinityTerm, ...]:
+def _read_terms(spec: Object, member: str, namespace: str, labels: Mapping[str, str]) -> tuple[AffinityTerm, ...]:
     raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
-    return tuple(affinity_term(term, namespace, labels) for term in objects(raw))
+    return tuple(read_affinity_term(term, namespace, labels) for term in objects(raw))
 
 
-def affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
+def read_affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
     """Read a term of pod affinity or anti-affinity of a pod with these labels in a namespace."""
     namespaces = frozenset(name for name in listed(raw.get("namespaces")) if isinstance(name, str))
-    namespace_selector = selector_of(raw.get("namespaceSelector"))
+    namespace_selector = read_selector(raw.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset((namespace,))
     return AffinityTerm(
         topology_key=text(raw, "topologyKey"),
-        selector=_merged(raw, labels),
+        selector=_merge_selector(raw, labels),
         namespaces=namespaces,
         namespace_selector=namespace_selector,
     )
 
 
-def _merged(raw: Object, labels: Mapping[str, str]) -> LabelSelector | None:
+def _merge_selector(raw: Object, labels: Mapping[str, str]) -> LabelSelector | None:
     """Return a labelSelector together with the pod's own labels by matchLabelKeys and mismatchLabelKeys.
 
     The API server merges them when it stores a pod (pkg/registry/core/pod/strategy.go); a second time changes nothing.
     """
-    selector = selector_of(raw.get("labelSelector"))
+    selector = read_selector(raw.get("labelSelector"))
     if selector is None:
         return None
     own = [
@@ -226,7 +226,7 @@ def _merged(raw: Object, labels: Mapping[str, str]) -> LabelSelector | None:
     return LabelSelector((*own, *selector.requirements))
 
 
-def _not_modelled(raw: Object, spec: Object) -> Iterator[str]:
+def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
     scheduler = text(spec, "schedulerName")
     if scheduler not in ("", DEFAULT_SCHEDULER):
         yield f"scheduler {scheduler}"
@@ -256,17 +256,21 @@ def _needs_features(spec: Object) -> bool:
 _OPERATORS = {kind.value: kind for kind in ConditionKind}
 
 
-def selector_of(raw: Json) -> LabelSelector | None:
+def read_selector(raw: Json) -> LabelSelector | None:
     """Read a selector. An absent one is None, which matches nothing; an empty one matches everything."""
-    return LabelSelector((*_equal(raw), *_expressions(mapping(raw)))) if isinstance(raw, dict) else None
+    return (
+        LabelSelector((*_label_requirements(raw), *_expression_requirements(mapping(raw))))
+        if isinstance(raw, dict)
+        else None
+    )
 
 
-def _equal(raw: Json) -> Iterator[LabelRequirement]:
+def _label_requirements(raw: Json) -> Iterator[LabelRequirement]:
     for key, value in strings(mapping(raw).get("matchLabels")).items():
         yield LabelRequirement(key, ConditionKind.IN, (value,))
 
 
-def _expressions(raw: Object) -> Iterator[LabelRequirement]:
+def _expression_requirements(raw: Object) -> Iterator[LabelRequirement]:
     for expression in objects(raw.get("matchExpressions")):
         operator = _OPERATORS.get(text(expression, "operator"))
         if operator:
@@ -295,12 +299,12 @@ def with_state_taints(node: Node) -> Node:
         key = UNREACHABLE if any(taint.key == UNREACHABLE for taint in node.taints) else NOT_READY
         wanted += [Taint(key=key, effect=effect) for effect in _EFFECTS]
     places = {(taint.key, taint.effect) for taint in wanted}
-    kept = [taint for taint in node.taints if not _is_of_state(taint) or (taint.key, taint.effect) in places]
+    kept = [taint for taint in node.taints if not _is_state_taint(taint) or (taint.key, taint.effect) in places]
     present = {(taint.key, taint.effect) for taint in kept}
     taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
     return node if taints == node.taints else replace(node, taints=taints)
 
 
-def _is_of_state(taint: Taint) -> bool:
+def _is_state_taint(taint: Taint) -> bool:
     key, effect = taint.key, taint.effect
     return (key, effect) == (CORDON.key, CORDON.effect) or (key in (NOT_READY, UNREACHABLE) and effect in _EFFECTS)

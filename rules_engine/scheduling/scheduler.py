@@ -10,7 +10,7 @@ from heapq import nlargest
 from typing import Final
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import NodeSet, node_set, placed_index_of, selected_nodes, union
+from rules_engine.evaluation.nodes import NodeSet, node_index_with_places, node_set, select_nodes, union
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
@@ -21,11 +21,11 @@ from rules_engine.scheduling.filters.bound_pods import BoundPods
 from rules_engine.scheduling.filters.pod_affinity import (
     Namespaces,
     RepellingTerms,
-    anti_affine,
-    repelled_by_pods,
-    unaffine,
+    exclude_by_affinity,
+    exclude_by_anti_affinity,
+    exclude_by_bound_pods,
 )
-from rules_engine.scheduling.filters.spread import unspread
+from rules_engine.scheduling.filters.spread import exclude_by_spread
 from rules_engine.scheduling.filters.taints import Taints
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.filters.usage import Ports, Usage
@@ -40,7 +40,7 @@ from rules_engine.scheduling.reasons import (
     TAINTED,
     TOO_MANY_PODS,
     UNSCHEDULABLE,
-    insufficient,
+    insufficient_reason,
 )
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Footprint, Requirements, priority_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
@@ -82,7 +82,7 @@ class Scheduler:
         self._nodes = [*nodes]
         self._names = tuple([node.name for node in nodes])
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        self.index = placed_index_of(Cluster(nodes=tuple(nodes)))
+        self.index = node_index_with_places(Cluster(nodes=tuple(nodes)))
         self.topologies = Topologies(self.index.places.labels, [node.labels for node in nodes])
         self.taints = Taints(nodes)
         self._usage = Usage(nodes)
@@ -98,9 +98,9 @@ class Scheduler:
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
-        self.selected = lru_cache(CACHED_SELECTIONS)(partial(selected_nodes, self.index))
+        self.selected = lru_cache(CACHED_SELECTIONS)(partial(select_nodes, self.index))
         """Return the nodes that a nodeSelector and terms of node affinity select."""
-        self._allowed = lru_cache(CACHED_SELECTIONS)(self._allowed_by)
+        self._allowed = lru_cache(CACHED_SELECTIONS)(self._find_allowed)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -168,9 +168,9 @@ class Scheduler:
         if pod.ports:
             excluded |= self._ports.taken(pod.ports)
         if pod.spread:
-            for nodes in self._unspread(pod).values():
+            for nodes in self._spread_exclusions(pod).values():
                 excluded |= nodes
-        for nodes in self._apart(pod).values():
+        for nodes in self._inter_pod_exclusions(pod).values():
             excluded |= nodes
         return self._allowed(pod.placement) & ~excluded
 
@@ -178,15 +178,15 @@ class Scheduler:
         if self._each:
             self._budget.left = self._budget.limit
 
-    def _allowed_by(self, placement: Placement) -> NodeSet:
+    def _find_allowed(self, placement: Placement) -> NodeSet:
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
         untolerated = self.taints.untolerated(placement.tolerations)
         nodes = self.selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
         return nodes & self._nodes_named((placement.node_name,)) if placement.node_name else nodes
 
-    def _unspread(self, pod: Requirements) -> Excluded:
+    def _spread_exclusions(self, pod: Requirements) -> Excluded:
         placement = pod.placement
-        return unspread(
+        return exclude_by_spread(
             pod,
             self.pods,
             self.topologies,
@@ -204,7 +204,7 @@ class Scheduler:
         every, placement = self.index.every, pod.placement
         untolerated = self.taints.untolerated(placement.tolerations)
         selected = self.selected(placement.node_selector, placement.terms)
-        fit = self._insufficient(pod)
+        fit = self._insufficient_nodes(pod)
         excluded: dict[Filter, Excluded] = {
             Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
             Filter.NODE_NAME: {
@@ -213,9 +213,9 @@ class Scheduler:
             Filter.TAINT_TOLERATION: {TAINTED: untolerated.every},
             Filter.NODE_AFFINITY: {NOT_SELECTED: every & ~selected},
             Filter.NODE_PORTS: {PORTS_TAKEN: self._ports.taken(pod.ports)},
-            Filter.NODE_RESOURCES_FIT: {_reason(resource): nodes for resource, nodes in fit.items()},
-            Filter.POD_TOPOLOGY_SPREAD: self._unspread(pod) if pod.spread else {},
-            Filter.INTER_POD_AFFINITY: self._apart(pod),
+            Filter.NODE_RESOURCES_FIT: {_resource_reason(resource): nodes for resource, nodes in fit.items()},
+            Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
+            Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }
         excluded = {
             name: non_empty
@@ -228,14 +228,14 @@ class Scheduler:
             rejected=CONFLICT if pod.node_names == frozenset() else "",
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
-            waiting_for=_waiting_for(fit, every & ~_others(excluded)),
+            waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name)),
         )
 
     def _nodes_named(self, names: Iterable[str]) -> NodeSet:
         return node_set([self._numbers[name] for name in names if name in self._numbers])
 
-    def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
+    def _insufficient_nodes(self, pod: Requirements) -> Mapping[str, NodeSet]:
         """Return the nodes without enough of each resource that the pod requests; `pods`: the full nodes."""
         nodes = {PODS: self.full}
         for resource, amount in pod.requests.items():
@@ -243,14 +243,14 @@ class Scheduler:
                 nodes[resource] = self._usage.below(resource, amount)
         return nodes
 
-    def _apart(self, pod: Requirements) -> Excluded:
+    def _inter_pod_exclusions(self, pod: Requirements) -> Excluded:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
         unmatched = near = 0
         if pod.affinity:
-            unmatched = unaffine(pod, self.pods, self.namespaces, self.topologies, self.index.every)
+            unmatched = exclude_by_affinity(pod, self.pods, self.namespaces, self.topologies, self.index.every)
         if pod.anti_affinity:
-            near = anti_affine(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
-        existing = repelled_by_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
+            near = exclude_by_anti_affinity(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
+        existing = exclude_by_bound_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
         return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
 
     def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
@@ -265,17 +265,17 @@ class Scheduler:
                 yield NAMESPACE_SELECTORS
 
 
-def _reason(resource: str) -> str:
-    return TOO_MANY_PODS if resource == PODS else insufficient(resource)
+def _resource_reason(resource: str) -> str:
+    return TOO_MANY_PODS if resource == PODS else insufficient_reason(resource)
 
 
-def _others(excluded: Mapping[Filter, Excluded]) -> NodeSet:
+def _other_exclusions(excluded: Mapping[Filter, Excluded]) -> NodeSet:
     """Return the nodes that a filter other than NodeResourcesFit excludes."""
     others = [reasons for name, reasons in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
     return union([nodes for reasons in others for nodes in reasons.values()])
 
 
-def _waiting_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:
+def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:
     """Return the resources that keep a pod from all allowed nodes: each of them, or else all of them together."""
     left = allowed
     for nodes in insufficient.values():
@@ -293,11 +293,11 @@ def scheduler_of(objects: ClusterObjects) -> Scheduler:
     """Return the scheduler of a cluster's objects, built once: building takes a second for 100,000 pods."""
     scheduler = objects.views.get(_VIEW)
     if not isinstance(scheduler, Scheduler):
-        scheduler = objects.views[_VIEW] = _scheduler_of(objects)
+        scheduler = objects.views[_VIEW] = _make_scheduler(objects)
     return scheduler
 
 
-def _scheduler_of(objects: ClusterObjects) -> Scheduler:
+def _make_scheduler(objects: ClusterObjects) -> Scheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {

@@ -14,7 +14,7 @@ from rules_engine.scheduling.reasons import (
     NOT_NAMED,
     TAINTED,
     Wording,
-    untolerated,
+    taint_reason,
 )
 
 
@@ -126,7 +126,7 @@ class Scheduling:
             for taint, nodes in self.untolerated.items():
                 if count := (nodes & tainted).bit_count():
                     # Taints that differ in their effect alone have the same words.
-                    counts[untolerated(taint)] = counts.get(untolerated(taint), 0) + count
+                    counts[taint_reason(taint)] = counts.get(taint_reason(taint), 0) + count
         return counts
 
     def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:

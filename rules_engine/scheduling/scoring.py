@@ -11,21 +11,21 @@ from enum import StrEnum
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions
-from rules_engine.scheduling.filters.bound_pods import Selected
-from rules_engine.scheduling.filters.pod_affinity import Affine
+from rules_engine.scheduling.filters.bound_pods import SelectedPods
+from rules_engine.scheduling.filters.pod_affinity import AffinePods
 from rules_engine.scheduling.filters.taints import TaintGroups
 from rules_engine.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.scheduling.requirements import SpreadConstraint
 from rules_engine.scheduling.scheduler import Scheduler
-from rules_engine.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking, by_node
+from rules_engine.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking, scores_by_node
 from rules_engine.scheduling.scores.node_preferences import (
-    SOFT,
+    SOFT_EFFECTS,
     affinity_score,
     affinity_weights,
+    count_untolerated,
     toleration_score,
-    untolerated_counts,
 )
-from rules_engine.scheduling.scores.partition import Partition, added, weighted
+from rules_engine.scheduling.scores.partition import Partition, add_scores, apply_weight
 from rules_engine.scheduling.scores.pod_affinity import BoundTerm, BoundTerms, pod_affinity_score, terms_of
 from rules_engine.scheduling.scores.spread import CountedConstraint, spread_score
 
@@ -86,7 +86,7 @@ class Scores:
         self._scheduler = scheduler
         self._allocation = AllocationScores(options)
         self._states = NodeStates(nodes, self._allocation)
-        self._soft_taints = TaintGroups(nodes, SOFT)
+        self._soft_taints = TaintGroups(nodes, SOFT_EFFECTS)
         self._terms = BoundTerms(scheduler.topologies, scheduler.namespaces)
         self._kinds: dict[int, _Kind] = {}
         self._rankings: OrderedDict[Amounts, Ranking] = OrderedDict()
@@ -119,34 +119,34 @@ class Scores:
         if self._is_indifferent(kind):
             return ranking.top(feasible)
         others: Partition | None = None
-        for _, partition in self._normalised(kind, feasible):
+        for _, partition in self._normalize_scores(kind, feasible):
             if len(partition) > 1:
-                others = partition if others is None else added(others, partition)
+                others = partition if others is None else add_scores(others, partition)
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
     def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
         """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
         kind = self._kind(pod)
-        fit, balanced = by_node(self._states, kind.scored, feasible)
+        fit, balanced = scores_by_node(self._states, kind.scored, feasible)
         scores = {Plugin.NODE_RESOURCES_FIT: fit}
         if balanced is not None:
             scores[Plugin.BALANCED_ALLOCATION] = balanced
-        for plugin, partition in self._normalised(kind, feasible):
+        for plugin, partition in self._normalize_scores(kind, feasible):
             scores[plugin] = {node: score for score, nodes in partition.items() for node in numbers_of(nodes)}
         return scores
 
     def _is_indifferent(self, kind: _Kind) -> bool:
         """Return True if a pod prefers no node for anything but its resources."""
         return (
-            len(self._untolerated(kind)) == 1
+            len(self._find_untolerated(kind)) == 1
             and kind.node_affinity is None
             and not (kind.pod.spread or kind.pod.pod_affinity or self._bound_terms(kind))
         )
 
-    def _untolerated(self, kind: _Kind) -> Partition:
+    def _find_untolerated(self, kind: _Kind) -> Partition:
         """Return the nodes by the number of soft taints that a pod does not tolerate."""
         if kind.taints is None:
-            kind.taints = untolerated_counts(self._soft_taints, kind.pod.requirements.placement.tolerations)
+            kind.taints = count_untolerated(self._soft_taints, kind.pod.requirements.placement.tolerations)
         return kind.taints
 
     def _bound_terms(self, kind: _Kind) -> tuple[BoundTerm, ...]:
@@ -156,19 +156,19 @@ class Scores:
             kind.bound_terms_version = self._terms.version
         return kind.bound_terms
 
-    def _normalised(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
+    def _normalize_scores(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
         """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
-        yield _weighted(Plugin.TAINT_TOLERATION, toleration_score(self._untolerated(kind), feasible))
+        yield _apply_plugin_weight(Plugin.TAINT_TOLERATION, toleration_score(self._find_untolerated(kind), feasible))
         if kind.node_affinity is not None:
-            yield _weighted(Plugin.NODE_AFFINITY, affinity_score(kind.node_affinity, feasible))
+            yield _apply_plugin_weight(Plugin.NODE_AFFINITY, affinity_score(kind.node_affinity, feasible))
         if kind.pod.spread:
             constraints = [*self._constraints(kind)]
             topologies, by_default = self._scheduler.topologies, kind.pod.by_default
             score = spread_score(constraints, topologies, feasible, by_default=by_default)
-            yield _weighted(Plugin.POD_TOPOLOGY_SPREAD, score)
+            yield _apply_plugin_weight(Plugin.POD_TOPOLOGY_SPREAD, score)
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
         sums = (*self._own_terms(kind.pod), *((1, bound_term.domains.by_sum) for bound_term in self._bound_terms(kind)))
-        yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
+        yield _apply_plugin_weight(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
     def _count(self, number: int, pod: Preferences, sign: int) -> None:
         kind = self._kind(pod)
@@ -205,17 +205,17 @@ class Scores:
         """Yield the constraints of a pod, each with the nodes by the number of pods that it counts."""
         pod, pods = kind.pod, self._scheduler.pods
         if not kind.counted:
-            kind.counted = tuple([self._counted_nodes(pod, constraint) for constraint in pod.spread])
+            kind.counted = tuple([self._nodes_to_count(pod, constraint) for constraint in pod.spread])
         for constraint, nodes in zip(pod.spread, kind.counted, strict=True):
             key, counts = constraint.topology_key, _NO_PODS
             # A selector that is empty counts no pod (countPodsMatchSelector).
             if constraint.selector:
-                selected = Selected(pod.requirements.namespace, constraint.selector)
+                selected = SelectedPods(pod.requirements.namespace, constraint.selector)
                 tally = pods.by_node(selected) if key == HOSTNAME else pods.by_domain(selected, key, nodes)
                 counts = tally.by_sum
             yield CountedConstraint(constraint, counts)
 
-    def _counted_nodes(self, pod: Preferences, constraint: SpreadConstraint) -> NodeSet:
+    def _nodes_to_count(self, pod: Preferences, constraint: SpreadConstraint) -> NodeSet:
         """Return the nodes whose pods a constraint counts."""
         scheduler, placement = self._scheduler, pod.requirements.placement
         nodes = scheduler.index.every
@@ -233,9 +233,9 @@ class Scores:
         scheduler = self._scheduler
         for preferred in pod.pod_affinity:
             key = preferred.term.topology_key
-            affine = Affine((preferred.term,), scheduler.namespaces)
+            affine = AffinePods((preferred.term,), scheduler.namespaces)
             yield preferred.weight, scheduler.pods.by_domain(affine, key, scheduler.topologies.having(key)).by_sum
 
 
-def _weighted(plugin: Plugin, partition: Partition) -> tuple[Plugin, Partition]:
-    return plugin, weighted(partition, WEIGHTS[plugin])
+def _apply_plugin_weight(plugin: Plugin, partition: Partition) -> tuple[Plugin, Partition]:
+    return plugin, apply_weight(partition, WEIGHTS[plugin])

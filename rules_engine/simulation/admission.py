@@ -8,7 +8,7 @@ from msgspec import Struct
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
-from rules_engine.evaluation.fingerprint import marshalled
+from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
@@ -155,7 +155,7 @@ class Admissions:
         metadata = mapping(pod.get("metadata"))
         kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
-        key = (marshalled([raw]), template.selector)
+        key = (marshal_value([raw]), template.selector)
         found = self._pods.get(key)
         if found is None:
             found = self._pods[key] = SchedulablePod.of(raw, template.selector)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rules_engine.evaluation.fingerprint import marshalled
+from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.model.json.lenient import controller, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
@@ -138,7 +138,7 @@ class ExistingPods:
         spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}
         raw = with_defaults({"metadata": metadata, "spec": spec})
         return Run(
-            template=self._templates.setdefault(marshalled([namespace, raw]), Template(raw, namespace)),
+            template=self._templates.setdefault(marshal_value([namespace, raw]), Template(raw, namespace)),
             base=name,
             arrival=None,
             run_for=None if stays else run_for,

@@ -23,7 +23,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import counted
-from rules_engine.scheduling.choice import fraction
+from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
@@ -251,7 +251,7 @@ class _Play:
             self._arriving.extend([(run, None)] * run.parallel)
         arrival = planned.arrival
         if planned.times < arrival.count:
-            drawn = fraction(self._simulation.seed, _INTERVAL, f"{planned.number}/{planned.times}")
+            drawn = uniform_fraction(self._simulation.seed, _INTERVAL, f"{planned.number}/{planned.times}")
             self._plan(self._now + arrival.every.quantile(drawn), _Kind.ARRIVAL, planned.number, planned)
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
@@ -318,7 +318,7 @@ class _Play:
         running = self._running[bound.node][bound.name] = _Running(pod, bound)
         self._queue.bound(pod.pod)
         if pod.run.run_for is not None:
-            drawn = fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
+            drawn = uniform_fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
             self._plan(self._now + pod.run.run_for.quantile(drawn), _Kind.END, pod.number, running)
         self._plan_eviction(running)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rules_engine.cel import CostExceeded
-from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, devices
+from rules_engine.evaluation.nodes.offers import node_predicate
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -50,11 +50,11 @@ class RulesView:
 
     def reserve(self, pod: str, placement: Placement, requests: Mapping[str, int], now: Milliseconds) -> None:
         """Reserve the devices of an admitted pod that waits, by its effective requests, as the server does."""
-        demand = devices(requests)
+        demand = device_usage(requests)
         if not (self._reads_pods and demand):
             return
         try:
-            takes = nodes_for(placement, self.cluster)
+            takes = node_predicate(placement, self.cluster)
         except CostExceeded:
             return
         self.reservations.reserve(PodKey(pod, ""), demand, takes, now + 1000 * LIFETIME_SECONDS)

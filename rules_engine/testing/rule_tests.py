@@ -22,7 +22,7 @@ from rules_engine.documents.load import LoadResult
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading import SLIPS
@@ -335,7 +335,7 @@ def _run(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> Cas
         dry_run=case.dry_run,
         old_pod=case.old_pod,
     )
-    admission = admit(rule_set, request, cluster)
+    admission = admit_pod(rule_set, request, cluster)
     return CaseResult(name=name, admission=admission, mismatches=tuple(_mismatches(case, name.cluster, admission)))
 
 

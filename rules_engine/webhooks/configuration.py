@@ -22,14 +22,14 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Operation, Rule, RuleId
-from rules_engine.webhooks.match_condition import match_condition, selection, selection_of_holders
+from rules_engine.webhooks.match_condition import match_condition, selection_of_holders, selection_of_rule
 from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
 
 RESIZE = "pods/resize"
 """The subresource for changes of cpu and memory of a running pod."""
 
-SELF = "gpurules.io"
-DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
+DOMAIN = "gpurules.io"
+DIGEST_ANNOTATION = f"{DOMAIN}/webhook-digest"
 """Annotation of a configuration: the digest of the rules that it was generated from."""
 
 CONDITION_NAME = "requests-a-resource-of-a-rule"
@@ -37,7 +37,7 @@ FORMER_CONDITION_NAME = "some-rule-could-touch-it"
 """The former name: a configuration with it comes from an earlier version, and is reported as drift."""
 
 DELETION_NAME = "not-being-deleted"
-DELETION: Json = {
+DELETION_CONDITION: Json = {
     "name": DELETION_NAME,
     "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
 }
@@ -45,7 +45,7 @@ DELETION: Json = {
 
 SYSTEM_NAMESPACE = "kube-system"
 
-BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
+BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{DOMAIN}/admission", "disabled"
 """Label of a namespace whose pods are not sent. Administrators label namespaces; users label their pods."""
 
 
@@ -78,7 +78,7 @@ class Calls:
 
     @property
     def match_conditions(self) -> list[Json]:
-        deletion = [DELETION] if self._updates else []
+        deletion = [DELETION_CONDITION] if self._updates else []
         condition: Json = {"name": CONDITION_NAME, "expression": self.expression}
         return deletion if self.expression is None else [*deletion, condition]
 
@@ -89,22 +89,22 @@ class Calls:
     @property
     def digest(self) -> str:
         """Digest of the calls, which identifies the configurations generated from them."""
-        of_updates = [self.resources, DELETION] if self._updates else []
+        of_updates = [self.resources, DELETION_CONDITION] if self._updates else []
         content = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
         return f"sha256:{sha256(content.encode()).hexdigest()}"
 
 
-def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
+def derive_calls(rule_set: RuleSet) -> tuple[Calls, Calls]:
     """Derive the API server's calls of /mutate and /validate."""
     changing, checking = rule_set.rules_at(Endpoint.MUTATE), rule_set.rules_at(Endpoint.VALIDATE)
-    reserving = [(rule.rule, held) for rule in (*changing, *checking) if (held := _held(rule))]
+    reserving = [(rule.rule, held) for rule in (*changing, *checking) if (held := _resources_to_reserve(rule))]
     return (
-        _calls(Endpoint.MUTATE, [rule.rule for rule in changing], []),
-        _calls(Endpoint.VALIDATE, [rule.rule for rule in checking], reserving),
+        _derive_endpoint_calls(Endpoint.MUTATE, [rule.rule for rule in changing], []),
+        _derive_endpoint_calls(Endpoint.VALIDATE, [rule.rule for rule in checking], reserving),
     )
 
 
-def _held(compiled: CompiledRule[Rule]) -> Set[str]:
+def _resources_to_reserve(compiled: CompiledRule[Rule]) -> Set[str]:
     """Return the resources of which a rule reads free amounts: its own, and names in `cluster.available('…')`."""
     if not compiled.reads_available:
         return frozenset()
@@ -115,10 +115,12 @@ def _held(compiled: CompiledRule[Rule]) -> Set[str]:
     return extended | (compiled.rule.interests.resources or frozenset())
 
 
-def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[Rule, Set[str]]]) -> Calls:
+def _derive_endpoint_calls(
+    endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[Rule, Set[str]]]
+) -> Calls:
     operations = {operation for rule in rules for operation in rule.match.operations}
     operations.update({Operation.CREATE} if reserving else ())
-    selections = [(rule, selection(rule, operations)) for rule in rules]
+    selections = [(rule, selection_of_rule(rule, operations)) for rule in rules]
     selections += [(rule, selection_of_holders(resources, operations)) for rule, resources in reserving]
     condition = match_condition([pods for _, pods in selections])
     return Calls(
@@ -127,14 +129,14 @@ def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[
         reserving=tuple(rule for rule, _ in reserving),
         operations=tuple(operation.value for operation in Operation if operation in operations),
         expression=condition.expression,
-        widest=tuple(rule for rule in rules if selection(rule, {*rule.match.operations}).everything),
+        widest=tuple(rule for rule in rules if selection_of_rule(rule, {*rule.match.operations}).everything),
         largest=max(selections, key=lambda each: each[1].weight)[0] if condition.simplified else None,
     )
 
 
-def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
+def build_configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
     """Return both configurations; one whose endpoint no rule needs has no webhooks, and so replaces an earlier one."""
-    return tuple(_configuration(calls, settings) for calls in derive(rule_set))
+    return tuple(_build_configuration(calls, settings) for calls in derive_calls(rule_set))
 
 
 def helm_values(
@@ -153,17 +155,17 @@ def helm_values(
             "digest": calls.digest,
             "denies": [*calls.denying],
         }
-        for calls in derive(rule_set)
+        for calls in derive_calls(rule_set)
     }
     requirements = cluster_requirements(rule_set)
     return {
-        "rules": dict(zip(_keys(list(files)), files.values(), strict=True)),
+        "rules": dict(zip(_config_map_keys(list(files)), files.values(), strict=True)),
         "webhook": webhook,
         "rbac": {"nodes": requirements.nodes, "pods": requirements.pods, "namespaces": requirements.namespaces},
     }
 
 
-def _keys(paths: Sequence[str]) -> list[str]:
+def _config_map_keys(paths: Sequence[str]) -> list[str]:
     """Return ConfigMap keys for files: their names, with a number if two files have the same name."""
     names: list[str] = []
     for path in paths:
@@ -173,13 +175,13 @@ def _keys(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def warnings(rule_set: RuleSet) -> Iterator[Problem]:
+def find_warnings(rule_set: RuleSet) -> Iterator[Problem]:
     """Yield warnings about rules that cause more pods to be sent than they apply to."""
-    for calls in derive(rule_set):
-        yield from _warnings(calls)
+    for calls in derive_calls(rule_set):
+        yield from _warnings_of_calls(calls)
 
 
-def unenforced(
+def ignore_policy_warnings(
     rule_set: RuleSet, failure_policies: Mapping[Endpoint, str], *, as_values: bool = False
 ) -> tuple[str, ...]:
     """Return warnings of rules that can deny a pod at an endpoint whose failurePolicy is Ignore.
@@ -187,7 +189,7 @@ def unenforced(
     `as_values`: for the chart, whose other values may have the policy that is omitted here.
     """
     texts = []
-    for calls in derive(rule_set):
+    for calls in derive_calls(rule_set):
         policy = failure_policies.get(calls.endpoint)
         if calls.denying and policy != FAIL:
             key = calls.endpoint.values_key
@@ -200,18 +202,18 @@ def unenforced(
     return tuple(texts)
 
 
-def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
+def fail_policy_warnings(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
     """Return warnings of endpoints whose outage prevents the creation of every pod."""
     return tuple(
         f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
         f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, except in the "
         "excluded namespaces"
-        for calls in derive(rule_set)
+        for calls in derive_calls(rule_set)
         if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == FAIL
     )
 
 
-def _warnings(calls: Calls) -> Iterator[Problem]:
+def _warnings_of_calls(calls: Calls) -> Iterator[Problem]:
     path = calls.endpoint.path
     for rule in calls.widest:
         message = (
@@ -232,7 +234,7 @@ def _warnings(calls: Calls) -> Iterator[Problem]:
             yield warning(Code.SIMPLIFIED_CONDITION, message, largest.location, largest.name)
 
 
-def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
+def _build_configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": calls.endpoint.kind,
@@ -241,15 +243,15 @@ def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
             "labels": {"app.kubernetes.io/name": "gpu-rules"},
             "annotations": {DIGEST_ANNOTATION: calls.digest},
         },
-        "webhooks": [_webhook(calls, settings)] if calls.operations else [],
+        "webhooks": [_build_webhook(calls, settings)] if calls.operations else [],
     }
 
 
-def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
+def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
     webhook: dict[str, Json] = {
         "name": calls.endpoint.webhook,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": _client(calls.endpoint, settings),
+        "clientConfig": _client_config(calls.endpoint, settings),
         "rules": [
             {
                 "apiGroups": [""],
@@ -280,7 +282,7 @@ def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
     return webhook
 
 
-def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
+def _client_config(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
     client: dict[str, Json] = {}
     match settings.server or Service(namespace=settings.namespace):
         case Service(name=name, namespace=namespace, port=port):

@@ -17,7 +17,7 @@ from rules_engine.webhooks.configuration import (
     Calls,
 )
 
-MAX_NAMED = 5
+MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""
 
 OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME})
@@ -25,22 +25,22 @@ FORMER_NAMES: Mapping[str, str] = {CONDITION_NAME: FORMER_CONDITION_NAME}
 """Names of our match conditions, and their names in an earlier version."""
 
 
-def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
+def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
     """Return the differences between the rules and a configuration; None: it was not found.
 
     Only members that follow from the rules are compared: failurePolicy, timeouts and selectors are the operator's.
     """
-    webhooks = _ours(configuration, calls)
+    webhooks = _webhooks_of_endpoint(configuration, calls)
     if not calls.operations:
         texts = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
         lacking = "not found" if configuration is None else "has no webhook"
-        skipped = f"{_names(calls.rules)} never evaluated"
-        lost = skipped if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
+        skipped = f"{_list_rules(calls.rules)} never evaluated"
+        lost = skipped if calls.rules else f"no devices are reserved for {_list_rules(calls.reserving)}"
         texts = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
-        texts = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
-        if not texts and _digest(configuration) != calls.digest:
+        texts = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _find_differences(webhook, calls)]
+        if not texts and _digest_of(configuration) != calls.digest:
             texts = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in texts)
 
@@ -57,55 +57,55 @@ def fix_command(name: str, configuration: Object | None) -> str:
             "then helm upgrade with that file, under helm 4 with --force-conflicts"
         )
     return (
-        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -, "
+        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace_option(configuration)} | kubectl apply -f -, "
         "with the options of its last use, such as --url and --failure-policy"
     )
 
 
-def _ours(configuration: Object | None, calls: Calls) -> list[Object]:
+def _webhooks_of_endpoint(configuration: Object | None, calls: Calls) -> list[Object]:
     """Return the endpoint's webhooks; a configuration may also have webhooks of others."""
-    webhooks = _webhooks(configuration)
+    webhooks = _webhooks_of(configuration)
     return [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
 
 
-def _digest(configuration: Object | None) -> Json:
+def _digest_of(configuration: Object | None) -> Json:
     metadata = mapping((configuration or {}).get("metadata"))
     return mapping(metadata.get("annotations")).get(DIGEST_ANNOTATION)
 
 
-def _webhooks(configuration: Object | None) -> list[Object]:
+def _webhooks_of(configuration: Object | None) -> list[Object]:
     return [mapping(webhook) for webhook in items((configuration or {}).get("webhooks"))]
 
 
-def _namespace(configuration: Object | None) -> str:
-    for webhook in _webhooks(configuration):
+def _namespace_option(configuration: Object | None) -> str:
+    for webhook in _webhooks_of(configuration):
         service = mapping(mapping(webhook.get("clientConfig")).get("service"))
         if service.get("namespace"):
             return f" --namespace {service['namespace']}"
     return ""
 
 
-def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
+def _find_differences(webhook: Object, calls: Calls) -> Iterator[str]:
     for resource in ("pods", RESIZE):
         needed = calls.operations if resource in calls.resources else ()
         # A resize is an update; other operations of it do not occur.
         wanted = {operation for operation in needed if resource == "pods" or operation == Operation.UPDATE.value}
-        called = _operations(webhook, resource)
+        called = _operations_called(webhook, resource)
         at = "" if resource == "pods" else f" of {resource}"
         for operation in sorted(wanted - called):
             concerned = [rule for rule in calls.rules if Operation(operation) in rule.match.operations]
             if operation == Operation.CREATE.value:
                 concerned += [rule for rule in calls.reserving if rule not in concerned]
-            yield f"is not called at {operation}{at}, where {_names(concerned)} must be evaluated"
+            yield f"is not called at {operation}{at}, where {_list_rules(concerned)} must be evaluated"
         for operation in sorted(called - wanted):
             yield f"is called at {operation}{at}, which no rule needs"
-    yield from _conditions(webhook, calls)
+    yield from _condition_differences(webhook, calls)
 
 
-def _conditions(webhook: Object, calls: Calls) -> Iterator[str]:
+def _condition_differences(webhook: Object, calls: Calls) -> Iterator[str]:
     """Yield the differences of the match conditions with our names."""
-    expressions = _by_name(webhook.get("matchConditions"))
-    for name, needed in _by_name(calls.match_conditions).items():
+    expressions = _expressions_by_name(webhook.get("matchConditions"))
+    for name, needed in _expressions_by_name(calls.match_conditions).items():
         if name not in expressions:
             former = (
                 f"; it has {FORMER_NAMES[name]}, of an earlier version" if FORMER_NAMES.get(name) in expressions else ""
@@ -113,7 +113,7 @@ def _conditions(webhook: Object, calls: Calls) -> Iterator[str]:
             yield f"has no match condition {name}: pods are sent that no rule applies to{former}"
         elif expressions[name] != needed:
             yield f"has another match condition {name} than these rules need: pods of a rule may not be sent"
-    for name in OWN_NAMES - _by_name(calls.match_conditions).keys():
+    for name in OWN_NAMES - _expressions_by_name(calls.match_conditions).keys():
         if name in expressions:
             yield f"has a match condition {name}, which these rules do not need: pods of a rule may not be sent"
 
@@ -121,34 +121,38 @@ def _conditions(webhook: Object, calls: Calls) -> Iterator[str]:
 def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str, ...]:
     """Return the names of the operator's match conditions, which may keep pods away."""
     former = set(FORMER_NAMES.values())
-    names = [name for webhook in _ours(configuration, calls) for name in _by_name(webhook.get("matchConditions"))]
+    names = [
+        name
+        for webhook in _webhooks_of_endpoint(configuration, calls)
+        for name in _expressions_by_name(webhook.get("matchConditions"))
+    ]
     return tuple(sorted({name for name in names if name not in OWN_NAMES and name not in former}))
 
 
-def _by_name(listed: Json) -> dict[str, str]:
+def _expressions_by_name(listed: Json) -> dict[str, str]:
     return {str(condition.get("name")): str(condition.get("expression")) for condition in objects(listed)}
 
 
-_COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
+_COVERING_PATTERNS = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
 """The patterns that match each resource in a webhook's rules (admissionregistration/v1, Rule)."""
 
 
-def _operations(webhook: Object, resource: str) -> set[str]:
+def _operations_called(webhook: Object, resource: str) -> set[str]:
     """Return the operations of a resource at which a webhook is called."""
     names = {
         str(name)
         for rule in objects(webhook.get("rules"))
-        if _COVERING[resource].intersection(map(str, items(rule.get("resources"))))
+        if _COVERING_PATTERNS[resource].intersection(map(str, items(rule.get("resources"))))
         for name in items(rule.get("operations"))
     }
     operations = {operation.value for operation in Operation} if "*" in names else names
     return operations if resource == "pods" else operations & {Operation.UPDATE.value}
 
 
-def _names(rules: Iterable[Rule]) -> str:
-    return _listed([rule.id for rule in rules])
+def _list_rules(rules: Iterable[Rule]) -> str:
+    return _list_names([rule.id for rule in rules])
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     in_order = sorted(names)
-    return ", ".join(in_order[:MAX_NAMED]) + (" and more" if len(in_order) > MAX_NAMED else "")
+    return ", ".join(in_order[:MAX_LISTED_RULES]) + (" and more" if len(in_order) > MAX_LISTED_RULES else "")

@@ -35,7 +35,7 @@ _LISTS = "[object.spec.?containers, object.spec.?initContainers]"
 _AMOUNTS = "[c.?resources.limits, c.?resources.requests]"
 
 # The API server sends a null for the containers of a pod that has none, and refuses the pod later.
-LARGE = (
+LARGE_POD_GUARD = (
     f"{_LISTS}.exists(list, list.orValue(null) != null && (list.value().size() > {COMPARED_CONTAINERS} || "
     f"list.value().exists(c, {_AMOUNTS}.exists(amounts, amounts.orValue({{}}).size() > {COMPARED_AMOUNTS}))))"
 )
@@ -64,7 +64,7 @@ class Selection:
         globs = [resource for resource in self.resources if is_glob(resource)]
         total = 2 + self.names + len(self.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
         for glob in globs:
-            first, *between, last = _texts(glob)
+            first, *between, last = _glob_texts(glob)
             total += sum(EDGE_WEIGHT[0] + EDGE_WEIGHT[1] * ceil(len(text) / 10) for text in (first, last) if text)
             total += sum(INNER_WEIGHT * ceil(len(text) / 10) for text in between)
         return total
@@ -77,7 +77,7 @@ class Selection:
     @property
     def expression(self) -> str:
         """The condition in CEL, the cheapest parts first: CEL stops at the first that is false."""
-        resource_conditions = [_names_one_of(self.resources)] if self.resources else []
+        resource_conditions = [_resource_condition(self.resources)] if self.resources else []
         return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *resource_conditions])
 
 
@@ -89,7 +89,7 @@ class MatchCondition:
     simplified: bool = False
 
 
-def selection(rule: Rule, operations: Set[Operation]) -> Selection:
+def selection_of_rule(rule: Rule, operations: Set[Operation]) -> Selection:
     """Return the pods that a rule may apply to; `operations`: all operations at which the endpoint is called.
 
     Pods that opt out are included, so that traces and metrics count them.
@@ -98,7 +98,7 @@ def selection(rule: Rule, operations: Set[Operation]) -> Selection:
     labels = match.object_selector.requirements
     names = [*match.namespaces, *match.exclude_namespaces, *labels, *(text for each in labels for text in each.values)]
     return Selection(
-        frozenset({*_matched(match), *_among({*match.operations}, operations)}),
+        frozenset({*_match_conditions(match), *_operation_conditions({*match.operations}, operations)}),
         rule.interests.resources or frozenset(match.resources),
         len(names),
     )
@@ -106,23 +106,23 @@ def selection(rule: Rule, operations: Set[Operation]) -> Selection:
 
 def selection_of_holders(resources: Iterable[str], operations: Set[Operation]) -> Selection:
     """Return the pods that hold devices of these resources from their creation on."""
-    return Selection(frozenset(_among({Operation.CREATE}, operations)), frozenset(resources))
+    return Selection(frozenset(_operation_conditions({Operation.CREATE}, operations)), frozenset(resources))
 
 
 def match_condition(selections: Collection[Selection]) -> MatchCondition:
     """Return the condition that a pod is in one of the selections, as narrow as the API server can evaluate."""
     if not selections or any(selected.everything for selected in selections):
         return MatchCondition(None)
-    exact = _either(selections)
+    exact = _join_selections(selections)
     if exact is not None:
         return MatchCondition(exact)
     by_resources = [
         Selection(frozenset(), selected.resources) if selected.resources else selected for selected in selections
     ]
-    return MatchCondition(_either(by_resources), simplified=True)
+    return MatchCondition(_join_selections(by_resources), simplified=True)
 
 
-def _either(selections: Iterable[Selection]) -> str | None:
+def _join_selections(selections: Iterable[Selection]) -> str | None:
     """Return one expression that is true if a selection has the pod; None if it is too large."""
     by_conditions: dict[tuple[frozenset[str], bool], Selection] = {}
     for selected in selections:
@@ -134,7 +134,7 @@ def _either(selections: Iterable[Selection]) -> str | None:
         selected for selected in merged if not any(other != selected and other.covers(selected) for other in merged)
     ]
     texts = sorted(selected.expression for selected in kept)
-    guard = [LARGE] if any(selected.resources for selected in kept) else []
+    guard = [LARGE_POD_GUARD] if any(selected.resources for selected in kept) else []
     expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
     return (
         expression
@@ -143,40 +143,40 @@ def _either(selections: Iterable[Selection]) -> str | None:
     )
 
 
-def _among(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:
+def _operation_conditions(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:
     """Yield the condition that excludes the other operations of the endpoint."""
     if called - matched:
-        yield f"request.operation in {_list(sorted(operation.value for operation in matched))}"
+        yield f"request.operation in {_cel_list(sorted(operation.value for operation in matched))}"
 
 
-def _matched(match: Match) -> Iterator[str]:
+def _match_conditions(match: Match) -> Iterator[str]:
     """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
     if "*" not in match.namespaces:
-        yield _namespace_among(match.namespaces)
+        yield _namespace_condition(match.namespaces)
     if match.exclude_namespaces:
-        yield f"!({_namespace_among(match.exclude_namespaces)})"
-    yield from map(_required, match.object_selector.requirements)
+        yield f"!({_namespace_condition(match.exclude_namespaces)})"
+    yield from map(_label_condition, match.object_selector.requirements)
 
 
-def _namespace_among(patterns: Sequence[str]) -> str:
+def _namespace_condition(patterns: Sequence[str]) -> str:
     """Return the condition that the namespace matches one of these names and globs."""
     exact = sorted({pattern for pattern in patterns if not is_glob(pattern)})
     globs = sorted(set(patterns) - set(exact))
-    tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
-    tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
+    tests = [f"request.namespace in {_cel_list(exact)}"] if exact or not globs else []
+    tests += [f"request.namespace.matches({_cel_literal(_glob_regex(glob))})" for glob in globs]
     return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
 
 
-def _regex(glob: str) -> str:
+def _glob_regex(glob: str) -> str:
     """Return a glob as an RE2 expression for the whole name."""
     parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
     # A dash is not escaped here, and most names have one.
     return f"^{''.join(parts)}$".replace(r"\-", "-")
 
 
-def _required(requirement: LabelRequirement) -> str:
+def _label_condition(requirement: LabelRequirement) -> str:
     labels = "object.metadata.?labels.orValue({})"
-    key, values = _literal(requirement.key), _list(requirement.values)
+    key, values = _cel_literal(requirement.key), _cel_list(requirement.values)
     among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
     match requirement.operator:
         case ConditionKind.IN:
@@ -189,13 +189,13 @@ def _required(requirement: LabelRequirement) -> str:
             return f"!({key} in {labels})"
 
 
-def _names_one_of(resources: Iterable[str]) -> str:
+def _resource_condition(resources: Iterable[str]) -> str:
     """Return the condition that some container or init container names one of these names and globs."""
     exact = sorted(name for name in resources if not is_glob(name))
     globs = sorted(name for name in resources if is_glob(name))
-    tests = [f"{_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
+    tests = [f"{_cel_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
     if globs:
-        matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_like, globs)])
+        matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_glob_condition, globs)])
         tests.append(f"amounts.orValue({{}}).exists(name, {matching})")
     return (
         f"{_LISTS}.exists(list, list.orValue(null) != null && "
@@ -203,28 +203,28 @@ def _names_one_of(resources: Iterable[str]) -> str:
     )
 
 
-def _like(glob: str) -> str:
+def _glob_condition(glob: str) -> str:
     """Return a condition that is true for every name that the glob matches, and for few others.
 
     The texts between wildcards are compared, not their order: a regular expression would cost several times as much.
     """
-    first, *between, last = _texts(glob)
-    tests = [f"name.startsWith({_literal(first)})"] if first else []
-    tests += [f"name.contains({_literal(text)})" for text in between]
-    tests += [f"name.endsWith({_literal(last)})"] if last else []
+    first, *between, last = _glob_texts(glob)
+    tests = [f"name.startsWith({_cel_literal(first)})"] if first else []
+    tests += [f"name.contains({_cel_literal(text)})" for text in between]
+    tests += [f"name.endsWith({_cel_literal(last)})"] if last else []
     return f"({' && '.join(tests)})" if len(tests) > 1 else (tests or ["true"])[0]
 
 
-def _texts(glob: str) -> list[str]:
+def _glob_texts(glob: str) -> list[str]:
     """Return the texts before, between and after the wildcards of a glob."""
     return re.split(r"[*?]+", glob)
 
 
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_literal, texts))}]"
+def _cel_list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_cel_literal, texts))}]"
 
 
-def _literal(text: str) -> str:
+def _cel_literal(text: str) -> str:
     """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
     plain = text.isprintable() and not set(text) & {"'", "\\"}
     return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

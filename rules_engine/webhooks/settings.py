@@ -40,4 +40,4 @@ class Settings:
     timeout_seconds: int = 5
 
 
-DEFAULTS = Settings()
+DEFAULT_SETTINGS = Settings()

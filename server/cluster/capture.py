@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rules_engine.evaluation.nodes.reservations import Usage, is_extended
+from rules_engine.evaluation.nodes.reservations import Usage, is_extended_resource
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
@@ -51,7 +51,7 @@ def inventory(cluster: Cluster, held: Sequence[tuple[str, str, Usage]]) -> dict[
         "pods": [
             _pod(name, node, usage)
             for name, node, usage in held
-            if node in nodes and any(is_extended(resource) for resource, _ in usage)
+            if node in nodes and any(is_extended_resource(resource) for resource, _ in usage)
         ],
     }
     return {"apiVersion": API_VERSION, "kind": "ClusterInventory", "metadata": {"name": NAME}, "spec": spec}
@@ -120,5 +120,5 @@ def _amounts(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, Json]:
     return {
         resource: str(quantity)
         for resource, quantity in sorted(amounts)
-        if resource in ("cpu", "memory") or is_extended(resource)
+        if resource in ("cpu", "memory") or is_extended_resource(resource)
     }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
 
-from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage
+from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage_of_requests
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import node
@@ -66,7 +66,7 @@ def read_pod(raw: Object) -> HeldPod:
     except PodError as error:
         # The value is the pod's and must not be logged.
         raise UnreadableError(f"{key.name}: {error.path} cannot be read") from None
-    held = usage(pod.effective_requests().items())
+    held = usage_of_requests(pod.effective_requests().items())
     if len(held) > MAX_RESOURCES:
         raise UnreadableError(f"{key.name}: more than {MAX_RESOURCES} resources")
     return HeldPod(key, intern(bound_to), held)

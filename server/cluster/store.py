@@ -9,9 +9,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from rules_engine.cel import EvaluationError
-from rules_engine.evaluation.nodes import placed_index_of
-from rules_engine.evaluation.nodes.offers import nodes_for
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, devices
+from rules_engine.evaluation.nodes import node_index_with_places
+from rules_engine.evaluation.nodes.offers import node_predicate
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, device_usage
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
@@ -68,7 +68,7 @@ class Store:
                 nodes = (*self._nodes.values(), *self._declared)
                 cluster = self.cluster.changed(nodes, changes, self._namespaces)
                 # Only the first view is indexed completely; no decision waits for that.
-                placed_index_of(cluster)
+                node_index_with_places(cluster)
                 self.cluster = cluster
                 self._published.notify_all()
 
@@ -94,13 +94,13 @@ class Store:
         There is no reservation for a pod that requests no device, nor for one that fits on no node: it stays pending
         and holds nothing. The same holds for a pod whose placement is malformed or exceeds a bound.
         """
-        demand = devices(pod.effective_requests())
+        demand = device_usage(pod.effective_requests())
         if not demand:
             return
         self.publish()
         # Before the lock is taken: slightly older labels and taints suffice for a guess.
         try:
-            takes = nodes_for(pod.placement, self.cluster)
+            takes = node_predicate(pod.placement, self.cluster)
         except (PodError, TooLargeError, EvaluationError):
             return
         with self._lock:

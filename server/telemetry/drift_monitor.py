@@ -13,8 +13,8 @@ from typing import Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.webhooks.configuration import Calls, derive
-from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
+from rules_engine.webhooks.configuration import Calls, derive_calls
+from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.state import Compared, Served, State
 from server.timing import Backoff, PeriodicTask, jittered, random
@@ -115,7 +115,7 @@ class DriftMonitor:
     def _calls(self, rule_set: RuleSet) -> tuple[Calls, Calls]:
         """Return the calls that the rules need, derived once for each rule set."""
         if self._derived is None or self._derived[0] is not rule_set:
-            self._derived = rule_set, derive(rule_set)
+            self._derived = rule_set, derive_calls(rule_set)
         return self._derived[1]
 
     def _read(self, endpoint: Endpoint) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ class DriftMonitor:
     def _compare_one(
         self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool
     ) -> None:
-        found = drift(calls, self._name, configuration)
+        found = find_drift(calls, self._name, configuration)
         fix = fix_command(self._name, configuration) if found else None
         compared = Compared(
             configuration=_named(calls.endpoint, self._name),

@@ -19,8 +19,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, configurations, derive
-from rules_engine.webhooks.drift import drift
+from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, build_configurations, derive_calls
+from rules_engine.webhooks.drift import find_drift
 from rules_engine.webhooks.settings import Settings
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, WIDEST
 from tests.support.chart import helm, set_options
@@ -93,12 +93,12 @@ ODD: list[Rule] = [
 
 def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
     for rule in ODD:
-        assert derive(compiled(rule))[0].expression
+        assert derive_calls(compiled(rule))[0].expression
     updates = Match(operations=tuple(Operation))
     globs = ("*/*", "nvidia.com/mig-?g.*", "*", "a?b*/c*", "*gpu")
     checks = [validation("true", match=replace(updates, resources=(glob, "a/b"))) for glob in globs]
     for rule in (*ODD, *checks):
-        made = configurations(compiled(rule), Settings(name=name, server=NOBODY))
+        made = build_configurations(compiled(rule), Settings(name=name, server=NOBODY))
         ended = kubectl("apply", "--dry-run=server", "-f", "-", stdin=together(made))
         assert ended.returncode == 0, ended.stderr
 
@@ -107,7 +107,7 @@ def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
 def called(name: str, namespace: str, *rules: Rule, failure_policies: Mapping[Endpoint, str] = FAIL) -> Iterator[None]:
     """Install both configurations of these rules for pods of one namespace; calls for pods that match fail."""
     settings = Settings(name=name, server=NOBODY, failure_policies=failure_policies)
-    made: list[Any] = list(configurations(compiled(*rules), settings))
+    made: list[Any] = list(build_configurations(compiled(*rules), settings))
     for configuration in made:
         only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
         configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
@@ -195,14 +195,14 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
     Each is evaluated twice for the costliest pod, which no rule matches: both together are within the limit. A label of
     the pod selects one condition per request.
     """
-    made: Any = configurations(
+    made: Any = build_configurations(
         compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policies=FAIL, namespace="default")
     )[0]
     (webhook,) = made["webhooks"]
     webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     default = read_rules([DEFAULT_RULES]).rule_set
-    derived = [(calls.expression, COSTLIEST_WITHOUT_DEVICES) for calls in derive(default)]
-    derived += [(derive(compiled(*rules))[1].expression, COSTLIEST) for rules in WIDEST.values()]
+    derived = [(calls.expression, COSTLIEST_WITHOUT_DEVICES) for calls in derive_calls(default)]
+    derived += [(derive_calls(compiled(*rules))[1].expression, COSTLIEST) for rules in WIDEST.values()]
     for number, (text, _) in enumerate(derived):
         condition = {"name": "c", "expression": f"({text}) || ({text})"}
         only = {"matchLabels": {"condition": str(number)}}
@@ -238,18 +238,18 @@ def test_only_a_changed_configuration_has_drifted(name: str) -> None:
         validation("true", match=Match(operations=tuple(Operation), resources=(GPU,))),
     )
     rule_set = compiled(*rules)
-    made = configurations(rule_set, Settings(name=name, server=NOBODY))
+    made = build_configurations(rule_set, Settings(name=name, server=NOBODY))
 
     def kept(kind: str) -> Any:
         return json.loads(kubectl("get", kind, name, "-o", "json").stdout)
 
     try:
         kubectl("create", "-f", "-", stdin=together(made))
-        for calls in derive(rule_set):
-            assert drift(calls, name, kept(calls.endpoint.kind)) == ()
+        for calls in derive_calls(rule_set):
+            assert find_drift(calls, name, kept(calls.endpoint.kind)) == ()
         change = [{"op": "replace", "path": "/webhooks/0/matchConditions/0/expression", "value": "false"}]
         kubectl("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", json.dumps(change))
-        (found,) = drift(derive(rule_set)[0], name, kept("MutatingWebhookConfiguration"))
+        (found,) = find_drift(derive_calls(rule_set)[0], name, kept("MutatingWebhookConfiguration"))
         assert "has another match condition requests-a-resource-of-a-rule" in found
     finally:
         kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", name, "--ignore-not-found")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.evaluation.admission import admit, validation_request
+from rules_engine.evaluation.admission import admit_pod, validation_request
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod_defaults import generated_name, is_generated
 from rules_engine.model.rules.admission import pod_request
@@ -17,7 +17,7 @@ def unnamed(base: str) -> dict[str, Json]:
 def test_a_pod_has_a_name_at_validate() -> None:
     named = validation(check("object.metadata.name == request.name && request.name == 'train-xxxxx'", "unnamed"))
     request = pod_request(unnamed("train-"), namespace="ml")
-    admission = admit(compiled(named), request, cluster())
+    admission = admit_pod(compiled(named), request, cluster())
     assert admission.allowed
     assert admission.result == request.object
     assert request.raw["name"] == ""

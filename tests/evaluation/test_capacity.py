@@ -20,7 +20,7 @@ from rules_engine.evaluation.nodes import (
     NodeRequirement,
     Offered,
     capacity_of,
-    index_of,
+    node_index_of,
 )
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
@@ -97,7 +97,7 @@ def cover(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, i
 
 def classes_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]:
     """The names of the nodes in each class of each capacity."""
-    index = index_of(on)
+    index = node_index_of(on)
     return {
         query: {
             amounts: sorted(node.name for number, node in index.nodes.items() if found.classes[amounts] >> number & 1)
@@ -153,14 +153,14 @@ def test_an_updated_capacity_equals_a_new_one(
     after = on.changed(tuple(there.values()), changes, {"ml": {}})
     assert (after.nodes, after.namespaces) == (tuple(there.values()), {"ml": {}})
     fresh = Cluster(nodes=after.nodes)
-    for query in index_of(on).capacities:
+    for query in node_index_of(on).capacities:
         capacity_of(fresh, query)
     assert classes_of(after) == classes_of(fresh)
     assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
 def test_unchanged_parts_of_an_index_are_shared() -> None:
-    index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
+    index = node_index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
     query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
     index = index.with_capacity(Capacity.of(query, index.nodes))
     used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
@@ -173,7 +173,7 @@ def test_unchanged_parts_of_an_index_are_shared() -> None:
 def test_a_group_goes_with_its_last_node() -> None:
     on = cluster({GPU: 4})
     capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,)))
-    [left] = index_of(on).after([(on.nodes[0], None)]).capacities.values()
+    [left] = node_index_of(on).after([(on.nodes[0], None)]).capacities.values()
     assert len(left.classes) == 0
 
 
@@ -190,7 +190,7 @@ def test_the_number_of_capacities_of_a_cluster_is_bounded() -> None:
     on = cluster({GPU: 4, **OTHERS})
     functions = ClusterFunctions(on)
     assert [functions.allocatable(resource) for resource in OTHERS] == [*OTHERS.values()]
-    assert len(index_of(on).capacities) == MAX_CAPACITIES
+    assert len(node_index_of(on).capacities) == MAX_CAPACITIES
     assert functions.allocatable(GPU) == 4
 
 
@@ -199,10 +199,10 @@ def test_a_resource_that_no_node_has_leaves_nothing_behind() -> None:
     on = cluster({GPU: 4})
     functions = ClusterFunctions(on)
     functions.total(GPU)
-    before = index_of(on)
+    before = node_index_of(on)
     for resource in OTHERS:
         assert (functions.allocatable(resource), functions.available(resource), functions.total(resource)) == (0, 0, 0)
-    assert index_of(on) is before
+    assert node_index_of(on) is before
 
 
 def test_a_resource_that_comes_and_goes_is_offered_meanwhile() -> None:
@@ -212,8 +212,8 @@ def test_a_resource_that_comes_and_goes_is_offered_meanwhile() -> None:
     after = on.changed((other,), [(on.nodes[0], other)], {})
     assert ClusterFunctions(after).total(MIG1) == 2
     assert ClusterFunctions(after).available(MIG2) == -1
-    assert index_of(after).resources == {MIG1: 1, MIG2: 1, GPU: 1}
-    assert index_of(after.changed(on.nodes, [(other, on.nodes[0])], {})).resources == {GPU: 1}
+    assert node_index_of(after).resources == {MIG1: 1, MIG2: 1, GPU: 1}
+    assert node_index_of(after.changed(on.nodes, [(other, on.nodes[0])], {})).resources == {GPU: 1}
 
 
 def spread(count: int) -> Cluster:
@@ -248,7 +248,7 @@ def test_the_memory_of_capacities_of_a_cluster_is_bounded() -> None:
     queries = [NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
     for query in queries:
         capacity_of(on, query)
-    kept = index_of(on).capacities
+    kept = node_index_of(on).capacities
     assert [*kept] == queries[-len(kept) :]
     size = kept[queries[-1]].bytes
     assert MAX_CAPACITIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_CAPACITIES_BYTES
@@ -258,9 +258,9 @@ def test_capacities_that_grow_with_the_cluster_are_evicted() -> None:
     on = cluster(*[node(f"n{number:04}", {GPU: 0}) for number in range(2000)])
     for number in range(20):
         capacity_of(on, NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
-    assert len(index_of(on).capacities) == 20
+    assert len(node_index_of(on).capacities) == 20
     after = spread(2000)
-    index = index_of(on.changed(after.nodes, [*zip(on.nodes, after.nodes, strict=True)], {}))
+    index = node_index_of(on.changed(after.nodes, [*zip(on.nodes, after.nodes, strict=True)], {}))
     assert 1 < len(index.capacities) < 20
     assert sum(found.bytes for found in index.capacities.values()) <= MAX_CAPACITIES_BYTES
 
@@ -270,7 +270,7 @@ def test_the_newest_capacity_is_cached_whatever_its_size(monkeypatch: pytest.Mon
     on = spread(3)
     query = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
     assert capacity_of(on, query) is capacity_of(on, query)
-    assert [*index_of(on).after([(on.nodes[0], None)]).capacities] == [query]
+    assert [*node_index_of(on).after([(on.nodes[0], None)]).capacities] == [query]
 
 
 def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:
@@ -278,11 +278,11 @@ def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 1}, labels={"host": str(number), "a": "b"}) for number in range(50)])
     rule = ladder(GPU, MIG1, nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
     cover(on, rule, Pod.parse({"spec": {}}), {GPU: 1})
-    before = index_of(on)
+    before = node_index_of(on)
     for number in range(100):
         terms = [expression("host", "NotIn", str(number)), expression(f"k{number}", "Exists")]
         cover(on, rule, Pod.parse({"spec": requiring(*terms)}), {GPU: NANOS})
-    assert index_of(on) is before
+    assert node_index_of(on) is before
 
 
 def test_threads_may_query_the_same_cluster() -> None:

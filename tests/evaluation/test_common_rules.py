@@ -504,13 +504,13 @@ def mutated_quickly(made: Any) -> Decision:
     ],
 )
 def test_globs_know_any_run_and_any_one_character_and_nothing_else(pattern: str, name: str, yes: bool) -> None:
-    assert globs.matches(pattern, name) == yes
+    assert globs.matches_glob(pattern, name) == yes
 
 
 @given(st.text("ab*?", max_size=9), st.text("ab", max_size=9))
 def test_globs_agree_with_regular_expressions(pattern: str, name: str) -> None:
     naive = "".join({"*": ".*", "?": "."}.get(character, character) for character in pattern)
-    assert globs.matches(pattern, name) == (re.fullmatch(naive, name) is not None)
+    assert globs.matches_glob(pattern, name) == (re.fullmatch(naive, name) is not None)
 
 
 def test_requests_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

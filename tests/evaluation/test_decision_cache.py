@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
-from rules_engine.evaluation.decision_cache import MAX_BYTES, MAX_DECISION_BYTES, _size
+from rules_engine.evaluation.decision_cache import MAX_BYTES, MAX_DECISION_BYTES, _estimate_bytes
 from rules_engine.evaluation.fingerprint import (
     MAX_KEY_BYTES,
     MAX_KEY_CONTAINERS,
     Encode,
     Fingerprint,
-    marshalled,
+    marshal_value,
 )
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.injection.value import OnConflict
@@ -199,7 +199,7 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
 
 @pytest.mark.unmeasured
 @settings(law, max_examples=examples(150))
-@given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshalled, orjson.dumps]))
+@given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshal_value, orjson.dumps]))
 def test_every_decision_equals_one_without_the_cache(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
 ) -> None:
@@ -523,7 +523,7 @@ def many_containers(count: int, number: int = 0) -> Json:
 
 def test_the_oldest_is_evicted_first_and_memory_is_bounded() -> None:
     cache = DecisionCache(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)), Endpoint.MUTATE)
-    size = _size(b"", cache(review(many_containers(10)), WIDE))
+    size = _estimate_bytes(b"", cache(review(many_containers(10)), WIDE))
     assert size < MAX_DECISION_BYTES
     tracemalloc.start()
     try:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes.groups import SMALL, Groups, node_set, numbers_of
+from rules_engine.evaluation.nodes.groups import SMALL_GROUP, Groups, node_set, numbers_of
 from tests.support.laws import law
 
 KEYS = "abc"
@@ -35,13 +35,13 @@ def test_updated_groups_equal_new_ones(start: dict[int, str], moves: list[tuple[
         assert dict(groups.counts()) == {key: len(numbers) for key, numbers in expected.items()}
         assert len(groups) == len(expected)
         assert groups.every == node_set(list(now))
-        assert all(len(numbers) <= SMALL for numbers in groups.small.values())
-        assert all(nodes.bit_count() > SMALL for nodes in groups.large.values())
+        assert all(len(numbers) <= SMALL_GROUP for numbers in groups.small.values())
+        assert all(nodes.bit_count() > SMALL_GROUP for nodes in groups.large.values())
 
 
 def test_small_groups_are_lists_and_large_ones_are_sets() -> None:
-    groups = Groups.of({"a": range(SMALL + 1)})
-    assert (dict(groups.small), dict(groups.large)) == ({}, {"a": (1 << SMALL + 1) - 1})
+    groups = Groups.of({"a": range(SMALL_GROUP + 1)})
+    assert (dict(groups.small), dict(groups.large)) == ({}, {"a": (1 << SMALL_GROUP + 1) - 1})
     fewer = groups.after([(3, ("a",), ())])
     assert (dict(fewer.small), dict(fewer.large)) == ({"a": (0, 1, 2, 4, 5, 6, 7, 8)}, {})
     assert fewer.after([(3, (), ("a",))]) == groups

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
-from rules_engine.evaluation.nodes.offers import nodes_for
+from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent
@@ -275,5 +275,5 @@ def test_taints_are_not_read_for_a_pod_that_matches_no_node() -> None:
 
 def test_the_nodes_of_a_pod_are_known_by_name() -> None:
     on = Cluster(nodes=(node("a", (), zone="x"), node("b", (), zone="y")))
-    may_run_on = nodes_for(Placement.parse({"nodeSelector": {"zone": "x"}}), on)
+    may_run_on = node_predicate(Placement.parse({"nodeSelector": {"zone": "x"}}), on)
     assert [may_run_on(name) for name in ("a", "b", "c")] == [True, False, False]

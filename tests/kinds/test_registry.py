@@ -13,7 +13,7 @@ from rules_engine.explaining.effective import effective
 from rules_engine.kinds import KINDS, compile_rules
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.webhooks.configuration import derive
+from rules_engine.webhooks.configuration import derive_calls
 from tests.kinds import toy
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request
 
@@ -65,7 +65,7 @@ def test_the_index_and_the_cache_need_no_further_code(rule_set: RuleSet) -> None
 
 
 def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
-    mutating, validating = derive(rule_set)
+    mutating, validating = derive_calls(rule_set)
     assert RuleId("Mark/marked") in {rule.id for rule in mutating.rules}
     assert GPU in (mutating.expression or "")
     assert validating.operations == ()

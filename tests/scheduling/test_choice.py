@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import node_set
 from rules_engine.scheduling import choice
-from rules_engine.scheduling.choice import COMPARED, Choice, fraction, h64
+from rules_engine.scheduling.choice import MAX_COMPARED_NODES, Choice, hash_names, uniform_fraction
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=30, unique=True)
 
@@ -21,18 +21,18 @@ def test_choice_is_the_lowest_hash_of_the_nearest_nodes(
     nodes: Sequence[str], seed: int, pod: str, compared: int
 ) -> None:
     def distance(number: int) -> int:
-        return h64(seed, nodes[number]) ^ h64(seed, pod)
+        return hash_names(seed, nodes[number]) ^ hash_names(seed, pod)
 
-    among = [number for number in range(len(nodes)) if h64(0, str(number)) % 3] or [0]
+    among = [number for number in range(len(nodes)) if hash_names(0, str(number)) % 3] or [0]
     nearest = sorted(among, key=distance)[:compared]
     expected = min(nearest, key=lambda number: blake2b(distance(number).to_bytes(8), digest_size=8).digest())
-    with patch.object(choice, "COMPARED", compared):
-        assert Choice(seed, nodes).lowest(pod, node_set(among)) == expected
+    with patch.object(choice, "MAX_COMPARED_NODES", compared):
+        assert Choice(seed, nodes).choose_node(pod, node_set(among)) == expected
 
 
 @given(NAMES, st.integers(), st.text(), st.integers(0, 30))
 def test_the_first_nodes_have_the_lowest_values(nodes: Sequence[str], seed: int, pod: str, count: int) -> None:
-    ordered = sorted(range(len(nodes)), key=lambda number: h64(seed, nodes[number]) ^ h64(seed, pod))
+    ordered = sorted(range(len(nodes)), key=lambda number: hash_names(seed, nodes[number]) ^ hash_names(seed, pod))
     assert Choice(seed, nodes).first(pod, (1 << len(nodes)) - 1, count) == node_set(ordered[:count])
 
 
@@ -40,25 +40,36 @@ def test_the_first_nodes_have_the_lowest_values(nodes: Sequence[str], seed: int,
 def test_the_order_of_nodes_changes_no_choice(nodes: Sequence[str], seed: int, pod: str) -> None:
     every = (1 << len(nodes)) - 1
     ordered = sorted(nodes)
-    assert nodes[Choice(seed, nodes).lowest(pod, every)] == ordered[Choice(seed, ordered).lowest(pod, every)]
+    assert nodes[Choice(seed, nodes).choose_node(pod, every)] == ordered[Choice(seed, ordered).choose_node(pod, every)]
 
 
-@pytest.mark.parametrize("count", [2, 3, 8, COMPARED, 40, 90])
+@pytest.mark.parametrize("count", [2, 3, 8, MAX_COMPARED_NODES, 40, 90])
 def test_pods_are_distributed_over_equal_nodes(count: int) -> None:
     nodes = [f"node-{number}" for number in range(count)]
     choice_of_nodes, every = Choice(1, nodes), (1 << count) - 1
     pods = 200 * count
-    chosen = Counter(choice_of_nodes.lowest(f"default/pod-{number}", every) for number in range(pods))
+    chosen = Counter(choice_of_nodes.choose_node(f"default/pod-{number}", every) for number in range(pods))
     # Of evenly distributed pods, one node gets 200 and 14 more or less; XOR alone makes more of a difference.
-    tolerance = 70 if count <= COMPARED else 120
+    tolerance = 70 if count <= MAX_COMPARED_NODES else 120
     assert all(abs(chosen[number] - 200) < tolerance for number in range(count))
 
 
 def test_a_hash_depends_on_each_name_and_the_seed() -> None:
-    assert len({h64(1, "a", "b"), h64(1, "ab"), h64(1, "b", "a"), h64(2, "a", "b"), h64(1, "a")}) == 5
+    assert (
+        len(
+            {
+                hash_names(1, "a", "b"),
+                hash_names(1, "ab"),
+                hash_names(1, "b", "a"),
+                hash_names(2, "a", "b"),
+                hash_names(1, "a"),
+            }
+        )
+        == 5
+    )
 
 
 def test_fractions_are_between_zero_and_one() -> None:
-    fractions = [fraction(1, "runFor", f"default/pod-{number}") for number in range(1_000)]
+    fractions = [uniform_fraction(1, "runFor", f"default/pod-{number}") for number in range(1_000)]
     assert all(0 <= value < 1 for value in fractions)
     assert 0.45 < sum(fractions) / len(fractions) < 0.55

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.scheduling import Recorded, Wording, compare, parse_recorded
+from rules_engine.scheduling import RecordedMessage, Wording, messages_agree, parse_recorded_message
 from tests.support.scheduling import GPU, node, pod, scheduled
 
 TAINTED = [
@@ -39,25 +39,25 @@ def test_a_taint_behind_an_earlier_filter_is_not_counted() -> None:
 @pytest.mark.parametrize("text", [ALL, EACH])
 @pytest.mark.parametrize("rest", ["", PREEMPTION, f" no new claims to deallocate,{PREEMPTION}"])
 def test_recorded_messages_agree_in_both_wordings(text: str, rest: str) -> None:
-    recorded = parse_recorded(text + rest)
+    recorded = parse_recorded_message(text + rest)
     assert recorded is not None
-    assert compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED))
-    assert not compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED[1:]))
-    assert not compare(recorded, scheduled(pod(), TAINTED))
-    assert not compare(recorded, scheduled(pod(requests={"cpu": "99"}), TAINTED))
+    assert messages_agree(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED))
+    assert not messages_agree(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED[1:]))
+    assert not messages_agree(recorded, scheduled(pod(), TAINTED))
+    assert not messages_agree(recorded, scheduled(pod(requests={"cpu": "99"}), TAINTED))
 
 
 def test_a_pod_that_a_filter_rejects_before_it_looks_at_nodes_has_no_counts() -> None:
-    recorded = parse_recorded("0/2 nodes are available: pod affinity terms conflict. preemption: not eligible.")
-    assert recorded == Recorded(nodes=2, reasons={}, rejected="pod affinity terms conflict")
+    recorded = parse_recorded_message("0/2 nodes are available: pod affinity terms conflict. preemption: not eligible.")
+    assert recorded == RecordedMessage(nodes=2, reasons={}, rejected="pod affinity terms conflict")
 
 
 def test_messages_without_counts_are_read() -> None:
-    assert parse_recorded("no nodes available to schedule pods") == Recorded(nodes=0, reasons={})
-    empty = parse_recorded("no nodes available to schedule pods")
+    assert parse_recorded_message("no nodes available to schedule pods") == RecordedMessage(nodes=0, reasons={})
+    empty = parse_recorded_message("no nodes available to schedule pods")
     assert empty is not None
-    assert compare(empty, scheduled(pod(), []))
-    unbound = parse_recorded("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    assert messages_agree(empty, scheduled(pod(), []))
+    unbound = parse_recorded_message("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
     assert unbound is not None
     assert unbound.rejected == "pod has unbound immediate PersistentVolumeClaims"
 
@@ -66,10 +66,12 @@ def test_messages_without_counts_are_read() -> None:
     "text", ["", "Scheduling is blocked due to non-empty scheduling gates", "1/3 nodes are available"]
 )
 def test_other_texts_are_no_messages_of_the_filters(text: str) -> None:
-    assert parse_recorded(text) is None
+    assert parse_recorded_message(text) is None
 
 
 def test_reasons_of_older_releases_may_have_commas() -> None:
-    recorded = parse_recorded("0/2 nodes are available: 1 node(s) had taint {a: b}, that the pod didn't tolerate, 1 X.")
+    recorded = parse_recorded_message(
+        "0/2 nodes are available: 1 node(s) had taint {a: b}, that the pod didn't tolerate, 1 X."
+    )
     assert recorded is not None
     assert recorded.reasons == {"node(s) had taint {a: b}, that the pod didn't tolerate": 1, "X": 1}

@@ -9,13 +9,13 @@ from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS
 from rules_engine.model.kubernetes.placement import MAX_TERMS as MAX_NODE_TERMS
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.scheduling.preferences import HOSTNAME, ZONE, Preferences
-from rules_engine.scheduling.requirements import MAX_TERMS, Requirements, selector_of
+from rules_engine.scheduling.requirements import MAX_TERMS, Requirements, read_selector
 
 Object = dict[str, Any]
 
 MIB = 2**20
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-APP = selector_of({"matchLabels": {"app": "x"}})
+APP = read_selector({"matchLabels": {"app": "x"}})
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
 
 

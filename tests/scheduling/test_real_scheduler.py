@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from rules_engine.scheduling import compare, parse_recorded, scheduler_of
+from rules_engine.scheduling import messages_agree, parse_recorded_message, scheduler_of
 from tests.support.clusters import Generator
 from tests.support.real import REAL
 from tests.support.real_scheduler import RealScheduler, real_scheduler
@@ -41,6 +41,8 @@ def test_counts_agree_with_the_message_of_kube_scheduler(real: RealScheduler, fi
                 if attempt.node:
                     assert attempt.node in answer.feasible_nodes, seed
                     continue
-                recorded = parse_recorded(attempt.message)
+                recorded = parse_recorded_message(attempt.message)
                 assert recorded is not None, attempt.message
-                assert compare(recorded, answer), f"seed {seed}, pod {number}:\n{attempt.message}\n{answer.message()}"
+                assert messages_agree(recorded, answer), (
+                    f"seed {seed}, pod {number}:\n{attempt.message}\n{answer.message()}"
+                )

@@ -15,7 +15,7 @@ from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling import scoring
 from rules_engine.scheduling.preferences import Preferences
-from rules_engine.scheduling.requirements import Requirements, selector_of
+from rules_engine.scheduling.requirements import Requirements, read_selector
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scores import allocation
 from rules_engine.scheduling.scoring import Plugin, Scores
@@ -107,7 +107,7 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
     subjects = []
     for _ in range(3):
         raw, selector = generator.preferring(generator.pending(nodes), nodes), generator.owner_selector()
-        subjects.append((raw, selector, preferences(raw, selector_of(selector))))
+        subjects.append((raw, selector, preferences(raw, read_selector(selector))))
     for _ in range(random.randint(1, 8)):
         if bound and random.random() < 0.3:
             _, one, number = bound.pop(random.randrange(len(bound)))
@@ -148,7 +148,7 @@ def test_releasing_is_the_inverse_of_binding(random: Random) -> None:
     every = (1 << len(nodes)) - 1
     read_nodes = [read(node) for node in nodes]
     model, other = Model(read_nodes, labels, SchedulerOptions()), Model(read_nodes, labels, SchedulerOptions())
-    subject = preferences(generator.preferring(generator.pending(nodes), nodes), selector_of({"matchLabels": {}}))
+    subject = preferences(generator.preferring(generator.pending(nodes), nodes), read_selector({"matchLabels": {}}))
     stays = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
     goes = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
     for one, number in stays:

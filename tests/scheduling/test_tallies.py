@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import node_set, placed_index_of
+from rules_engine.evaluation.nodes import node_index_with_places, node_set
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling import Requirements
-from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
+from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
 from rules_engine.scheduling.filters.topologies import Topologies
 from tests.support.scheduling import pod
 
 ZONES = ("a", "a", "b", "b", "c", None, "d", "d")
 NODES = tuple(Node(name=f"n{number}", labels={"zone": zone} if zone else {}) for number, zone in enumerate(ZONES))
-TOPOLOGIES = Topologies(placed_index_of(Cluster(nodes=NODES)).places.labels, [node.labels for node in NODES])
+TOPOLOGIES = Topologies(node_index_with_places(Cluster(nodes=NODES)).places.labels, [node.labels for node in NODES])
 
 
 @given(
@@ -63,7 +63,7 @@ def nodes_of(zones: set[str]) -> int:
 @pytest.mark.parametrize(("labels", "expected"), [({"zone": ""}, {3: 0b10}), ({}, {})])
 def test_nodes_without_a_label_count_as_with_an_empty_one(labels: dict[str, str], expected: dict[int, int]) -> None:
     nodes = (Node(name="a"), Node(name="b", labels=labels))
-    topologies = Topologies(placed_index_of(Cluster(nodes=nodes)).places.labels, [node.labels for node in nodes])
+    topologies = Topologies(node_index_with_places(Cluster(nodes=nodes)).places.labels, [node.labels for node in nodes])
     domains = Domains(topologies, "zone", 0b11)
     domains.change(0, 2)
     domains.change(1, 1)
@@ -76,7 +76,7 @@ def test_nodes_without_a_label_count_as_with_an_empty_one(labels: dict[str, str]
 def test_a_tally_that_was_dropped_is_not_updated() -> None:
     one = Requirements.of(pod(labels={"app": "a"}))
     pods = BoundPods([(3, one)], TOPOLOGIES, Budget(), 1)
-    selected = Selected("default", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
+    selected = SelectedPods("default", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
     first, second = pods.by_node(selected), pods.by_domain(selected, "zone", 0b1111)
     pods.add(4, one)
     pods.add(0, one)

@@ -6,7 +6,7 @@ from random import Random
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import selector_of
+from rules_engine.scheduling.requirements import read_selector
 from rules_engine.scheduling.scoring import Plugin
 from tests.support.clusters import NAMESPACES
 from tests.support.scenarios import OWNERS, Arrives, NodeChanges, ScenarioGenerator, named, with_priority
@@ -36,7 +36,7 @@ def _play(seed: int, found: Counter[str]) -> None:
     for number, step in enumerate(scenario.steps):
         match step:
             case Arrives(template):
-                selector = selector_of(OWNERS[template.owner]) if template.owner else None
+                selector = read_selector(OWNERS[template.owner]) if template.owner else None
                 pod = SchedulablePod.of(with_priority(named(template, f"p{number}")), selector)
                 feasible = cycle.feasible(pod).bit_count()
                 found["no node" if not feasible else "one node" if feasible == 1 else "several nodes"] += 1

@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObj
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import selector_of
+from rules_engine.scheduling.requirements import read_selector
 from tests.support.real import REAL
 from tests.support.real_scheduler import Attempt, RealScheduler, real_scheduler
 from tests.support.scenarios import (
@@ -114,7 +114,7 @@ class Followed:
             self._real.own(made, template.owner)
         pod = self._templates.get(id(template))
         if pod is None:
-            selector = selector_of(OWNERS[template.owner]) if template.owner else None
+            selector = read_selector(OWNERS[template.owner]) if template.owner else None
             # As in a simulation, defaults of the API server are left out.
             prioritized = with_priority(made, f"{self._real.kube.name}-")
             pod = self._templates[id(template)] = SchedulablePod.of(prioritized, selector)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import NodeQuery, Offered, capacity_of
-from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage
+from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage_of_requests
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState
@@ -80,7 +80,7 @@ class Both:
         amounts = Pod.parse(pod(requests=requests)).effective_requests()
         self.view.reservations.drop(PodKey(f"ml/{name}", ""))
         self.view.hold(node, amounts, 1)
-        self.store.put_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage(amounts.items())))
+        self.store.put_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage_of_requests(amounts.items())))
 
     def release(self, name: str, node: str, requests: Mapping[str, str]) -> None:
         self.view.hold(node, Pod.parse(pod(requests=requests)).effective_requests(), -1)

@@ -14,7 +14,7 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
-from rules_engine.scheduling.requirements import selector_of
+from rules_engine.scheduling.requirements import read_selector
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation
 from tests.support.scheduling import GPU
@@ -87,7 +87,7 @@ class SimulationGenerator:
         del pod["status"], pod["metadata"]["name"]
         pod["spec"] |= self._further()
         controlled, parallel = self._chance(0.6), draw.randint(1, 3)
-        selector = selector_of({"matchLabels": pod["metadata"]["labels"]}) if self._chance(0.3) else None
+        selector = read_selector({"matchLabels": pod["metadata"]["labels"]}) if self._chance(0.3) else None
         return load(
             draw.choice(("a", "a-1", f"p{number}")),
             pod=pod,

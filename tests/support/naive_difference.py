@@ -8,7 +8,7 @@ from typing import Any
 
 from rules_engine.difference.values import Submitted
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit
+from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -64,7 +64,7 @@ class Seen:
 
 
 def look(submitted: Submitted, old: RuleSet, new: RuleSet, cluster: Cluster) -> Seen:
-    return Seen(submitted, admit(old, submitted.request, cluster), admit(new, submitted.request, cluster))
+    return Seen(submitted, admit_pod(old, submitted.request, cluster), admit_pod(new, submitted.request, cluster))
 
 
 def counted(all_seen: Sequence[Seen]) -> dict[str, dict[str, int]]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import admit
+from rules_engine.evaluation.admission import admit_pod
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import Arrival, PodGroup, Simulation
-from rules_engine.scheduling.choice import fraction
+from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from tests.support.placing import takes
 
@@ -181,7 +181,7 @@ class NaiveSimulation:
         draw = pod.arrival.run_for if pod.arrival else self.simulation.running_for
         if draw is None or pod.bound is None or pod.stays:
             return None
-        drawn = draw.quantile(fraction(self.simulation.seed, "run time", f"{pod.namespace}/{pod.origin}"))
+        drawn = draw.quantile(uniform_fraction(self.simulation.seed, "run time", f"{pod.namespace}/{pod.origin}"))
         return pod.bound + drawn
 
     def eviction_of(self, pod: NaivePod) -> int | None:
@@ -215,7 +215,7 @@ class NaiveSimulation:
             self.arriving += [(batch, arrival, None)] * parallel
         del self.due[number]
         if self.arrived[number] < arrival.count:
-            drawn = fraction(self.simulation.seed, "interval", f"{number}/{self.arrived[number]}")
+            drawn = uniform_fraction(self.simulation.seed, "interval", f"{number}/{self.arrived[number]}")
             moment = self.now + arrival.every.quantile(drawn)
             if self.in_time(moment):
                 self.due = dict(sorted({**self.due, number: moment}.items()))
@@ -246,7 +246,7 @@ class NaiveSimulation:
             metadata = {key: value for key, value in lost.raw["metadata"].items() if key in ("labels", "annotations")}
             names = {"generateName": f"{owner['name']}-", **({"name": name} if stateful else {})}
             raw = {"metadata": {**metadata, **names}, "spec": lost.raw["spec"]}
-        admission = admit(self.rule_set, pod_request(raw, namespace=namespace), self.cluster())
+        admission = admit_pod(self.rule_set, pod_request(raw, namespace=namespace), self.cluster())
         pod = NaivePod(
             number=len(self.pods),
             name=name,

@@ -24,7 +24,7 @@ import pytest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import configurations
+from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Settings
 from tests.support.server import Running, started
 
@@ -201,7 +201,7 @@ def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> I
             ca_bundle=running.ca.read_bytes(),
             failure_policies=dict.fromkeys(Endpoint, "Fail"),
         )
-        with kube.webhooks(configurations(loaded.rule_set, settings)):
+        with kube.webhooks(build_configurations(loaded.rule_set, settings)):
             yield running
 
 

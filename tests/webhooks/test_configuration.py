@@ -26,7 +26,7 @@ from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.webhooks import configuration as webhooks
-from rules_engine.webhooks.configuration import Calls, configurations, derive
+from rules_engine.webhooks.configuration import Calls, build_configurations, derive_calls
 from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
 from rules_engine.webhooks.settings import Service, Settings
 from tests.fuzz.cel_agreement import google
@@ -154,7 +154,7 @@ def test_every_rule_skips_a_pod_not_sent_to_mutate(
     made: dict[str, Json], rules: list[Rule], cluster: Cluster, namespace: str
 ) -> None:
     rule_set = compiled(*rules)
-    if not sent(derive(rule_set)[0], made, namespace=namespace):
+    if not sent(derive_calls(rule_set)[0], made, namespace=namespace):
         admission = request(made, namespace=namespace)
         # A rule that cannot be evaluated counts where it has something to do.
         without = relevant_rules(mutate(compiled(*map(unconditional, rules)), admission, cluster))
@@ -169,7 +169,7 @@ def test_every_rule_skips_a_pod_not_sent_to_validate(
     made: dict[str, Json], rules: list[Rule], namespace: str, operation: str
 ) -> None:
     rule_set = compiled(*rules)
-    if not sent(derive(rule_set)[1], made, namespace=namespace, operation=operation):
+    if not sent(derive_calls(rule_set)[1], made, namespace=namespace, operation=operation):
         admission = request(made, namespace=namespace, operation=operation)
         assert relevant_rules(validate(rule_set, admission, Cluster())) == set()
 
@@ -183,7 +183,7 @@ def test_ladders_alone_send_exactly_the_pods_that_name_a_rung(
     named = {name for item in members for amounts in item.get("resources", {}).values() for name in amounts}
     expected = bool(named & {rung.resource for rung in rules[0].rungs})
 
-    assert sent(derive(compiled(*rules))[0], made, namespace=namespace) == expected
+    assert sent(derive_calls(compiled(*rules))[0], made, namespace=namespace) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_ladders_alone_send_exactly_the_pods_that_name_a_rung(
 def test_match_criteria_of_a_rule_exclude_other_pods(
     rule: Rule, there: dict[str, Any], elsewhere: dict[str, Any]
 ) -> None:
-    calls = next(calls for calls in derive(compiled(rule)) if calls.operations)
+    calls = next(calls for calls in derive_calls(compiled(rule)) if calls.operations)
 
     def is_sent(*, namespace: str = "ml", gpus: str = GPU, **fields: Any) -> bool:
         return sent(calls, asks({gpus: 1}, **fields), namespace=namespace)
@@ -218,7 +218,7 @@ def test_match_criteria_of_a_rule_exclude_other_pods(
 
 
 def test_gpus_of_init_containers_and_of_requests_alone_count() -> None:
-    (calls, _) = derive(compiled(ladder(MIG2)))
+    (calls, _) = derive_calls(compiled(ladder(MIG2)))
 
     assert sent(calls, pod(container(), init=[container("i", requests={MIG2: 1})]))
     assert not sent(calls, pod(container(), init=[container("i", requests={MIG1: 1})]))
@@ -226,13 +226,13 @@ def test_gpus_of_init_containers_and_of_requests_alone_count() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"containers": None}, {"containers": [], "initContainers": []}])
 def test_a_pod_without_containers_is_left_to_the_api_server(spec: dict[str, Json]) -> None:
-    (calls, _) = derive(compiled(ladder(GPU)))
+    (calls, _) = derive_calls(compiled(ladder(GPU)))
 
     assert not sent(calls, {"metadata": {"name": "none"}, "spec": spec})
 
 
 def test_the_packaged_rules_send_only_pods_with_gpus_to_mutate() -> None:
-    calls, _ = derive(read_rules([DEFAULT_RULES]).rule_set)
+    calls, _ = derive_calls(read_rules([DEFAULT_RULES]).rule_set)
 
     assert not sent(calls, asks({"cpu": 1, "memory": "1Gi"}, annotations={"task.bkbcs.tencent.com/gpu-type": "T4"}))
     assert sent(calls, asks({GPU: 1}))
@@ -240,14 +240,16 @@ def test_the_packaged_rules_send_only_pods_with_gpus_to_mutate() -> None:
 
 
 def test_rules_of_the_same_pods_make_one_short_condition() -> None:
-    few = derive(compiled(ladder(GPU, MIG1)))[0].expression
-    many = derive(compiled(*(ladder(GPU, MIG1, name=f"l{n}") for n in range(200)), injection({"cpu": 1})))[0].expression
+    few = derive_calls(compiled(ladder(GPU, MIG1)))[0].expression
+    many = derive_calls(compiled(*(ladder(GPU, MIG1, name=f"l{n}") for n in range(200)), injection({"cpu": 1})))[
+        0
+    ].expression
 
     assert many == few
 
 
 def test_a_rule_that_is_off_sends_nothing() -> None:
-    calls, _ = derive(compiled(ladder(GPU, mode=Mode.OFF)))
+    calls, _ = derive_calls(compiled(ladder(GPU, mode=Mode.OFF)))
 
     assert calls.operations == ()
 
@@ -260,7 +262,7 @@ BECAUSE = (
 
 def warnings(rule_set: RuleSet) -> list[str]:
     """Return the message and code of each warning; all are at the location of a rule."""
-    found = list(webhooks.warnings(rule_set))
+    found = list(webhooks.find_warnings(rule_set))
     assert all(problem.severity is Severity.WARNING and problem.location == HERE for problem in found)
     return [f"{problem.message} [{problem.code}]" for problem in found]
 
@@ -268,7 +270,7 @@ def warnings(rule_set: RuleSet) -> list[str]:
 def test_too_many_conditions_are_left_out_with_a_warning() -> None:
     rules = [ladder(GPU, name=f"l{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
     rule_set = compiled(*rules)
-    calls, _ = derive(rule_set)
+    calls, _ = derive_calls(rule_set)
 
     assert sent(calls, asks({GPU: 1}), namespace="nobody")
     assert not sent(calls, asks({"cpu": 1}), namespace="team-1")
@@ -281,7 +283,7 @@ def test_too_many_conditions_are_left_out_with_a_warning() -> None:
 
 def test_too_many_resources_send_every_pod_with_a_warning() -> None:
     rule_set = compiled(*(ladder(f"vendor.example/a-device-with-a-long-name-{n}", name=f"l{n}") for n in range(600)))
-    calls, _ = derive(rule_set)
+    calls, _ = derive_calls(rule_set)
 
     assert calls.expression is None
     (warning,) = warnings(rule_set)
@@ -314,7 +316,7 @@ def test_a_validation_without_resources_widens_and_is_named(text: str | None) ->
     narrow = validation("true", name="other", match=Match(resources=("*/*",)))
     rule_set = compiled(wide, narrow)
 
-    assert derive(rule_set)[1].expression is None
+    assert derive_calls(rule_set)[1].expression is None
     assert warnings(rule_set) == [BECAUSE]
 
 
@@ -338,8 +340,8 @@ def test_update_is_registered_only_if_a_validation_matches_it(
 ) -> None:
     rules = [validation("true", name=f"v{n}", match=Match(operations=some)) for n, some in enumerate(operations)]
 
-    assert derive(compiled(ladder(GPU), *rules))[0].operations == ("CREATE",)
-    assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
+    assert derive_calls(compiled(ladder(GPU), *rules))[0].operations == ("CREATE",)
+    assert derive_calls(compiled(ladder(GPU), *rules))[1].operations == expected
 
 
 def test_pods_that_take_devices_of_a_ladder_are_sent_to_validate() -> None:
@@ -355,24 +357,24 @@ def test_pods_that_take_devices_of_a_ladder_are_sent_to_validate() -> None:
         match_conditions={"c": condition},
     )
     rules = [free, ladder(MIG1, name="there")]
-    mutating, validating = derive(compiled(*rules))
+    mutating, validating = derive_calls(compiled(*rules))
 
     assert (validating.rules, validating.reserving, validating.denying) == ((), (free,), ())
     assert (mutating.reserving, mutating.denying) == ((), ("FallbackLadder/free",))
     assert validating.operations == ("CREATE",)
     for requests, expected in (({MIG2: 1}, True), ({GPU: 1}, True), ({MIG1: 1}, False), ({"cpu": 1}, False)):
         assert sent(validating, pod(container("c", requests)), namespace="other") is expected
-    _, validating = derive(compiled(*rules, validation("false", match=Match(operations=(Operation.UPDATE,)))))
+    _, validating = derive_calls(compiled(*rules, validation("false", match=Match(operations=(Operation.UPDATE,)))))
     assert validating.operations == ("CREATE", "UPDATE")
 
 
 def test_an_injection_that_reads_free_devices_has_them_reserved() -> None:
     read = "cluster.available('nvidia.com/gpu') > 0"
     free = injection({"cpu": 1}, match_conditions={"c": read})
-    _, validating = derive(compiled(free))
+    _, validating = derive_calls(compiled(free))
     assert validating.reserving == (free,)
     assert sent(validating, pod(container("c", {GPU: 1})), namespace="other")
-    assert derive(compiled(injection({"cpu": 1})))[1].operations == ()
+    assert derive_calls(compiled(injection({"cpu": 1})))[1].operations == ()
 
 
 @pytest.mark.parametrize(
@@ -388,7 +390,7 @@ def test_devices_that_only_an_expression_names_are_reserved(fields: dict[str, An
     operations = (Operation.UPDATE,) if of_updates else (Operation.CREATE,)
     checks = validation("true", match=Match(namespaces=("ml",), operations=operations), **fields)
     for rule, others in ((injection({"cpu": 1}, **fields), (GPU,)), (checks, ())):
-        _, validating = derive(compiled(rule))
+        _, validating = derive_calls(compiled(rule))
         assert validating.reserving == (rule,)
         for resource in (MIG1, *others):
             assert sent(validating, pod(container("c", {resource: 1})), namespace="other")
@@ -398,7 +400,7 @@ def test_devices_that_only_an_expression_names_are_reserved(fields: dict[str, An
 @pytest.mark.parametrize("name", ["cpu", "nvidia.com/*", ""])
 def test_names_that_are_no_extended_resources_reserve_nothing(name: str) -> None:
     rule = validation(f"cluster.available('{name}') > 0", match=Match(namespaces=("ml",)))
-    _, validating = derive(compiled(rule))
+    _, validating = derive_calls(compiled(rule))
     assert validating.reserving == ()
     assert not sent(validating, pod(container("c", {"cpu": 1, GPU: 1})), namespace="other")
 
@@ -406,7 +408,7 @@ def test_names_that_are_no_extended_resources_reserve_nothing(name: str) -> None
 def test_a_validation_gets_no_requests_of_other_operations() -> None:
     created = validation("true", match=Match(namespaces=("ml",)))
     updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Operation.UPDATE,)))
-    _, calls = derive(compiled(created, updated))
+    _, calls = derive_calls(compiled(created, updated))
 
     assert [
         sent(calls, asks({GPU: 1}), namespace=namespace, operation=operation.value)
@@ -429,20 +431,22 @@ def cost(expression: str, made: Json = COSTLIEST, namespace: str = "n" * 63) -> 
 @pytest.mark.parametrize("rules", WIDEST.values(), ids=WIDEST.keys())
 def test_the_costliest_pod_takes_half_of_the_limit_at_most(rules: list[Rule]) -> None:
     rule_set = compiled(*rules)
-    _, calls = derive(rule_set)
+    _, calls = derive_calls(rule_set)
     assert calls.expression is not None
     assert calls.largest is None
     assert cost(calls.expression) < PER_CALL / 2
 
 
-@pytest.mark.parametrize("calls", derive(read_rules([DEFAULT_RULES]).rule_set), ids=lambda calls: calls.endpoint.value)
+@pytest.mark.parametrize(
+    "calls", derive_calls(read_rules([DEFAULT_RULES]).rule_set), ids=lambda calls: calls.endpoint.value
+)
 def test_the_conditions_of_the_default_rules_are_cheap(calls: Calls) -> None:
     assert calls.expression is not None
     assert cost(calls.expression, COSTLIEST_WITHOUT_DEVICES) < PER_CALL / 2
 
 
 def test_the_guard_sends_larger_pods_without_a_look_at_their_names() -> None:
-    _, calls = derive(compiled(validation("true", match=Match(resources=("a/*", "b/x")))))
+    _, calls = derive_calls(compiled(validation("true", match=Match(resources=("a/*", "b/x")))))
     assert sent(calls, asks({"a/x": 1}))
     assert not sent(calls, asks({"c/x": 1}))
     assert not sent(calls, COSTLIEST)
@@ -467,7 +471,7 @@ def test_a_glob_of_resources_keeps_no_matching_pod_away(glob: str, resource: str
     step = validate(rule_set, asked, Cluster()).trace[0]
     assert (step.action is Action.DENY) == fnmatchcase(resource, glob)
     if step.action is not Action.SKIP:
-        assert sent(derive(rule_set)[1], asked.object)
+        assert sent(derive_calls(rule_set)[1], asked.object)
 
 
 AFFECTED = 13_000
@@ -486,7 +490,7 @@ def test_no_affected_pod_of_thousands_is_kept_away() -> None:
         rule_set = compiled(*drawn_rules(source))
         endpoints = [
             (decide, calls, None if calls.expression is None else condition(calls))
-            for decide, calls in zip((mutate, validate), derive(rule_set), strict=True)
+            for decide, calls in zip((mutate, validate), derive_calls(rule_set), strict=True)
         ]
         goal = affected + AFFECTED // RULE_SETS
         for _ in range(1000):
@@ -546,7 +550,7 @@ def drawn_pod(source: Random) -> dict[str, Json]:
 
 
 def both(*rules: Rule, settings: Settings = SETTINGS) -> tuple[dict[str, Any], dict[str, Any]]:
-    mutating, validating = configurations(compiled(*rules), settings)
+    mutating, validating = build_configurations(compiled(*rules), settings)
     return mutating, validating
 
 
@@ -605,8 +609,8 @@ def test_the_condition_on_deletion_is_about_updates_only(
 
 
 def test_the_digest_differs_from_that_without_resizes() -> None:
-    _, created = derive(compiled(validation("true")))
-    _, updated = derive(compiled(validation("true", match=Match(operations=tuple(Operation)))))
+    _, created = derive_calls(compiled(validation("true")))
+    _, updated = derive_calls(compiled(validation("true", match=Match(operations=tuple(Operation)))))
 
     assert created.digest != updated.digest
 
@@ -624,13 +628,13 @@ def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
 def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Operation, ...], what: str) -> None:
     wide = compiled(validation("true", match=Match(operations=operations)))
     fail = dict.fromkeys(Endpoint, "Fail")
-    (warning,) = webhooks.blocking(wide, fail)
+    (warning,) = webhooks.fail_policy_warnings(wide, fail)
     assert warning == (
         "every pod is sent to /validate, whose failurePolicy is Fail: while the server does not answer, "
         f"no pod is {what}, except in the excluded namespaces"
     )
-    assert webhooks.blocking(wide, {}) == ()
-    assert webhooks.blocking(compiled(ladder(GPU)), fail) == ()
+    assert webhooks.fail_policy_warnings(wide, {}) == ()
+    assert webhooks.fail_policy_warnings(compiled(ladder(GPU)), fail) == ()
 
 
 # The command.
@@ -644,7 +648,7 @@ def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
     assert mutating == both_of_default(Settings(server=SETTINGS.server, namespace="gpu-system"))[0]
     rule_set = read_rules([DEFAULT_RULES]).rule_set
     assert warnings(rule_set) == []
-    assert result.stderr == "".join(f"warning: {text}\n" for text in webhooks.unenforced(rule_set, {}))
+    assert result.stderr == "".join(f"warning: {text}\n" for text in webhooks.ignore_policy_warnings(rule_set, {}))
 
 
 def test_check_and_webhook_config_print_the_same_warnings(tmp_path: Path) -> None:
@@ -659,7 +663,7 @@ def test_check_and_webhook_config_print_the_same_warnings(tmp_path: Path) -> Non
 
 
 def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
-    return configurations(read_rules([DEFAULT_RULES]).rule_set, settings)
+    return build_configurations(read_rules([DEFAULT_RULES]).rule_set, settings)
 
 
 def test_json_output_is_a_list_of_both_configurations() -> None:
@@ -723,10 +727,10 @@ BOTH_FLAGS = ("--mutating-failure-policy", "--validating-failure-policy")
 )
 def test_rules_that_can_deny_are_named_where_nothing_enforces_them(rule: Rule, expected: str | None) -> None:
     rule_set = compiled(rule)
-    found = webhooks.unenforced(rule_set, {})
+    found = webhooks.ignore_policy_warnings(rule_set, {})
 
     assert [text.partition(" can deny a pod")[0] for text in found] == ([expected] if expected else [])
-    assert webhooks.unenforced(rule_set, dict.fromkeys(Endpoint, "Fail")) == ()
+    assert webhooks.ignore_policy_warnings(rule_set, dict.fromkeys(Endpoint, "Fail")) == ()
     values: Any = webhooks.helm_values(rule_set, {})["webhook"]
     assert values["mutating"]["denies"] + values["validating"]["denies"] == ([expected] if expected else [])
 

@@ -11,10 +11,10 @@ from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,
     FORMER_CONDITION_NAME,
-    configurations,
-    derive,
+    build_configurations,
+    derive_calls,
 )
-from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
+from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
 from rules_engine.webhooks.settings import Service, Settings
 from tests.support.evaluation import GPU, compiled, ladder, validation
 
@@ -26,13 +26,13 @@ VALIDATING = "ValidatingWebhookConfiguration gpu-rules: "
 
 def made(*rules: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both configurations for rules."""
-    mutating, validating = configurations(compiled(*rules), SETTINGS)
+    mutating, validating = build_configurations(compiled(*rules), SETTINGS)
     return mutating, validating
 
 
 def drift_texts(configuration: Mapping[str, Any] | None, *rules: Rule, at: int = 0) -> tuple[str, ...]:
     """The differences of a configuration; `at` 1: it is the validating one."""
-    return drift(derive(compiled(*rules))[at], "gpu-rules", configuration)
+    return find_drift(derive_calls(compiled(*rules))[at], "gpu-rules", configuration)
 
 
 def conditions(configuration: dict[str, Any], *expressions: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
         {"name": "not-ours", "expression": "request.userInfo.username != 'me'"},
         {"name": FORMER_CONDITION_NAME, "expression": "true"},
     ]
-    (calls, _) = derive(compiled(ladder(GPU)))
+    (calls, _) = derive_calls(compiled(ladder(GPU)))
 
     assert drift_texts(mutating, ladder(GPU)) == ()
     assert foreign_conditions(mutating, calls) == ("not-ours",)

@@ -98,7 +98,7 @@ def compile_diagnostics(
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
         expressions = compiler_of(diagnostic)
         result = _compile_diagnostic(diagnostic, expressions)
-        problems += (*expressions.problems, *expressions.unguarded(), *expressions.unused())
+        problems += (*expressions.problems, *expressions.find_unguarded_members(), *expressions.unused())
         if result is not None and not expressions.failed:
             compiled.append(result)
     return tuple(compiled), tuple(problems)

@@ -12,9 +12,9 @@ from rules_engine.evaluation.nodes import (
     Offered,
     Tolerated,
     capacity_of,
+    node_index_with_places,
     node_set,
-    placed_index_of,
-    selected_nodes,
+    select_nodes,
 )
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -40,7 +40,7 @@ class NodeSets:
 
     def __init__(self, objects: ClusterObjects) -> None:
         nodes = [_with_lifecycle_taints(node) for node in objects.view.nodes]
-        self._index = placed_index_of(Cluster(nodes=tuple(node for node, _ in nodes)))
+        self._index = node_index_with_places(Cluster(nodes=tuple(node for node, _ in nodes)))
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
         self.full: NodeSet = scheduler_of(objects).full
@@ -110,11 +110,11 @@ class NodeSets:
 
     def matching_nodes(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's node selector and required node affinity match, whatever their taints."""
-        return selected_nodes(self._index, placement.node_selector, placement.terms)
+        return select_nodes(self._index, placement.node_selector, placement.terms)
 
     def affine_nodes(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's required node affinity matches."""
-        return selected_nodes(self._index, (), placement.terms)
+        return select_nodes(self._index, (), placement.terms)
 
     def nodes_with_label(self, key: str, value: str | None = None) -> NodeSet:
         """Return the nodes with a label; `value` None: with any value."""

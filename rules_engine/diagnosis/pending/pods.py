@@ -31,7 +31,14 @@ from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
-from rules_engine.scheduling import DEFAULT_SCHEDULER, Scheduler, Scheduling, Wording, compare, parse_recorded
+from rules_engine.scheduling import (
+    DEFAULT_SCHEDULER,
+    Scheduler,
+    Scheduling,
+    Wording,
+    messages_agree,
+    parse_recorded_message,
+)
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""
@@ -206,7 +213,7 @@ class _Answers:
 
     def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
         """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
-        parsed = parse_recorded(recorded)
+        parsed = parse_recorded_message(recorded)
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
         if scheduling.feasible:
@@ -219,7 +226,7 @@ class _Answers:
             agreement = Agreement.NOT_COMPARABLE
             if parsed is None:
                 notes.append("the recorded message is not one of the scheduler's filters")
-        elif compare(parsed, scheduling):
+        elif messages_agree(parsed, scheduling):
             agreement = Agreement.AGREES
         elif scheduling.not_modelled:
             agreement = Agreement.NOT_COMPARABLE

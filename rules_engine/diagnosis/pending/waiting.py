@@ -11,7 +11,7 @@ from rules_engine.model.json.lenient import Object, mapping, objects, strings, t
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
-from rules_engine.scheduling.requirements import spread_constraints
+from rules_engine.scheduling.requirements import read_spread_constraints
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -35,7 +35,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
     filters = [*dict.fromkeys(name for name, _ in excluding)]
     constraints = [
         f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
-        for each in spread_constraints(pod.spec, strings(pod.metadata.get("labels")), "DoNotSchedule")
+        for each in read_spread_constraints(pod.spec, strings(pod.metadata.get("labels")), "DoNotSchedule")
     ]
     return Explanation(
         reason=PendingReason.OTHER_FILTERS,

@@ -2,15 +2,15 @@
 
 from rules_engine.evaluation.nodes.capacity import Capacity
 from rules_engine.evaluation.nodes.groups import NodeSet, node_set, numbers_of, union
-from rules_engine.evaluation.nodes.node_index import NodeIndex, capacity_of, index_of, placed_index_of
-from rules_engine.evaluation.nodes.places import NO_LABEL, REPELLING, Label
+from rules_engine.evaluation.nodes.node_index import NodeIndex, capacity_of, node_index_of, node_index_with_places
+from rules_engine.evaluation.nodes.places import NO_LABEL, REPELLING_EFFECTS, Label
 from rules_engine.evaluation.nodes.query import ABSENT, Demand, NodeFilter, NodeQuery, NodeRequirement, Offered
-from rules_engine.evaluation.nodes.reach import Tolerated, matching_nodes, selected_nodes
+from rules_engine.evaluation.nodes.reach import Tolerated, matching_nodes, select_nodes
 
 __all__ = [
     "ABSENT",
     "NO_LABEL",
-    "REPELLING",
+    "REPELLING_EFFECTS",
     "Capacity",
     "Demand",
     "Label",
@@ -22,11 +22,11 @@ __all__ = [
     "Offered",
     "Tolerated",
     "capacity_of",
-    "index_of",
     "matching_nodes",
+    "node_index_of",
+    "node_index_with_places",
     "node_set",
     "numbers_of",
-    "placed_index_of",
-    "selected_nodes",
+    "select_nodes",
     "union",
 ]

@@ -12,7 +12,7 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 from rules_engine.model.kubernetes.cluster import Node
 
-SMALL = 8
+SMALL_GROUP = 8
 """Nodes of a group that is stored as a list. A label such as the hostname has a group for each node: as sets, their
 memory would grow with the square of the nodes."""
 
@@ -31,7 +31,7 @@ def union(sets: Iterable[NodeSet]) -> NodeSet:
 
 def node_set(numbers: Sequence[int]) -> NodeSet:
     """Return the set of these nodes."""
-    if len(numbers) <= SMALL:
+    if len(numbers) <= SMALL_GROUP:
         nodes = 0
         for number in numbers:
             nodes |= 1 << number
@@ -64,8 +64,8 @@ class Groups(Generic[K]):
     @classmethod
     def of(cls, members: Mapping[K, Sequence[int]]) -> Self:
         return cls(
-            {key: tuple(numbers) for key, numbers in members.items() if len(numbers) <= SMALL},
-            {key: node_set(numbers) for key, numbers in members.items() if len(numbers) > SMALL},
+            {key: tuple(numbers) for key, numbers in members.items() if len(numbers) <= SMALL_GROUP},
+            {key: node_set(numbers) for key, numbers in members.items() if len(numbers) > SMALL_GROUP},
         )
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Groups(Generic[K]):
             for key in left:
                 if key in large:
                     remaining = large.pop(key) ^ 1 << number
-                    if remaining.bit_count() > SMALL:
+                    if remaining.bit_count() > SMALL_GROUP:
                         large[key] = remaining
                     else:
                         small[key] = numbers_of(remaining)
@@ -115,7 +115,7 @@ class Groups(Generic[K]):
                     large[key] |= 1 << number
                     continue
                 together = (*small.pop(key, ()), number)
-                if len(together) > SMALL:
+                if len(together) > SMALL_GROUP:
                     large[key] = node_set(together)
                 else:
                     small[key] = together

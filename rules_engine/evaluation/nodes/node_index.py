@@ -46,7 +46,7 @@ class NodeIndex:
             names.setdefault(node.name, []).append(number)
         resources: Counter[str] = Counter()
         # Counted by distinct set first, since nodes have few of them and a Counter is slow to update.
-        for kind, count in Counter(frozenset(_resources(node)) for node in nodes).items():
+        for kind, count in Counter(frozenset(_resources_of(node)) for node in nodes).items():
             resources.update(dict.fromkeys(kind, count))
         by_name = Label((1 << len(nodes)) - 1, Groups.of(names))
         return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=dict(resources), capacities={})
@@ -66,7 +66,9 @@ class NodeIndex:
     def with_capacity(self, capacity: Capacity) -> "NodeIndex":
         """Return the index with one more capacity; the oldest are evicted if they are too many or too large."""
         capacities = {**self.capacities, capacity.query: capacity}
-        while len(capacities) > MAX_CAPACITIES or (len(capacities) > 1 and _bytes(capacities) > MAX_CAPACITIES_BYTES):
+        while len(capacities) > MAX_CAPACITIES or (
+            len(capacities) > 1 and _total_bytes(capacities) > MAX_CAPACITIES_BYTES
+        ):
             del capacities[next(iter(capacities))]
         return replace(self, capacities=capacities)
 
@@ -79,7 +81,7 @@ class NodeIndex:
             if old is not None:
                 number = next(n for n in numbers_of(self.by_name.values[old.name]) if nodes.get(n) == old)
             elif new is not None:
-                number = _lowest_free(every)
+                number = _lowest_free_number(every)
             else:
                 continue
             moves.append((number, old, new))
@@ -92,7 +94,7 @@ class NodeIndex:
             if old is None or new is None or old.name != new.name:
                 renamed.append((number, old.name if old else None, new.name if new else None))
         capacities = {query: capacity.after(moves) for query, capacity in self.capacities.items()}
-        while len(capacities) > 1 and _bytes(capacities) > MAX_CAPACITIES_BYTES:
+        while len(capacities) > 1 and _total_bytes(capacities) > MAX_CAPACITIES_BYTES:
             del capacities[next(iter(capacities))]
         return NodeIndex(
             nodes=nodes,
@@ -105,7 +107,7 @@ class NodeIndex:
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:
         changed: Counter[str] = Counter()
         for _, old, new in moves:
-            before, after = _resources(old), _resources(new)
+            before, after = _resources_of(old), _resources_of(new)
             if before != after:
                 changed.subtract(before)
                 changed.update(after)
@@ -115,15 +117,15 @@ class NodeIndex:
         return {resource: count for resource, count in changed.items() if count}
 
 
-def _resources(node: Node | None) -> Set[str]:
+def _resources_of(node: Node | None) -> Set[str]:
     return node.allocatable.keys() | node.used.keys() if node else frozenset()
 
 
-def _bytes(capacities: Mapping[NodeQuery, Capacity]) -> int:
+def _total_bytes(capacities: Mapping[NodeQuery, Capacity]) -> int:
     return sum(capacity.bytes for capacity in capacities.values())
 
 
-def _lowest_free(every: NodeSet) -> int:
+def _lowest_free_number(every: NodeSet) -> int:
     return (~every & (every + 1)).bit_length() - 1
 
 
@@ -131,7 +133,7 @@ _INDEX: Final = "node index"
 """The key of an index among the views of its cluster."""
 
 
-def index_of(cluster: Cluster) -> NodeIndex:
+def node_index_of(cluster: Cluster) -> NodeIndex:
     """Return the cluster's index, computed on first use and never dropped.
 
     Threads may build or extend it at the same time: all indexes of one cluster number nodes alike.
@@ -143,9 +145,9 @@ def index_of(cluster: Cluster) -> NodeIndex:
     return new_index
 
 
-def placed_index_of(cluster: Cluster) -> NodeIndex:
+def node_index_with_places(cluster: Cluster) -> NodeIndex:
     """Return the cluster's index with labels and taints."""
-    index = index_of(cluster)
+    index = node_index_of(cluster)
     if index.placed is None:
         index = index.with_places()
         cluster.views[_INDEX] = index
@@ -154,10 +156,10 @@ def placed_index_of(cluster: Cluster) -> NodeIndex:
 
 def capacity_of(cluster: Cluster, query: NodeQuery) -> Capacity:
     """Return the cluster's capacity for a query, computed on first use."""
-    index = index_of(cluster)
+    index = node_index_of(cluster)
     capacity = index.capacities.get(query)
     if capacity is None:
         capacity = Capacity.of(query, index.nodes)
         # Read again: another thread may have replaced the index meanwhile.
-        cluster.views[_INDEX] = index_of(cluster).with_capacity(capacity)
+        cluster.views[_INDEX] = node_index_of(cluster).with_capacity(capacity)
     return capacity

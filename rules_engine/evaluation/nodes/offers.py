@@ -10,7 +10,7 @@ from rules_engine.evaluation.nodes import (
     NodeSet,
     capacity_of,
     matching_nodes,
-    placed_index_of,
+    node_index_with_places,
 )
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -44,7 +44,7 @@ class Reach:
                 self._error = EvaluationError(str(error))
                 raise self._error from None
             # Not cached if it fails: the error is of this budget, and the next rule may have another one.
-            nodes = self._nodes = matching_nodes(placed_index_of(self._cluster), placement, budget)
+            nodes = self._nodes = matching_nodes(node_index_with_places(self._cluster), placement, budget)
         return nodes
 
 
@@ -74,8 +74,8 @@ class Offers:
         return capacity.covers(demand, among)
 
 
-def nodes_for(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:
+def node_predicate(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:
     """Return a predicate on node names: a pod may run there. Raises CostExceeded."""
-    nodes = matching_nodes(placed_index_of(cluster), placement, Budget())
-    names = placed_index_of(cluster).by_name.values
+    nodes = matching_nodes(node_index_with_places(cluster), placement, Budget())
+    names = node_index_with_places(cluster).by_name.values
     return lambda name: bool(names[name] & nodes)

@@ -8,7 +8,7 @@ from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Node, Taint
 
-REPELLING = frozenset({"NoSchedule", "NoExecute"})
+REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep a pod off a node; PreferNoSchedule does not."""
 
 
@@ -54,7 +54,7 @@ class Places:
                 if members is None:
                     members = values[value] = []
                 members.append(number)
-            for taint in _repelling(node):
+            for taint in _repelling_taints(node):
                 taints.setdefault(taint, []).append(number)
         grouped = {key: Groups.of(values) for key, values in labels.items()}
         return cls({key: Label(values.every, values) for key, values in grouped.items()}, Groups.of(taints))
@@ -70,7 +70,7 @@ class Places:
                     left, joined = before.get(key), after.get(key)
                     if left != joined:
                         relabelled.setdefault(key, []).append((number, left, joined))
-            lost, gained = _repelling(old), _repelling(new)
+            lost, gained = _repelling_taints(old), _repelling_taints(new)
             if lost != gained:
                 repelling.append((number, lost, gained))
         labels = self.labels
@@ -80,8 +80,8 @@ class Places:
         return Places(labels, self.taints.after(repelling) if repelling else self.taints)
 
 
-def _repelling(node: Node | None) -> frozenset[Taint]:
-    return frozenset([taint for taint in node.taints if taint.effect in REPELLING]) if node else _NO_TAINTS
+def _repelling_taints(node: Node | None) -> frozenset[Taint]:
+    return frozenset([taint for taint in node.taints if taint.effect in REPELLING_EFFECTS]) if node else _NO_TAINTS
 
 
 _NO_TAINTS = frozenset[Taint]()

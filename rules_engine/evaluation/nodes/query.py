@@ -70,9 +70,9 @@ class NodeQuery:
         allocatable, used = node.allocatable, node.used
         if self.offered is Offered.AVAILABLE:
             # Node.available without its Quantities, since this runs for every node.
-            return tuple([_nanos(allocatable, name, 0) - _nanos(used, name, 0) for name in self.resources])
-        return tuple([_nanos(allocatable, name, ABSENT) for name in self.resources])
+            return tuple([_nanos_of(allocatable, name, 0) - _nanos_of(used, name, 0) for name in self.resources])
+        return tuple([_nanos_of(allocatable, name, ABSENT) for name in self.resources])
 
 
-def _nanos(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> int:
+def _nanos_of(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> int:
     return amounts[resource].nanos if resource in amounts else otherwise

@@ -32,7 +32,7 @@ def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> No
     return _Search(index, placement, budget).find_nodes()
 
 
-def selected_nodes(
+def select_nodes(
     index: NodeIndex, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeTerm, ...] | None
 ) -> NodeSet:
     """Return the nodes that a nodeSelector and terms of node affinity select, whatever their taints."""
@@ -54,7 +54,7 @@ class _Search:
 
     def find_nodes(self) -> NodeSet:
         selected = self.select_nodes()
-        return selected & ~self._repelled(self._placement.tolerations) if selected else 0
+        return selected & ~self._repelled_nodes(self._placement.tolerations) if selected else 0
 
     def select_nodes(self) -> NodeSet:
         placement, labels = self._placement, self._places.labels
@@ -84,9 +84,9 @@ class _Search:
         self._budget.spend(1 + len(expression.values))
         match expression.operator:
             case "In":
-                return _any_of(label, expression.values)
+                return _nodes_with_value(label, expression.values)
             case "NotIn":
-                return self._index.every & ~_any_of(label, expression.values)
+                return self._index.every & ~_nodes_with_value(label, expression.values)
             case "Exists":
                 return label.present
             case "DoesNotExist":
@@ -105,7 +105,7 @@ class _Search:
         self._budget.spend(min(len(label.values), STRIDE))
         return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
 
-    def _repelled(self, tolerations: Sequence[Toleration]) -> NodeSet:
+    def _repelled_nodes(self, tolerations: Sequence[Toleration]) -> NodeSet:
         """Return the nodes with a taint that is not tolerated."""
         taints = self._places.taints
         self._budget.spend(1 + len(tolerations) + len(taints))
@@ -117,7 +117,7 @@ class _Search:
         return nodes
 
 
-def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
+def _nodes_with_value(label: Label, values: Sequence[str]) -> NodeSet:
     return union([label.values[value] for value in values])
 
 

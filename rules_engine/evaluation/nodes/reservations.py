@@ -38,17 +38,19 @@ Usage = tuple[tuple[str, int], ...]
 """Requests of a pod: nanos by resource, in order of name. Identical pods share one value."""
 
 
-def usage(requests: Iterable[tuple[str, int]]) -> Usage:
+def usage_of_requests(requests: Iterable[tuple[str, int]]) -> Usage:
     """Return a pod's effective requests, in order of name."""
     return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
 
 
-def devices(requests: Mapping[str, int]) -> Usage:
+def device_usage(requests: Mapping[str, int]) -> Usage:
     """Return the positive amounts of extended resources in a pod's effective requests."""
-    return usage((resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended(resource))
+    return usage_of_requests(
+        (resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended_resource(resource)
+    )
 
 
-def is_extended(resource: str) -> bool:
+def is_extended_resource(resource: str) -> bool:
     """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
@@ -142,7 +144,7 @@ class Room:
             vector = tuple(
                 (resource, node.available(resource).nanos)
                 for resource in sorted(node.allocatable)
-                if is_extended(resource)
+                if is_extended_resource(resource)
             )
             self._vectors[name] = vector
             if vector not in self._nodes:
@@ -151,12 +153,14 @@ class Room:
 
     def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
         """Return the accepted node with the least left after `demand`, or None; of equal nodes, the first by name."""
-        fitting = [(left, vector) for vector, free in self._free.items() if (left := _left(free, demand)) is not None]
+        fitting = [
+            (left, vector) for vector, free in self._free.items() if (left := _amount_left(free, demand)) is not None
+        ]
         candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
         return next(filter(accepts, candidates), None)
 
 
-def _left(free: Mapping[str, int], demand: Usage) -> int | None:
+def _amount_left(free: Mapping[str, int], demand: Usage) -> int | None:
     """Return the sum of the demanded resources left, or None if one is insufficient."""
     left = 0
     for resource, amount in demand:

@@ -8,9 +8,9 @@ from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.cel.check.presence import Path, Paths, presence_warnings
 from rules_engine.evaluation.context import NamedProgram
-from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
+from rules_engine.evaluation.rule_set.constant_conditions import find_constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
-from rules_engine.evaluation.rule_set.unused_names import unused_names
+from rules_engine.evaluation.rule_set.unused_names import find_unused_names
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.problems.source import SourceText
@@ -91,9 +91,9 @@ class ExpressionCompiler:
     def unused(self) -> Iterator[Problem]:
         """Yield advice about variables and params that no expression reads, when all are compiled without error."""
         if self._advice and not self.failed:
-            yield from unused_names(self._declared, self.variables, self._programs)
+            yield from find_unused_names(self._declared, self.variables, self._programs)
 
-    def unguarded(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
+    def find_unguarded_members(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
         """Yield advice about members that are read and may be absent. `absent`: paths beside optional fields."""
         if self._advice:
             variables = {path: variable.program.checked for path, variable in self.variables.items()}
@@ -141,7 +141,7 @@ class ExpressionCompiler:
         if levels > MAX_LEVELS:
             # A variable that is too deep is reported itself, and not again for the expressions that read it.
             if inner <= MAX_LEVELS + VARIABLE_LEVELS:
-                self.problems.append(_too_deep(program))
+                self.problems.append(_too_deep_problem(program))
             return None
         self._programs.append(program)
         if variable is None and failing is Severity.ERROR:
@@ -149,7 +149,7 @@ class ExpressionCompiler:
         failures = [*self._constants.problems(program, environment, result)]
         self.problems.extend(replace(problem, severity=failing) for problem in failures)
         if self._advice and not failures:
-            self.problems.extend(constant_conditions(program, self._constants, effects))
+            self.problems.extend(find_constant_conditions(program, self._constants, effects))
         return program
 
     def _levels_of_variables(self, program: Program) -> int:
@@ -183,7 +183,7 @@ class Compiler(ExpressionCompiler):
         return None if source is None else self.text(source, Severity.WARNING)
 
 
-def _too_deep(program: Program) -> Problem:
+def _too_deep_problem(program: Program) -> Problem:
     message = f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
     return program.checked.problem(Code.CEL_TOO_DEEP, message, program.checked.expression.span)
 

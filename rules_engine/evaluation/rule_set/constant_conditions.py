@@ -30,7 +30,7 @@ _REFLEXIVE = {"==": True, "<=": True, ">=": True, "!=": False, "<": False, ">": 
 """Results of operators on equal operands."""
 
 
-def constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
+def find_constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
     """Yield the constant parts of an expression.
 
     `effects`: the effects of an expression that is a condition and is false, and true; empty if it is no condition.
@@ -41,14 +41,14 @@ def constant_conditions(program: Program, constants: Constants, effects: Sequenc
         reading = constants.reading(program)
         value = reading.value(expression)
         if isinstance(value, bool) and not _has_switch(expression, reading):
-            message = f"the condition depends on params and variables alone, and is always {_word(value)}"
+            message = f"the condition depends on params and variables alone, and is always {_bool_word(value)}"
             yield conditions.problem(expression, f"{message}: {effects[value]}")
             return
     for part, decided in conditions.constant_parts(expression):
         if effects and conditions.decision(expression) is not None:
-            yield conditions.problem(part, f"the condition is always {_word(decided)}: {effects[decided]}")
+            yield conditions.problem(part, f"the condition is always {_bool_word(decided)}: {effects[decided]}")
         else:
-            yield conditions.problem(part, f"this part of the expression is always {_word(decided)}")
+            yield conditions.problem(part, f"this part of the expression is always {_bool_word(decided)}")
 
 
 class _Conditions:
@@ -88,7 +88,7 @@ class _Conditions:
             case Logic(operator=operator, operands=operands):
                 absorbing = operator == "||"
                 decisions = {self.decision(operand) for operand in operands}
-                if absorbing in decisions or self._excluded(operator, operands):
+                if absorbing in decisions or self._exclude_each_other(operator, operands):
                     return absorbing
                 return not absorbing if None not in decisions else None
             case Conditional(condition=condition, then=then, otherwise=otherwise):
@@ -100,7 +100,7 @@ class _Conditions:
         value = self._reading.value(node)
         return value if isinstance(value, bool) else None
 
-    def _excluded(self, operator: str, operands: Sequence[Expression]) -> bool:
+    def _exclude_each_other(self, operator: str, operands: Sequence[Expression]) -> bool:
         """Return True if two operands exclude each other: `x == 1 && x == 2`, `x != 1 || x != 2`, `x || !x`."""
         texts = {self._text(operand) for operand in operands}
         negated = (operand.operand for operand in operands if isinstance(operand, Unary) and operand.operator == "!")
@@ -149,5 +149,5 @@ def _mentions_double(value_type: Type) -> bool:
     return value_type in (types.DOUBLE, types.DYN) or any(map(_mentions_double, value_type.parameters))
 
 
-def _word(value: bool) -> str:
+def _bool_word(value: bool) -> str:
     return "true" if value else "false"

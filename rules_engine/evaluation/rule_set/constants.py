@@ -116,7 +116,7 @@ class Reading:
         if inner_failures:
             yield from inner_failures
         elif value.error is None:
-            yield from self._mistyped(node, environment)
+            yield from self._type_errors(node, environment)
         elif self._reads(node):
             yield self._failure(node, value.error)
 
@@ -170,7 +170,7 @@ class Reading:
             Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span
         )
 
-    def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
+    def _type_errors(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
         match node:
             case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:

@@ -11,37 +11,37 @@ def is_glob(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
-def in_any(patterns: Iterable[str], name: str) -> bool:
+def matches_any(patterns: Iterable[str], name: str) -> bool:
     """Return True if one of the patterns matches the whole name."""
-    return any(pattern in ("*", name) or matches(pattern, name) for pattern in patterns)
+    return any(pattern in ("*", name) or matches_glob(pattern, name) for pattern in patterns)
 
 
-def matches(pattern: str, name: str) -> bool:
+def matches_glob(pattern: str, name: str) -> bool:
     """Return True if the whole name matches, in time of at most the product of both lengths."""
     first, *between = pattern.split("*")
     if not between:
-        return len(first) == len(name) and _is_at(first, name, 0)
+        return len(first) == len(name) and _has_text_at(first, name, 0)
     last = between.pop()
     at, end = len(first), len(name) - len(last)
-    if at > end or not (_is_at(first, name, 0) and _is_at(last, name, end)):
+    if at > end or not (_has_text_at(first, name, 0) and _has_text_at(last, name, end)):
         return False
     for text in between:
         # The first place of a text between two stars leaves the most for the texts after it, so no other is tried.
-        at = _first_place(text, name, at, end)
+        at = _first_position(text, name, at, end)
         if at < 0:
             return False
         at += len(text)
     return True
 
 
-def _first_place(text: str, name: str, start: int, end: int) -> int:
+def _first_position(text: str, name: str, start: int, end: int) -> int:
     """Return the first place of the text in a part of the name, or -1."""
     if "?" not in text:
         return name.find(text, start, end)
-    return next((place for place in range(start, end - len(text) + 1) if _is_at(text, name, place)), -1)
+    return next((place for place in range(start, end - len(text) + 1) if _has_text_at(text, name, place)), -1)
 
 
-def _is_at(text: str, name: str, place: int) -> bool:
+def _has_text_at(text: str, name: str, place: int) -> bool:
     """Return True if the name has the text at a place; it is long enough."""
     if "?" not in text:
         return name.startswith(text, place)

@@ -55,7 +55,7 @@ class Demands:
         return positions
 
 
-class Index:
+class RuleIndex:
     """Compiled rules of one kind in their order, indexed by the pods they may apply to. It never changes."""
 
     __slots__ = ("_annotations", "_compiled", "_in_namespace", "_labels", "_operations", "_resources")
@@ -70,7 +70,7 @@ class Index:
         self._annotations = Demands.of(map(_annotation_facts, rules))
         self._resources = Demands.of(_resource_facts(rules))
         matches = tuple(rule.match for rule in rules)
-        self._in_namespace = lru_cache(MAX_NAMESPACES)(lambda namespace: _in_namespace(matches, namespace))
+        self._in_namespace = lru_cache(MAX_NAMESPACES)(lambda namespace: _rules_in_namespace(matches, namespace))
 
     def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[CompiledRule[Rule]]:
         """Return the rules that may apply to the pod, in their order."""
@@ -78,20 +78,22 @@ class Index:
         positions &= self._labels.met([*pod.labels, *pod.labels.items()])
         positions &= self._annotations.met(pod.annotations.items())
         positions &= self._resources.met(pod.resources)
-        return [self._compiled[position] for position in _positions(positions)]
+        return [self._compiled[position] for position in _positions_in(positions)]
 
 
-def _positions(remaining: Positions) -> Iterable[int]:
+def _positions_in(remaining: Positions) -> Iterable[int]:
     while remaining:
         lowest = remaining & -remaining
         yield lowest.bit_length() - 1
         remaining ^= lowest
 
 
-def _in_namespace(matches: Iterable[Match], namespace: str) -> Positions:
+def _rules_in_namespace(matches: Iterable[Match], namespace: str) -> Positions:
     positions = 0
     for position, match in enumerate(matches):
-        if globs.in_any(match.namespaces, namespace) and not globs.in_any(match.exclude_namespaces, namespace):
+        if globs.matches_any(match.namespaces, namespace) and not globs.matches_any(
+            match.exclude_namespaces, namespace
+        ):
             positions |= 1 << position
     return positions
 
@@ -108,7 +110,7 @@ def _label_facts(rule: Rule) -> frozenset[Fact] | None:
 
 def _annotation_facts(rule: Rule) -> frozenset[Fact] | None:
     annotation = rule.interests.annotation
-    return None if annotation is None or _can_fail(rule) else frozenset({annotation})
+    return None if annotation is None or _matching_can_fail(rule) else frozenset({annotation})
 
 
 def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
@@ -120,12 +122,12 @@ def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
                 beside.setdefault(name, set()).update(rule.interests.resources or ())
     for rule in rules:
         resources = rule.interests.resources
-        if resources is None or _can_fail(rule):
+        if resources is None or _matching_can_fail(rule):
             yield None
         else:
             yield frozenset[Fact](resources).union(*(beside.get(name, ()) for name in resources))
 
 
-def _can_fail(rule: Rule) -> bool:
+def _matching_can_fail(rule: Rule) -> bool:
     """Return True if matching can fail: such an error precedes the resources and annotations of the rule's kind."""
     return bool(rule.match_conditions or rule.match.namespace_selector)

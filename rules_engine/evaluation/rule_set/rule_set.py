@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.rule_set.index import Index
+from rules_engine.evaluation.rule_set.index import RuleIndex
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Mode, Operation, Rule
 
-GENERATED = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
+GENERATED_FIELDS = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
 """Fields that a new pod may lack at /mutate: the API server sets them, and generates names, after the mutating webhooks
 (k8s.io/apiserver, registry/generic/registry/store.go)."""
 
@@ -21,10 +21,10 @@ class KindRules:
 
     kind: RuleKind
     rules: tuple[CompiledRule[Rule], ...]
-    index: Index = field(init=False, repr=False, compare=False)
+    index: RuleIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", Index(self.rules))
+        object.__setattr__(self, "index", RuleIndex(self.rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def compile_rules(
             raise ValueError(f"{rule.id} is of none of the kinds {', '.join(kinds_by_name)}")
         compiler = compiler_of(rule)
         compiled = kinds_by_name[rule.kind].compile(rule, compiler)
-        absent = GENERATED if kinds_by_name[rule.kind].endpoint is Endpoint.MUTATE else ()
-        problems.extend((*compiler.problems, *compiler.unguarded(absent), *compiler.unused()))
+        absent = GENERATED_FIELDS if kinds_by_name[rule.kind].endpoint is Endpoint.MUTATE else ()
+        problems.extend((*compiler.problems, *compiler.find_unguarded_members(absent), *compiler.unused()))
         if not compiler.failed and rule.mode is not Mode.OFF:
             by_kind[rule.kind].append(compiled)
     rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))

@@ -14,7 +14,7 @@ from rules_engine.model.rules.rule import Declared
 _PARAMS = "params"
 
 
-def unused_names(
+def find_unused_names(
     declared: Declared, variables: Mapping[str, NamedProgram], programs: Sequence[Program]
 ) -> Iterator[Problem]:
     """Yield a warning for each variable and param that none of a document's expressions, `programs`, reads."""
@@ -22,21 +22,23 @@ def unused_names(
     if VARIABLES not in read:
         for path, variable in variables.items():
             if path not in read:
-                yield _unused(declared, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
-    members = {name for program in programs for name in _params(program.checked.expression, program.checked.references)}
+                yield _warn_unused(declared, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
+    members = {
+        name for program in programs for name in _params_read(program.checked.expression, program.checked.references)
+    }
     if None not in members:
         for name in declared.params:
             if name not in members:
-                yield _unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
+                yield _warn_unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
 
 
-def _unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
+def _warn_unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
     return warning(
         code, f"no expression reads {field}.{name}", declared.origin.get((field, name), declared.location), name
     )
 
 
-def _params(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
+def _params_read(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
     """Yield the members of params that an expression reads; None for a read by a computed name."""
     match node:
         case (
@@ -49,4 +51,4 @@ def _params(node: Expression, references: Mapping[Expression, str | Constant]) -
             yield None
         case _:
             for part in child_nodes(node):
-                yield from _params(part, references)
+                yield from _params_read(part, references)

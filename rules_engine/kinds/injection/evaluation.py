@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from rules_engine.evaluation.applicability import MAX_CONTAINERS, applicability, malformed, too_many_containers
+from rules_engine.evaluation.applicability import (
+    MAX_CONTAINERS,
+    amount_problem,
+    check_applicability,
+    container_count_error,
+)
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
@@ -81,7 +86,7 @@ def apply_injections(
         elif rule.gpu_resource in holders:
             winner = holders[rule.gpu_resource].id
             message = f"{rule.gpu_resource} was decided by {winner}"
-            steps[index] = skipped(rule, "already-decided", message, rule.fields.get("gpuResource", ()))
+            steps[index] = skip_step(rule, "already-decided", message, rule.fields.get("gpuResource", ()))
         elif rule.mode is Mode.AUDIT:
             audited[index] = found
         else:
@@ -97,22 +102,22 @@ def apply_injections(
 
 
 def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> _Triggered | Step:
-    found = applicability(injection, context)
+    found = check_applicability(injection, context)
     if isinstance(found, Step):
         return found
     rule = injection.rule
     gpu_type = context.pod.annotations.get(rule.gpu_type_annotation)
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         message = f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}"
-        return skipped(rule, "gpu-type", message, rule.fields.get("gpuType", ()))
+        return skip_step(rule, "gpu-type", message, rule.fields.get("gpuType", ()))
     pod, entry = context.pod, rule.entry(context.namespace)
     named = rule.gpu_resource in pod.resources
     if named and entry and len(pod.containers) > MAX_CONTAINERS:
-        return failed(rule, too_many_containers(pod))
+        return failure_step(rule, container_count_error(pod))
     requesting = [container for container in pod.containers if container.requested(rule.gpu_resource)] if named else []
     if not requesting:
         message = f"no container requests {rule.gpu_resource}"
-        return skipped(rule, "no-request", message, rule.fields.get("gpuResource", ()))
+        return skip_step(rule, "no-request", message, rule.fields.get("gpuResource", ()))
     return _Triggered(
         rule=rule,
         entry=entry,
@@ -136,9 +141,9 @@ def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Con
     try:
         step, edits = _inject(triggered, enforced, context)
     except Exception as error:
-        return failed(triggered.rule, error), {}
-    excess = too_large(edits, patch_bytes(context.pod.edits)) if edits else None
-    return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
+        return failure_step(triggered.rule, error), {}
+    excess = patch_size_error(edits, patch_bytes(context.pod.edits)) if edits else None
+    return (step, edits) if excess is None else (failure_step(triggered.rule, excess), {})
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
@@ -146,19 +151,19 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
     rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
         message = f"nothing is injected in the namespace {context.namespace}"
-        return stepped(rule, Action.KEEP, "empty-entry", message, warnings=warnings, fields=entry.fields), {}
+        return rule_step(rule, Action.KEEP, "empty-entry", message, warnings=warnings, fields=entry.fields), {}
     rivals = {other.rule.gpu_resource for other in enforced if other.injects} | {rule.gpu_resource}
     if triggered.served and len(rivals) > 1:
         message = f"pod {context.display} has different gpu resource {', '.join(sorted(rivals))}"
         common: Details = {"warnings": warnings, "requests": triggered.requests, "fields": entry.fields}
-        return stepped(rule, Action.DENY, "conflict", message, **common), {}
+        return rule_step(rule, Action.DENY, "conflict", message, **common), {}
     passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
     if passed_over and rule.init_containers is InitContainers.DENY:
         message = (
             f"pod {context.display} requests {rule.gpu_resource} in {', '.join(passed_over)} (initContainers: Deny)"
         )
         fields = rule.fields.get("initContainers", ())
-        return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings, fields=fields), {}
+        return rule_step(rule, Action.DENY, "init-containers", message, warnings=warnings, fields=fields), {}
     warnings += tuple(
         f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource} (initContainers: Ignore)"
         for one in passed_over
@@ -166,13 +171,13 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
     if not triggered.served:
         message = f"no regular container requests {rule.gpu_resource}"
         fields = rule.fields.get("initContainers", ())
-        return stepped(rule, Action.KEEP, "init-containers", message, warnings=warnings, fields=fields), {}
+        return rule_step(rule, Action.KEEP, "init-containers", message, warnings=warnings, fields=fields), {}
     counted = [container for container in context.pod.containers if _may_serve(rule, container)]
-    wrong = [text for container in counted if (text := malformed(container, rule.gpu_resource))]
+    wrong = [text for container in counted if (text := amount_problem(container, rule.gpu_resource))]
     if wrong:
         message = "; ".join(wrong)
         warnings += (f"{rule.id} left the pod as it is: {message}",)
-        return stepped(rule, Action.KEEP, "malformed", message, warnings=warnings, fields=entry.fields), {}
+        return rule_step(rule, Action.KEEP, "malformed", message, warnings=warnings, fields=entry.fields), {}
     return _Calculation(triggered, context, warnings).outcome()
 
 
@@ -216,7 +221,7 @@ class _Calculation:
         if short:
             why = "; ".join(short.values())
             message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
-            return stepped(rule, Action.DENY, "too-large", message, **common), {}
+            return rule_step(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
         for name, coefficient in coefficients.items():
@@ -235,7 +240,7 @@ class _Calculation:
             edits[ANNOTATIONS] = dict(annotations)
         action = Action.CHANGE if amounts or annotations else Action.KEEP
         started = sum([self._count(container) for container in self._served if container.role is Role.INIT])
-        step = stepped(
+        step = rule_step(
             rule,
             action,
             "injected" if action is Action.CHANGE else "unchanged",

@@ -7,13 +7,18 @@ from msgspec import Struct
 
 from rules_engine.cel import Program
 from rules_engine.cel.program import constant_texts
-from rules_engine.evaluation.applicability import MAX_CONTAINERS, applicability, malformed, too_many_containers
+from rules_engine.evaluation.applicability import (
+    MAX_CONTAINERS,
+    amount_problem,
+    check_applicability,
+    container_count_error,
+)
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
@@ -135,17 +140,17 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
     for ladder in ladders:
         if pending:
             context, pending = context.edited(pending), {}
-        found = applicability(ladder, context)
+        found = check_applicability(ladder, context)
         if isinstance(found, Step):
             steps.append(found)
             continue
         try:
             step, written = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
         except Exception as error:
-            steps.append(failed(ladder.rule, error))
+            steps.append(failure_step(ladder.rule, error))
             continue
-        if written and (excess := too_large(merged(context.pod.edits, written))) is not None:
-            steps.append(failed(ladder.rule, excess))
+        if written and (excess := patch_size_error(merged(context.pod.edits, written))) is not None:
+            steps.append(failure_step(ladder.rule, excess))
             continue
         steps.append(step)
         if ladder.rule.mode is Mode.ENFORCE:
@@ -170,7 +175,7 @@ class _LadderRun:
         named = context.pod.resources
         self._present = [name for name in ladder.resources if name in named]
         if self._present and len(context.pod.containers) > MAX_CONTAINERS:
-            raise too_many_containers(context.pod)
+            raise container_count_error(context.pod)
         self._before = DeviceCounts.read(context.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
@@ -185,16 +190,16 @@ class _LadderRun:
         mine = [name for name in present if name not in winners]
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
         # Without a resource to decide, no container is checked: there may be 60,000.
-        wrong = mine and [text for item in pod.containers for name in present if (text := malformed(item, name))]
+        wrong = mine and [text for item in pod.containers for name in present if (text := amount_problem(item, name))]
         if wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), {}
         counted = self._before.resources
         requested = [self._ladder.resources.index(name) for name in mine if name in counted]
         if not requested:
             if notes:
-                return skipped(self._rule, "already-decided", "; ".join(notes), self._fields(self._lost)), {}
+                return skip_step(self._rule, "already-decided", "; ".join(notes), self._fields(self._lost)), {}
             message = "the pod requests none of its resources"
-            return skipped(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
+            return skip_step(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in requested):
             return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), {}
         return self._finished(self._decided(requested), notes)
@@ -217,7 +222,7 @@ class _LadderRun:
     def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
         """Return the step of a ladder that moves nothing, with a warning."""
         unknown = reason == "cluster-unknown"
-        return stepped(
+        return rule_step(
             self._rule,
             Action.KEEP,
             reason,
@@ -329,11 +334,11 @@ class _LadderRun:
         if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
             message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
             common["fields"] = self._rule.fields.get("whenExhausted", ())
-            return stepped(self._rule, Action.DENY, "exhausted", message, **common), {}
+            return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
         if not moves:
             message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
             common["fields"] = self._fields([decision.resource for decision in decisions])
-            return stepped(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
+            return rule_step(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
         annotations = self._annotations(moves)
         written = edits_between(self._before, self._counts, moves)
@@ -341,7 +346,7 @@ class _LadderRun:
             written = {**written, ANNOTATIONS: annotations}
         common["annotations"] = annotations
         common["fields"] = self._fields(dict.fromkeys(moves.values()))
-        return stepped(self._rule, Action.CHANGE, "moved", message, **common), written
+        return rule_step(self._rule, Action.CHANGE, "moved", message, **common), written
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
         """Return the rule's annotation: its value so far, then each distinct fall, by container and rung."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from rules_engine.cel import Program
-from rules_engine.evaluation.applicability import Applies, applicability
+from rules_engine.evaluation.applicability import Applies, check_applicability
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import failed, stepped
+from rules_engine.evaluation.steps import failure_step, rule_step
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.problems.source import Field
@@ -68,15 +68,15 @@ def apply_validations(validations: Sequence[CompiledValidation], context: Contex
 
 def _step(validation: CompiledValidation, context: Context) -> Step:
     rule = validation.rule
-    found = applicability(validation, context)
+    found = check_applicability(validation, context)
     if isinstance(found, Step):
         return _enforced(rule, found)
     try:
         unmet = [check for check in validation.checks if not found.scope.holds(check.expression)]
     except Exception as error:
-        return _enforced(rule, failed(rule, error))
+        return _enforced(rule, failure_step(rule, error))
     if not unmet:
-        return stepped(rule, Action.PASS, "valid", "", warnings=found.warnings)
+        return rule_step(rule, Action.PASS, "valid", "", warnings=found.warnings)
     return _invalid(rule, unmet, [_message(check, found.scope) for check in unmet], found)
 
 
@@ -125,7 +125,7 @@ def _acted(
         warnings = (*warnings, *(f"{rule.id}: {message}" for message in messages))
     else:
         action = Action.RECORD
-    return stepped(
+    return rule_step(
         rule,
         action,
         reason,

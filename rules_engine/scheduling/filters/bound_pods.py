@@ -39,7 +39,7 @@ class Selection(Hashable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedPods:
     """The pods of a namespace that a selector matches, without pods that are being deleted."""
 
     namespace: str
@@ -196,7 +196,7 @@ class _Namespace:
     def add(self, key: Labels, group: LabelGroup) -> None:
         self.groups[key] = group
         if self._by_label is not None:
-            _list(self._by_label, key, group)
+            _add_to_labels(self._by_label, key, group)
 
     def remove(self, key: Labels, group: LabelGroup) -> None:
         del self.groups[key]
@@ -222,10 +222,10 @@ class _Namespace:
         if self._by_label is None:
             self._by_label = {}
             for key, group in self.groups.items():
-                _list(self._by_label, key, group)
+                _add_to_labels(self._by_label, key, group)
         return self._by_label
 
 
-def _list(by_label: dict[str, dict[str, dict[Labels, LabelGroup]]], key: Labels, group: LabelGroup) -> None:
+def _add_to_labels(by_label: dict[str, dict[str, dict[Labels, LabelGroup]]], key: Labels, group: LabelGroup) -> None:
     for name, value in group.labels.items():
         by_label.setdefault(name, {}).setdefault(value, {})[key] = group

@@ -113,7 +113,7 @@ class _Carriers:
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffinePods:
     """The pods that match every term."""
 
     terms: tuple[AffinityTerm, ...]
@@ -149,13 +149,13 @@ class Affine:
         return pods.by_domain(self, key, topologies.having(key)).nodes
 
 
-def unaffine(
+def exclude_by_affinity(
     pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies, every: NodeSet
 ) -> NodeSet:
     """Return the nodes that the pod's required affinity excludes."""
     present = near = every
     any_domain = False
-    affine = Affine(pod.affinity, namespaces)
+    affine = AffinePods(pod.affinity, namespaces)
     for term in pod.affinity:
         present &= topologies.having(term.topology_key)
         nodes = affine.nodes(pods, topologies, term.topology_key)
@@ -167,12 +167,16 @@ def unaffine(
     return every & ~near
 
 
-def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies) -> NodeSet:
+def exclude_by_anti_affinity(
+    pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies
+) -> NodeSet:
     """Return the nodes that the pod's required anti-affinity excludes."""
-    return union(Affine((term,), namespaces).nodes(pods, topologies, term.topology_key) for term in pod.anti_affinity)
+    return union(
+        AffinePods((term,), namespaces).nodes(pods, topologies, term.topology_key) for term in pod.anti_affinity
+    )
 
 
-def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
+def exclude_by_bound_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
     """Return the nodes that the required anti-affinity of bound pods excludes."""
     matching = terms.matching(pod.labels)
     return union(terms.near(term) for term in matching if namespaces.includes(term, pod.namespace))

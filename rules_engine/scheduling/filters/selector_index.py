@@ -28,7 +28,7 @@ class SelectorIndex(Generic[V]):
         if selector is not None:
             for group in self._groups(selector):
                 del group[value]
-            for label in _labels(selector):
+            for label in _labels_required(selector):
                 if not self._by_label[label]:
                     del self._by_label[label]
 
@@ -44,14 +44,14 @@ class SelectorIndex(Generic[V]):
                     yield value
 
     def _groups(self, selector: LabelSelector) -> Iterator[dict[V, LabelSelector]]:
-        labels = _labels(selector)
+        labels = _labels_required(selector)
         for label in labels:
             yield self._by_label.setdefault(label, {})
         if not labels:
             yield self._others
 
 
-def _labels(selector: LabelSelector) -> tuple[tuple[str, str], ...]:
+def _labels_required(selector: LabelSelector) -> tuple[tuple[str, str], ...]:
     """Return labels of which a selector requires one; none if it requires none."""
     for requirement in selector.requirements:
         if requirement.operator is ConditionKind.IN:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
+from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.reasons import NO_TOPOLOGY, NOT_SPREAD
 from rules_engine.scheduling.requirements import Requirements, SpreadConstraint
 
 
-def unspread(
+def exclude_by_spread(
     pod: Requirements,
     pods: BoundPods,
     topologies: Topologies,
@@ -35,11 +35,11 @@ def unspread(
             eligible &= selected
         if constraint.honors_taints:
             eligible &= ~repelled
-        skewed |= left & _skewed(constraint, pod, pods, topologies, eligible)
+        skewed |= left & _nodes_over_skew(constraint, pod, pods, topologies, eligible)
     return {NO_TOPOLOGY: without, NOT_SPREAD: skewed}
 
 
-def _skewed(
+def _nodes_over_skew(
     constraint: SpreadConstraint, pod: Requirements, pods: BoundPods, topologies: Topologies, eligible: NodeSet
 ) -> NodeSet:
     """Return the nodes of the domains where one more pod would exceed the maximum skew."""
@@ -47,7 +47,7 @@ def _skewed(
     if not selector:
         # A selector that is empty counts no pod (countPodsMatchSelector), and yet matches the pod itself.
         return 0
-    counts = pods.by_domain(Selected(pod.namespace, selector), key, eligible)
+    counts = pods.by_domain(SelectedPods(pod.namespace, selector), key, eligible)
     domains = topologies.count(key, eligible)
     # The minimum over domains with an eligible node; 0 if there are too few such domains.
     least = counts.least(domains) if domains >= constraint.min_domains else 0

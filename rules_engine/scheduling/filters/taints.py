@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rules_engine.evaluation.nodes import REPELLING, NodeSet, Tolerated, node_set
+from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, node_set
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.scheduling.requirements import CORDON
@@ -52,9 +52,9 @@ class Taints:
     """The taints of nodes that keep pods away, and the cordoned nodes."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._groups = TaintGroups(nodes, REPELLING)
+        self._groups = TaintGroups(nodes, REPELLING_EFFECTS)
         self._cordoned = node_set([number for number, node in enumerate(nodes) if node.unschedulable])
-        self.untolerated = lru_cache(CACHED_TOLERATIONS)(self._untolerated)
+        self.untolerated = lru_cache(CACHED_TOLERATIONS)(self._find_untolerated)
         """Return the nodes that a pod with these tolerations does not tolerate."""
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
@@ -64,7 +64,7 @@ class Taints:
         self._cordoned = self._cordoned | bit if new.unschedulable else self._cordoned & ~bit
         self.untolerated.cache_clear()
 
-    def _untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
+    def _find_untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
         tolerated = Tolerated(tolerations)
         by_taint: dict[Taint, NodeSet] = {}
         every = 0

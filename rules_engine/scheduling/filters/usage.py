@@ -6,7 +6,7 @@ from typing import Final
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.scheduling.amounts import PODS, FreeAmounts, allocatable
+from rules_engine.scheduling.amounts import PODS, FreeAmounts, allocatable_amounts
 from rules_engine.scheduling.filters.tallies import PodsByNode
 from rules_engine.scheduling.requirements import ALL_ADDRESSES, HostPort
 
@@ -19,12 +19,12 @@ class Usage:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._every = (1 << len(nodes)) - 1
         self._counts = [0] * len(nodes)
-        self._limits = [_limit(node) for node in nodes]
+        self._limits = [_pod_limit(node) for node in nodes]
         self.full: NodeSet = node_set([number for number, limit in enumerate(self._limits) if not limit])
         """The nodes that have no room for one more pod, whatever it requests."""
         free: dict[str, dict[int, int]] = {}
         for number, node in enumerate(nodes):
-            for resource, amount in allocatable(node).items():
+            for resource, amount in allocatable_amounts(node).items():
                 free.setdefault(resource, {})[number] = amount
         self._free = {resource: FreeAmounts(amounts, self._every) for resource, amounts in free.items()}
 
@@ -47,12 +47,12 @@ class Usage:
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace the allocatable amounts of a node."""
-        self._limits[number] = limit = _limit(new)
+        self._limits[number] = limit = _pod_limit(new)
         bit = 1 << number
         self.full = self.full | bit if self._counts[number] >= limit else self.full & ~bit
-        for resource, amount in allocatable(new).items():
+        for resource, amount in allocatable_amounts(new).items():
             self._change(number, resource, amount)
-        for resource, amount in allocatable(old).items():
+        for resource, amount in allocatable_amounts(old).items():
             self._change(number, resource, -amount)
 
     def free(self, number: int, resource: str) -> int:
@@ -75,7 +75,7 @@ class Usage:
             amounts.change(number, by)
 
 
-def _limit(node: Node) -> int:
+def _pod_limit(node: Node) -> int:
     """Return the maximum number of pods on a node."""
     limit = node.allocatable.get(PODS)
     if limit is None:

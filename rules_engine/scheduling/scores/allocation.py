@@ -11,7 +11,7 @@ from typing import TypeAlias
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
-from rules_engine.scheduling.amounts import NATIVE, allocatable
+from rules_engine.scheduling.amounts import NATIVE, allocatable_amounts
 from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
 
 Amounts: TypeAlias = tuple[int, ...]
@@ -49,7 +49,7 @@ class AllocationScores:
 
     def allocatable(self, node: Node) -> Amounts:
         """Return a node's amounts."""
-        amounts = allocatable(node)
+        amounts = allocatable_amounts(node)
         cpu, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
         return (cpu, memory, cpu, memory, *[amounts.get(name, 0) for name in self.others])
 
@@ -78,12 +78,12 @@ class AllocationScores:
             # There is no deviation with less than two resources.
             return MAX_SCORE // 2 + MAX_SCORE // 4
         cpu, memory = used[CPU], used[MEMORY]
-        before = _balance(cpu / all_cpu, memory / all_memory)
-        after = _balance((cpu + more_cpu) / all_cpu, (memory + more_memory) / all_memory)
+        before = _balance_percent(cpu / all_cpu, memory / all_memory)
+        after = _balance_percent((cpu + more_cpu) / all_cpu, (memory + more_memory) / all_memory)
         return MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
 
 
-def _balance(cpu: float, memory: float) -> int:
+def _balance_percent(cpu: float, memory: float) -> int:
     if cpu > 1.0 or memory > 1.0:
         cpu, memory = min(cpu, 1.0), min(memory, 1.0)
     # Floats in the scheduler's order.
@@ -109,7 +109,7 @@ class NodeStates:
         self.current: list[int] = []
         """The number of each node's state."""
         for number in range(len(nodes)):
-            self.current.append(self._joined(number))
+            self.current.append(self._join_state(number))
         self._changes: list[int] = []
         self._dropped = 0
 
@@ -131,7 +131,7 @@ class NodeStates:
         self.allocatable[number] = self.scores.allocatable(node)
         self._record_change(number)
 
-    def changed_since(self, moment: int) -> Sequence[int] | None:
+    def changes_since(self, moment: int) -> Sequence[int] | None:
         """Return the nodes that changed since a moment, possibly repeated; None if it is too long ago."""
         if moment < self._dropped:
             return None
@@ -144,7 +144,7 @@ class NodeStates:
             self.members[before] = left
         else:
             del self.members[before], self.states[before]
-        self.current[node] = self._joined(node)
+        self.current[node] = self._join_state(node)
         self._changes.append(node)
         if len(self._changes) > 2 * len(self.bits):
             # A ranking that has not read these changes is made anew.
@@ -152,7 +152,7 @@ class NodeStates:
             del self._changes[:dropped]
             self._dropped += dropped
 
-    def _joined(self, node: int) -> int:
+    def _join_state(self, node: int) -> int:
         state = self.allocatable[node], tuple(self.used[node])
         number = self._numbers.get(state)
         if number is None:
@@ -205,7 +205,7 @@ class Ranking:
     def _follow(self, nodes: NodeSet) -> None:
         """Place nodes by their present states."""
         states = self._states
-        changed = states.changed_since(self._moment) if self._moment >= 0 else None
+        changed = states.changes_since(self._moment) if self._moment >= 0 else None
         most = len(states.members)
         if changed is None or len(changed) > 4 * most or len(self._scores) > MAX_CACHED_SCORES:
             self._reset()
@@ -276,7 +276,7 @@ class Ranking:
         return score
 
 
-def by_node(states: NodeStates, pod: Amounts, nodes: NodeSet) -> tuple[dict[int, int], dict[int, int] | None]:
+def scores_by_node(states: NodeStates, pod: Amounts, nodes: NodeSet) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return the scores of NodeResourcesFit and of NodeResourcesBalancedAllocation; None: the plugin is skipped."""
     scores, numbers = states.scores, numbers_of(nodes)
     fit = {node: scores.fit(states.allocatable[node], states.used[node], pod) for node in numbers}

@@ -16,12 +16,12 @@ N = TypeVar("N", int, float)
 Partition: TypeAlias = Mapping[int, NodeSet]
 
 
-def among(groups: Mapping[N, NodeSet], nodes: NodeSet) -> dict[N, NodeSet]:
+def restrict_groups(groups: Mapping[N, NodeSet], nodes: NodeSet) -> dict[N, NodeSet]:
     """Restrict groups to a set of nodes, and drop empty groups."""
     return {score: remaining for score, members in groups.items() if (remaining := members & nodes)}
 
 
-def added(first: Mapping[N, NodeSet], second: Mapping[N, NodeSet]) -> dict[N, NodeSet]:
+def add_scores(first: Mapping[N, NodeSet], second: Mapping[N, NodeSet]) -> dict[N, NodeSet]:
     """Add two scores, by node; both have the same nodes."""
     sums: dict[N, NodeSet] = {}
     for score, nodes in first.items():
@@ -31,14 +31,14 @@ def added(first: Mapping[N, NodeSet], second: Mapping[N, NodeSet]) -> dict[N, No
     return sums
 
 
-def rest(groups: Mapping[N, NodeSet], nodes: NodeSet) -> NodeSet:
+def nodes_in_no_group(groups: Mapping[N, NodeSet], nodes: NodeSet) -> NodeSet:
     """Return the nodes that belong to no group."""
     for members in groups.values():
         nodes &= ~members
     return nodes
 
 
-def merged(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
+def merge_groups(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
     """Merge groups with equal scores."""
     groups_by_score: dict[int, NodeSet] = {}
     for score, nodes in groups:
@@ -46,11 +46,11 @@ def merged(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
     return groups_by_score
 
 
-def weighted(partition: Partition, weight: int) -> Partition:
+def apply_weight(partition: Partition, weight: int) -> Partition:
     return {score * weight: nodes for score, nodes in partition.items()}
 
 
-def shares(counts: Mapping[int, NodeSet]) -> Partition:
+def shares_of_highest(counts: Mapping[int, NodeSet]) -> Partition:
     """Return counts as shares of the highest count, from 0 to MAX_SCORE; all are 0 if it is 0."""
     most = max(counts, default=0)
-    return merged((MAX_SCORE * count // most if most else 0, nodes) for count, nodes in counts.items())
+    return merge_groups((MAX_SCORE * count // most if most else 0, nodes) for count, nodes in counts.items())

@@ -9,7 +9,7 @@ from rules_engine.scheduling.filters.tallies import Domains
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import Preferences, WeightedTerm
 from rules_engine.scheduling.requirements import AffinityTerm
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged, rest
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, add_scores, merge_groups, nodes_in_no_group
 
 HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
@@ -72,11 +72,13 @@ def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes:
     """Return the score by node, from weights, each with the nodes by a sum that it multiplies."""
     scores: Mapping[int, NodeSet] = {0: nodes}
     for weight, by_sum in sums:
-        groups = merged((weight * total, members) for total, members in (*by_sum.items(), (0, rest(by_sum, nodes))))
-        scores = added(scores, groups)
+        groups = merge_groups(
+            (weight * total, members) for total, members in (*by_sum.items(), (0, nodes_in_no_group(by_sum, nodes)))
+        )
+        scores = add_scores(scores, groups)
     least, most = min(scores), max(scores)
-    return merged((_normalised(score - least, most - least), members) for score, members in scores.items())
+    return merge_groups((_normalize_score(score - least, most - least), members) for score, members in scores.items())
 
 
-def _normalised(above: int, width: int) -> int:
+def _normalize_score(above: int, width: int) -> int:
     return int(float(MAX_SCORE) * (above / width)) if width else 0

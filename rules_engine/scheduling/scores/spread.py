@@ -8,7 +8,14 @@ from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import HOSTNAME
 from rules_engine.scheduling.requirements import SpreadConstraint
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged, rest
+from rules_engine.scheduling.scores.partition import (
+    MAX_SCORE,
+    Partition,
+    add_scores,
+    merge_groups,
+    nodes_in_no_group,
+    restrict_groups,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +39,26 @@ def spread_score(
     sums: Mapping[float, NodeSet] = {0.0: scored}
     for counted in constraints:
         # One after the other: sums of floats depend on their order.
-        sums = added(sums, _weighted_counts(counted, topologies, scored))
-    rounded = merged((_rounded(total), members) for total, members in sums.items())
+        sums = add_scores(sums, _weigh_counts(counted, topologies, scored))
+    rounded = merge_groups((_round_half_up(total), members) for total, members in sums.items())
     least, most = min(rounded), max(rounded)
-    scores = merged(_normalised(rounded, least, most))
+    scores = merge_groups(_normalize_scores(rounded, least, most))
     if nodes != scored:
         scores[0] = scores.get(0, 0) | nodes & ~scored
     return scores
 
 
-def _normalised(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterator[tuple[int, NodeSet]]:
+def _normalize_scores(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterator[tuple[int, NodeSet]]:
     for score, members in rounded.items():
         yield MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members
 
 
-def _weighted_counts(counted: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:
+def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:
     """Return the nodes by their domain's number of pods times a weight, which grows with the number of domains."""
     key, skew = counted.constraint.topology_key, counted.constraint.max_skew
     labelled = scored & topologies.having(key)
     unlabelled = scored ^ labelled
-    groups = among(counted.counts, labelled)
+    groups = restrict_groups(counted.counts, labelled)
     if key == HOSTNAME:
         size = scored.bit_count()
     else:
@@ -61,14 +68,14 @@ def _weighted_counts(counted: CountedConstraint, topologies: Topologies, scored:
             size += 1
     weight = log(size + 2)
     sums = {count * weight + (skew - 1): members for count, members in groups.items()}
-    if others := rest(groups, labelled):
+    if others := nodes_in_no_group(groups, labelled):
         sums[0 * weight + (skew - 1)] = others
     if unlabelled:
         sums[0.0] = sums.get(0.0, 0) | unlabelled
     return sums
 
 
-def _rounded(total: float) -> int:
+def _round_half_up(total: float) -> int:
     """Round a sum that is not negative, halves up."""
     whole = int(total)
     return whole + (total - whole >= 0.5)

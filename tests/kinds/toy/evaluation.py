@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from rules_engine.evaluation.applicability import applicability
+from rules_engine.evaluation.applicability import check_applicability
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import skipped, stepped
+from rules_engine.evaluation.steps import rule_step, skip_step
 from rules_engine.model.json.edits import Edits, merged
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.decision import Action, Step
@@ -24,13 +24,13 @@ def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[
     edits: Edits = {}
     for mark in marks:
         rule = mark.rule
-        found = applicability(mark, context)
+        found = check_applicability(mark, context)
         if isinstance(found, Step):
             steps.append(found)
         elif rule.resource not in context.pod.resources:
-            steps.append(skipped(rule, "no-request", f"no container requests {rule.resource}"))
+            steps.append(skip_step(rule, "no-request", f"no container requests {rule.resource}"))
         else:
             annotations = {rule.annotation: rule.name}
-            steps.append(stepped(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
+            steps.append(rule_step(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
             edits = merged(edits, {ANNOTATIONS: annotations})
     return tuple(steps), edits

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.documents.load import load_cluster
-from rules_engine.evaluation.nodes.reservations import is_extended
+from rules_engine.evaluation.nodes.reservations import is_extended_resource
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.capture import as_json, as_yaml, inventory
@@ -32,7 +32,7 @@ def relevant(cluster: Cluster) -> tuple[Any, Any]:
             n.ready,
             n.unschedulable,
             {resource: quantity for resource, quantity in n.allocatable.items() if resource != "pods"},
-            {resource: quantity for resource, quantity in n.used.items() if is_extended(resource)},
+            {resource: quantity for resource, quantity in n.used.items() if is_extended_resource(resource)},
         )
         for n in cluster.nodes
     }

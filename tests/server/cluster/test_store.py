@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.documents.load import load_cluster
-from rules_engine.evaluation.nodes import index_of, placed_index_of
+from rules_engine.evaluation.nodes import node_index_of, node_index_with_places
 from rules_engine.evaluation.nodes.reservations import (
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
@@ -21,7 +21,7 @@ from rules_engine.evaluation.nodes.reservations import (
     Reservations,
     Room,
     Usage,
-    is_extended,
+    is_extended_resource,
 )
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
@@ -345,10 +345,10 @@ def test_a_pod_with_an_unreadable_placement_has_no_reservation(spec: dict[str, A
 
 def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
     store = store_of(node("a", {GPU: 1}, labels={"zone": "x"}))
-    assert placed_index_of(store.cluster) is index_of(store.cluster)
-    assert placed_index_of(store.cluster).places.labels["zone"].present == 1
+    assert node_index_with_places(store.cluster) is node_index_of(store.cluster)
+    assert node_index_with_places(store.cluster).places.labels["zone"].present == 1
     store.replace_nodes([read_node(node("b", {GPU: 1}))])
-    assert [*index_of(store.cluster).places.labels] == ["kubernetes.io/hostname"]
+    assert [*node_index_of(store.cluster).places.labels] == ["kubernetes.io/hostname"]
 
 
 def test_a_reservation_reads_only_the_name_of_each_node() -> None:
@@ -403,4 +403,9 @@ def test_room_finds_the_tightest_fit() -> None:
 
 
 def test_extended_resources_have_a_domain() -> None:
-    assert [is_extended(name) for name in (GPU, "cpu", "memory", "hugepages-2Mi")] == [True, False, False, False]
+    assert [is_extended_resource(name) for name in (GPU, "cpu", "memory", "hugepages-2Mi")] == [
+        True,
+        False,
+        False,
+        False,
+    ]

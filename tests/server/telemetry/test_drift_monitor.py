@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.webhooks.configuration import configurations
+from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
 from server.http.probes import rules as rules_page
@@ -40,7 +40,7 @@ def api() -> Iterator[ApiServer]:
 
 def configure(api: ApiServer, rule_set: RuleSet) -> None:
     """Put the configurations derived from a rule set into the API server."""
-    for path, made in zip(PATHS.values(), configurations(rule_set, SETTINGS), strict=True):
+    for path, made in zip(PATHS.values(), build_configurations(rule_set, SETTINGS), strict=True):
         api.single[path] = made
 
 

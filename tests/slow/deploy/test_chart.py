@@ -18,8 +18,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import DELETION, configurations, derive, helm_values
-from rules_engine.webhooks.drift import drift
+from rules_engine.webhooks.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
+from rules_engine.webhooks.drift import find_drift
 from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
 from server.settings import SETTINGS, Setting
@@ -682,7 +682,7 @@ def webhook_configurations(objects: list[Object]) -> list[Object]:
 
 def test_webhooks_are_the_same_as_those_of_the_command(default_rules: RuleSet) -> None:
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
-    expected: tuple[Any, ...] = configurations(default_rules, settings)
+    expected: tuple[Any, ...] = build_configurations(default_rules, settings)
 
     for found, made in zip(webhook_configurations(rendered()), expected, strict=True):
         assert found["webhooks"] == made["webhooks"]
@@ -691,8 +691,8 @@ def test_webhooks_are_the_same_as_those_of_the_command(default_rules: RuleSet) -
 
 @variants
 def test_the_server_finds_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
-    for calls, found in zip(derive(default_rules), webhook_configurations(rendered(values)), strict=True):
-        assert drift(calls, NAME, found) == ()
+    for calls, found in zip(derive_calls(default_rules), webhook_configurations(rendered(values)), strict=True):
+        assert find_drift(calls, NAME, found) == ()
 
 
 def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
@@ -700,12 +700,12 @@ def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
     write(tmp_path, rules)
     rule_set = read_rules([tmp_path]).rule_set
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
-    expected: tuple[Any, ...] = configurations(rule_set, settings)
+    expected: tuple[Any, ...] = build_configurations(rule_set, settings)
 
     _, validating = webhook_configurations(rendered(dict(helm_values(rule_set, rules))))
     assert validating["webhooks"] == expected[1]["webhooks"]
     assert validating["webhooks"][0]["rules"][0]["resources"] == ["pods", "pods/resize"]
-    assert drift(derive(rule_set)[1], NAME, validating) == ()
+    assert find_drift(derive_calls(rule_set)[1], NAME, validating) == ()
 
 
 def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
@@ -715,8 +715,8 @@ def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     mutating, validating = webhook_configurations(objects)
     assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
     assert "amd.com/gpu" in validating["webhooks"][0]["matchConditions"][0]["expression"]  # reads free devices
-    mutate, validate = derive(rule_set)
-    assert drift(mutate, NAME, mutating) == drift(validate, NAME, validating) == ()
+    mutate, validate = derive_calls(rule_set)
+    assert find_drift(mutate, NAME, mutating) == find_drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
     assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
 
@@ -745,7 +745,7 @@ def test_notes_warn_of_fail_and_of_sending_every_pod(endpoint: str, path: str) -
     assert "failurePolicy is Fail" in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
     assert "Every pod is sent to /validate" not in notes({})
     assert "Every pod is sent to /validate" in notes({"webhook": {"validating": {"matchConditions": []}}})
-    of_deletion = {"operations": ["CREATE", "UPDATE"], "matchConditions": [DELETION], "failurePolicy": "Fail"}
+    of_deletion = {"operations": ["CREATE", "UPDATE"], "matchConditions": [DELETION_CONDITION], "failurePolicy": "Fail"}
     every = notes({"webhook": {endpoint: of_deletion}})
     assert f"Every pod is sent to {path}: " in every
     assert (
@@ -790,7 +790,7 @@ def test_notes_name_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) 
 
 def test_chart_and_command_exclude_labelled_namespaces(default_rules: RuleSet) -> None:
     ours = [found["webhooks"][0]["namespaceSelector"] for found in webhook_configurations(rendered())]
-    made: Any = configurations(default_rules, Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE))
+    made: Any = build_configurations(default_rules, Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE))
 
     assert ours == [found["webhooks"][0]["namespaceSelector"] for found in made]
     label = {"key": "gpurules.io/admission", "operator": "NotIn", "values": ["disabled"]}
@@ -798,10 +798,10 @@ def test_chart_and_command_exclude_labelled_namespaces(default_rules: RuleSet) -
 
 
 def test_selectors_are_not_compared(default_rules: RuleSet) -> None:
-    for calls, found in zip(derive(default_rules), webhook_configurations(rendered()), strict=True):
-        assert drift(calls, NAME, found) == ()
+    for calls, found in zip(derive_calls(default_rules), webhook_configurations(rendered()), strict=True):
+        assert find_drift(calls, NAME, found) == ()
         found["webhooks"][0]["namespaceSelector"]["matchExpressions"].pop()
-        assert drift(calls, NAME, found) == ()
+        assert find_drift(calls, NAME, found) == ()
 
 
 def test_policies_timeouts_and_namespaces_can_be_set() -> None:

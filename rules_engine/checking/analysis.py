@@ -15,35 +15,35 @@ from rules_engine.model.rules.rule import Mode, Rule, RuleId
 from rules_engine.model.rules.rule_test import Audited, Case, Decider, Diagnosis
 
 
-def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
+def analyse_rules(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
     """Yield warnings about rules that are loaded together."""
-    live = _live(rules)
+    live = _active_rules(rules)
     for rule in live:
         yield from _matches_nothing(rule)
     for kind in kinds:
         yield from kind.analyse([rule for rule in live if rule.kind == kind.name])
 
 
-def analyse_on(cluster: Cluster, rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
+def analyse_on_cluster(cluster: Cluster, rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
     """Yield warnings about rules that cannot work on this cluster."""
-    live = _live(rules)
+    live = _active_rules(rules)
     for kind in kinds:
         yield from kind.analyse_on([rule for rule in live if rule.kind == kind.name], cluster)
 
 
-def _live(rules: Sequence[Rule]) -> Sequence[Rule]:
+def _active_rules(rules: Sequence[Rule]) -> Sequence[Rule]:
     return sorted((rule for rule in rules if rule.mode is not Mode.OFF), key=lambda rule: rule.order)
 
 
 def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Yield problems of expectations that `rules` can never meet, and of resource claims that no rule reads."""
     by_id: Mapping[RuleId, Rule] = {rule.id: rule for rule in rules}
-    yield from _unseen_claims(case, rules)
+    yield from _claim_warnings(case, rules)
     for expect in (case.expect, *case.expect_on.values()):
         for decider in expect.decided_by or ():
-            yield from _decider(decider, by_id, Mode.ENFORCE, "it never decides")
+            yield from _decider_problems(decider, by_id, Mode.ENFORCE, "it never decides")
         for audited in expect.audited or ():
-            yield from _decider(audited, by_id, Mode.AUDIT, "only rules in mode Audit are audited")
+            yield from _decider_problems(audited, by_id, Mode.AUDIT, "only rules in mode Audit are audited")
 
 
 def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterator[Problem]:
@@ -70,7 +70,7 @@ def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterato
             )
 
 
-def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
+def _claim_warnings(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Warn about a pod that requests devices by Dynamic Resource Allocation, if no rule reads its claims."""
     claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
     if claims and not any("claims" in source.text.lower() for rule in rules for source in rule.expressions.values()):
@@ -81,11 +81,13 @@ def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
         yield warning(Code.UNSEEN_CLAIMS, message, case.location, case.name)
 
 
-def _decider(decider: Decider | Audited, rules: Mapping[RuleId, Rule], mode: Mode, otherwise: str) -> Iterator[Problem]:
+def _decider_problems(
+    decider: Decider | Audited, rules: Mapping[RuleId, Rule], mode: Mode, otherwise: str
+) -> Iterator[Problem]:
     rule = rules.get(decider.rule)
     if rule is None:
         message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, rules)}"
-        yield _error(Code.UNKNOWN_RULE, message, decider)
+        yield _decider_error(Code.UNKNOWN_RULE, message, decider)
         return
     if rule.mode is not mode:
         message = f"{rule.id} is in mode {rule.mode.value}: {otherwise}"
@@ -96,7 +98,7 @@ def _decider(decider: Decider | Audited, rules: Mapping[RuleId, Rule], mode: Mod
         rungs = rule.rung_resources
         unknown = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
         message = f"{rule.id} has no rung{unknown}"
-        yield _error(Code.UNKNOWN_RUNG, message, decider)
+        yield _decider_error(Code.UNKNOWN_RUNG, message, decider)
 
 
 def _matches_nothing(rule: Rule) -> Iterator[Problem]:
@@ -115,5 +117,5 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
             yield warning(Code.MATCHES_NOTHING, message, rule.origin.get(("match", field), rule.location), field)
 
 
-def _error(code: Code, message: str, decider: Decider | Audited) -> Problem:
+def _decider_error(code: Code, message: str, decider: Decider | Audited) -> Problem:
     return Problem(code=code, message=message, location=decider.location, length=max(1, len(decider.rule)))

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.checking.analysis import analyse, analyse_case, analyse_diagnosis, analyse_on
-from rules_engine.checking.ignores import Ignored, apply_ignores
+from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
+from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
 from rules_engine.documents.load import RULES, LoadResult, load_cluster
 from rules_engine.documents.references import Sources
@@ -15,21 +15,21 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.problems.problem import Problem, Severity, in_file_order
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
-from rules_engine.sources.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
+from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, read_rules
 from rules_engine.webhooks.configuration import find_warnings
 
 NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """The result of a check. `files` is the number of files checked, which excludes files of other tools.
 
     `problems` excludes the warnings that comments ignore.
     """
 
     problems: tuple[Problem, ...]
-    ignored: tuple[Ignored, ...]
+    ignored: tuple[IgnoredWarning, ...]
     sources: Sources
     files: int
     passed_over: tuple[str, ...]
@@ -44,48 +44,52 @@ class Checked:
     def warnings(self) -> int:
         return len(self.problems) - self.errors
 
-    def strict(self) -> "Checked":
+    def strict(self) -> "CheckResult":
         """Return the same result with warnings as errors, except the warnings that comments ignore."""
         return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
 
 
-def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
+def check_files(paths: Sequence[Path], cluster: Path | None = None) -> CheckResult:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
 
     `cluster`: a file with a ClusterInventory, or kubectl's output; rules that cannot work on it are problems too.
     """
-    checked = read_rules(paths, DOCUMENTS, adviser)
+    checked = read_rules(paths, DOCUMENTS, advising_compiler)
     problems = [
         *checked.problems,
-        *analyse(checked.loaded.rules),
+        *analyse_rules(checked.loaded.rules),
         *find_warnings(checked.rule_set),
         *_diagnostic_problems(checked.loaded),
     ]
     sources = dict(checked.loaded.sources)
-    loaded_files, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
+    loaded_files, rules = LoadedFiles(checked.loaded.files), _rules_by_file(checked.loaded)
     tested: dict[tuple[FilePath, ...], tuple[Sequence[Rule], frozenset[str]]] = {}
     for paths_of_rules in dict.fromkeys(test.rules for test in checked.loaded.tests):
-        names = loaded_files.among(paths_of_rules)
+        names = loaded_files.names_of(paths_of_rules)
         if names is not None:
-            reasons = reasons_of(checked.loaded, frozenset(names))
+            reasons = diagnostic_reasons(checked.loaded, frozenset(names))
             tested[paths_of_rules] = [rule for name in names for rule in rules[name]], reasons
             continue
-        files = read_tested(paths_of_rules, adviser)
-        tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts), reasons_of(files.loaded)
+        files = read_test_rules(paths_of_rules, advising_compiler)
+        tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts), diagnostic_reasons(files.loaded)
         # Problems of files in `paths` are already reported.
         test_problems = (*files.problems, *_diagnostic_problems(files.loaded))
         problems.extend(p for p in test_problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     if cluster is not None:
         inventory, cluster_problems, lines = load_cluster(cluster)
-        problems.extend((*cluster_problems, *(analyse_on(inventory, checked.loaded.rules) if inventory else ())))
+        problems.extend(
+            (*cluster_problems, *(analyse_on_cluster(inventory, checked.loaded.rules) if inventory else ()))
+        )
         sources = {**lines, **sources}
     for test in checked.loaded.tests:
         test_rules, reasons = tested[test.rules]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, test_rules))
         problems.extend(problem for diagnosis in test.diagnoses for problem in analyse_diagnosis(diagnosis, reasons))
-    kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files, on_cluster=cluster is not None)
-    return Checked(
+    kept, ignored = apply_ignores(
+        tuple(_unique_problems(problems)), sources, checked.loaded.files, on_cluster=cluster is not None
+    )
+    return CheckResult(
         problems=in_file_order(kept, checked.loaded.files),
         ignored=ignored,
         sources=sources,
@@ -96,7 +100,7 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     )
 
 
-def adviser(rule: Rule) -> Compiler:
+def advising_compiler(rule: Rule) -> Compiler:
     """Return a compiler that also warns about valid but useless expressions and names."""
     return Compiler(rule, advice=True)
 
@@ -108,13 +112,13 @@ def _diagnostic_problems(loaded: LoadResult) -> Iterator[Problem]:
     yield from (*problems, *draft_problems)
 
 
-def reasons_of(loaded: LoadResult, files: frozenset[str] | None = None) -> frozenset[str]:
+def diagnostic_reasons(loaded: LoadResult, files: frozenset[str] | None = None) -> frozenset[str]:
     """Return the reasons of all Diagnostics, or of the Diagnostics in `files`, also of Diagnostics with errors."""
     diagnostics = (*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False))
     return frozenset(each.reason for each in diagnostics if files is None or each.location.file in files)
 
 
-def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:
+def read_test_rules(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Read the rules and Diagnostics that a test refers to."""
     return read_rules([Path(name) for name in rules], (*RULES, DIAGNOSTIC), compiler_of)
 
@@ -127,7 +131,7 @@ def _rules_by_file(loaded: LoadResult) -> Mapping[str, Sequence[Rule]]:
     return by_file
 
 
-def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
+def _unique_problems(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Yield each problem once, even if its file was read by several paths."""
     unique: Mapping[tuple[object, ...], Problem] = {
         (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rules_engine.checking.problem_reference import nearest_code, reference
+from rules_engine.checking.problem_reference import nearest_code, reference_entries
 from rules_engine.loading.files import STDIN, SUFFIXES
 from rules_engine.loading.yaml.comments import Comment, find_comments
 from rules_engine.model.problems.codes import Code
@@ -24,12 +24,12 @@ _FORM = re.compile(r"# *gpu-rules: *ignore\[([^\[\]]*)\](.*)")
 _CODE = re.compile(r"[^\s,]+")
 _REASON = re.compile(r"\w.*")
 
-_reference = cache(reference)
+_entries_by_code = cache(reference_entries)
 """Cached entries of all codes, since a rule file may have thousands of comments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredWarning:
     """A warning that a comment ignores, with the reason."""
 
     problem: Problem
@@ -38,25 +38,25 @@ class Ignored:
 
 def apply_ignores(
     problems: Sequence[Problem], sources: Mapping[str, Sequence[str]], files: Sequence[str], *, on_cluster: bool = False
-) -> tuple[tuple[Problem, ...], tuple[Ignored, ...]]:
+) -> tuple[tuple[Problem, ...], tuple[IgnoredWarning, ...]]:
     """Return the remaining problems, including problems of comments, and the ignored warnings.
 
     A comment that ignores nothing is a warning, unless the warning it is for may be missing for another reason: errors
     hide warnings, and `files`, the files checked, may lack a file of the same folder whose rules cause it.
     `on_cluster`: the rules were checked on a cluster, which some warnings need.
     """
-    ignored: dict[Problem, Ignored] = {}
+    ignored: dict[Problem, IgnoredWarning] = {}
     wrong: list[Problem] = []
     unused: list[Problem] = []
     by_file: defaultdict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
         by_file[problem.location.file].append(problem)
     for name, lines in sources.items():
-        run = _Run(name, by_file[name], on_cluster=on_cluster)
+        run = _FileComments(name, by_file[name], on_cluster=on_cluster)
         run.read(lines)
         ignored.update(run.ignored)
         wrong.extend(run.wrong)
-        if run.unused and name in files and (name == str(STDIN) or _is_whole(Path(name).parent, files)):
+        if run.unused and name in files and (name == str(STDIN) or _has_all_files(Path(name).parent, files)):
             unused.extend(run.unused)
     kept = [*(problem for problem in problems if problem not in ignored), *wrong]
     if not has_errors(kept):
@@ -64,11 +64,11 @@ def apply_ignores(
     return tuple(kept), tuple(ignored.values())
 
 
-class _Run:
+class _FileComments:
     """The comments of one file, applied to its problems."""
 
     def __init__(self, name: str, problems: Sequence[Problem], *, on_cluster: bool) -> None:
-        self.ignored: dict[Problem, Ignored] = {}
+        self.ignored: dict[Problem, IgnoredWarning] = {}
         self.wrong: list[Problem] = []
         self.unused: list[Problem] = []
         self._name = name
@@ -94,7 +94,7 @@ class _Run:
             message = "an ignored warning needs a reason: write it after the bracket"
             self._error(message, comment, start, len(text.rstrip()))
         reason = reason_match.group().strip() if reason_match else ""
-        entries = _reference()
+        entries = _entries_by_code()
         by_name = {str(code): code for code in entries}
         for match in codes:
             name, column = match.group(), start + form.start(1) + match.start()
@@ -107,7 +107,7 @@ class _Run:
             same = [problem for problem in problems if problem.code == code]
             warnings = [problem for problem in same if problem.severity is Severity.WARNING]
             for problem in warnings:
-                self.ignored[problem] = Ignored(problem=problem, reason=reason)
+                self.ignored[problem] = IgnoredWarning(problem=problem, reason=reason)
             if not warnings and (same or entries[code].severity is Severity.ERROR):
                 self._error(f"{code} is an error: only warnings can be ignored", comment, column, length)
             elif not warnings and (self._on_cluster or not entries[code].needs_cluster):
@@ -120,7 +120,7 @@ class _Run:
         self.wrong.append(Problem(code=Code.BAD_IGNORE, message=message, location=place, length=length))
 
 
-def _is_whole(folder: Path, files: Sequence[str]) -> bool:
+def _has_all_files(folder: Path, files: Sequence[str]) -> bool:
     """Return True if `files` has all rule files of a folder; True for a folder that cannot be read."""
     checked = {os.path.realpath(file) for file in files}
     try:

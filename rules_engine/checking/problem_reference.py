@@ -43,7 +43,7 @@ RULES = "rules.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ProblemEntry:
     """The reference of one code.
 
     `severity`: the usual severity. `file` and `wrong`: name and text of a file with only this problem. `right`: the
@@ -91,11 +91,11 @@ class Entry:
         return "\n\n".join([self.cause, example, self.remedy, *fixed])
 
 
-def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:
+def reference_entries(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, ProblemEntry]:
     """Return the entry of each code, sorted by area."""
     files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
     files += [*((kind.problems, kind.codes) for kind in kinds), (diagnostic.PROBLEMS, diagnostic.DiagnosticCode)]
-    return {entry.code: entry for path, codes in files for entry in _entries(path, codes)}
+    return {entry.code: entry for path, codes in files for entry in _read_entries(path, codes)}
 
 
 def nearest_code(name: str, codes: Iterable[str]) -> str:
@@ -108,21 +108,21 @@ def nearest_code(name: str, codes: Iterable[str]) -> str:
     return did_you_mean(name, likely)
 
 
-def _entries(path: Path, codes: type[ProblemCode]) -> Iterator[Entry]:
+def _read_entries(path: Path, codes: type[ProblemCode]) -> Iterator[ProblemEntry]:
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     area = tables.pop("area")
     for code, table in tables.items():
-        yield _entry(codes(code), area, table)
+        yield _read_entry(codes(code), area, table)
 
 
-def _entry(code: ProblemCode, area: str, table: dict[str, Any]) -> Entry:
+def _read_entry(code: ProblemCode, area: str, table: dict[str, Any]) -> ProblemEntry:
     severity, kind = Severity(table.pop("severity")), table.pop("kind", "")
     if kind:
         for name in table.keys() & {"wrong", "right"}:
-            table[name] = _document(kind, table[name])
-    return Entry(code=code, area=area, severity=severity, **table)
+            table[name] = _wrap_spec(kind, table[name])
+    return ProblemEntry(code=code, area=area, severity=severity, **table)
 
 
-def _document(kind: str, spec: str) -> str:
+def _wrap_spec(kind: str, spec: str) -> str:
     """Return a whole document from the text of its spec."""
     return f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: example}}\nspec:\n{indent(spec, '  ')}"

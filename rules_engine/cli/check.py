@@ -18,30 +18,30 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 if TYPE_CHECKING:
-    from rules_engine.checking.problem_reference import Entry
+    from rules_engine.checking.problem_reference import ProblemEntry
 
 
-class CodeName(KnownValue["Entry"]):
+class CodeName(KnownValue["ProblemEntry"]):
     """The code of a problem, as reports have it; brackets and letter case are ignored."""
 
     name = "CODE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Entry":
-        from rules_engine.checking.problem_reference import DOCUMENT_URL, nearest_code, reference
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "ProblemEntry":
+        from rules_engine.checking.problem_reference import DOCUMENT_URL, nearest_code, reference_entries
 
-        entries = {str(code): entry for code, entry in reference().items()}
+        entries = {str(code): entry for code, entry in reference_entries().items()}
         name = str(value).strip("[]").casefold()
         if name not in entries:
             self.fail(f"unknown code {value!r}{nearest_code(name, entries)}: {DOCUMENT_URL} has all codes", param, ctx)
         return entries[name]
 
     def known(self) -> Mapping[str, str]:
-        from rules_engine.checking.problem_reference import reference
+        from rules_engine.checking.problem_reference import reference_entries
 
-        return {str(code): entry.cause for code, entry in reference().items()}
+        return {str(code): entry.cause for code, entry in reference_entries().items()}
 
 
-def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> None:
+def _explain(ctx: click.Context, _: click.Parameter, entry: "ProblemEntry | None") -> None:
     if entry is not None and not ctx.resilient_parsing:
         click.echo(entry.explanation())
         ctx.exit()
@@ -74,7 +74,7 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     without --strict.
     """
     from rules_engine.checking.check import NOTHING_CHECKED
-    from rules_engine.checking.check import check as check_rules
+    from rules_engine.checking.check import check_files as check_rules
     from rules_engine.explaining import machine
 
     checked = check_rules(paths, None if cluster is None else cluster.file)
@@ -89,12 +89,12 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
             for line in machine.check_github(checked):
                 click.echo(line)
         case _:
-            from rules_engine.explaining.text import checked_total
+            from rules_engine.explaining.text import check_summary
             from rules_engine.report.text import Screen
 
             screen = Screen(sys.stdout)
             screen.problems(checked.problems, checked.sources)
-            screen.line(checked_total(checked))
+            screen.line(check_summary(checked))
     if output != "text" and not checked.files and not checked.errors:
         click.echo(f"gpu-rules: {NOTHING_CHECKED} in {' '.join(map(str, paths))}", err=True)
     fail_if(checked.errors > 0)

@@ -57,11 +57,11 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     if folder is None:
         click.echo(conversion.text, nl=False)
         return
-    from rules_engine.converting.pinned_results import pinned_results
+    from rules_engine.converting.pinned_results import pin_results
 
     names = [rule.name for rule in conversion.rules]
     rules = {f"{name}.yaml": text for name, text in zip(names, conversion.documents, strict=True)}
-    write_new_files(folder, {**rules, **pinned_results(conversion, tuple(rules))})
+    write_new_files(folder, {**rules, **pin_results(conversion, tuple(rules))})
 
 
 def _report(conversion: "Conversion", file: Path) -> None:

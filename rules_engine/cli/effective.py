@@ -66,8 +66,8 @@ def effective(
     Exits with 2 if rules or cluster have errors.
     """
     from rules_engine.documents.load import load_cluster
-    from rules_engine.explaining.effective import effective as view
-    from rules_engine.explaining.text import assumed, effective_blocks
+    from rules_engine.explaining.effective import effective_rules as view
+    from rules_engine.explaining.text import default_inputs, effective_blocks
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.problems.excerpt import visible
     from rules_engine.model.problems.problem import did_you_mean
@@ -96,4 +96,4 @@ def effective(
     if output == "json":
         print_json(shown.to_json())
     else:
-        Screen(sys.stdout).blocks((assumed(rules=not rules), *effective_blocks(shown)))
+        Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown)))

@@ -134,6 +134,6 @@ def _expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
     """Return the expression, or those that the user enters at the prompt."""
     if expression is not None:
         return (expression,)
-    from rules_engine.explaining.prompt import lines
+    from rules_engine.explaining.prompt import prompt_lines
 
-    return lines(subject.completions)
+    return prompt_lines(subject.completions)

@@ -131,9 +131,8 @@ def explain(
         raise click.UsageError("Missing option '-f' / '--filename'.")
     from rules_engine.documents.manifest_stream import stream_manifests
     from rules_engine.explaining import machine
-    from rules_engine.explaining.explain import explain as explain_pod
-    from rules_engine.explaining.explain import read_material
-    from rules_engine.explaining.text import assumed, explained
+    from rules_engine.explaining.explain import explain_pod, read_material
+    from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
@@ -152,11 +151,11 @@ def explain(
             click.echo(text, nl=False)
     elif start is not None:
         screen = Screen(sys.stdout)
-        screen.block(assumed(rules=not rules, cluster=cluster is None), 0)
+        screen.block(default_inputs(rules=not rules, cluster=cluster is None), 0)
         for index, explanation in enumerate(chain((start,), made)):
             if index:
                 screen.line("")
-            screen.blocks(explained(explanation, skipped=every))
+            screen.blocks(explanation_blocks(explanation, skipped=every))
     fail_if(has_errors(run.problems), UNUSABLE)
     fail_if(run.denied)
 
@@ -212,7 +211,7 @@ _DEFAULTS = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
     """Show the decisions of a decision log."""
     from rules_engine.explaining.recorded import PodName, read_log
-    from rules_engine.explaining.text import recorded
+    from rules_engine.explaining.text import decision_blocks
     from rules_engine.model.problems.excerpt import visible
     from rules_engine.report.text import Screen
 
@@ -243,6 +242,6 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     for index, record in enumerate(found.records):
         if index:
             screen.line("")
-        screen.blocks(recorded(record, skipped=every))
+        screen.blocks(decision_blocks(record, skipped=every))
     if found.found > len(found.records):
         click.echo(f"{shown}: the newest {len(found.records)} of {found.found} decisions are shown", err=True)

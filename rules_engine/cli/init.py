@@ -34,11 +34,11 @@ def init(folder: Path, ci: str) -> None:
     be written.
     """
     from rules_engine.model.problems.excerpt import visible
-    from rules_engine.starting.starter import NotWrittenError, start
+    from rules_engine.starting.starter import NotWrittenError, write_starter_files
 
     lines = []
     try:
-        for file in start(folder, ci):
+        for file in write_starter_files(folder, ci):
             text = f"wrote {file.path}" if file.written else f"kept {file.path}: it exists"
             lines.append(text)
         rules = shlex.quote(str(folder / "rules"))

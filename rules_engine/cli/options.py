@@ -16,7 +16,7 @@ from rules_engine.cli.program import SingleOption
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import Parse, RuleSource
+    from rules_engine.sources.rule_sources import ParseSource, RuleSource
 
 # The modules of sources compile rules: they are imported once a source is named.
 
@@ -124,7 +124,7 @@ class ClusterAccess:
         """Read collections, by their names in kubectl, to a file. Ends the command if they cannot be read."""
         raise click.UsageError("--cluster kubeconfig needs the command of the server")
 
-    def parsers(self, context: click.Context) -> "Mapping[str, Parse]":  # noqa: ARG002 - for a subclass
+    def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":  # noqa: ARG002 - for a subclass
         """Return parsers of sources of rules by their prefix."""
         return {}
 
@@ -139,18 +139,20 @@ class RuleSourceType(click.ParamType["RuleSource"]):
     name = "SOURCE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
-        from rules_engine.sources.rule_sources import PREFIXES, SourceError, rule_source
+        from rules_engine.sources.rule_sources import PREFIXES, SourceError, parse_source
 
         parsers = {} if ctx is None else _access(ctx).parsers(ctx)
         try:
-            return rule_source(str(value), {**PREFIXES, **parsers})
+            return parse_source(str(value), {**PREFIXES, **parsers})
         except SourceError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        from rules_engine.sources.packaged_sets import packaged_sets
+        from rules_engine.sources.packaged_sets import list_packaged_sets
 
-        sets = [CompletionItem(name, help="packaged set") for name in packaged_sets() if name.startswith(incomplete)]
+        sets = [
+            CompletionItem(name, help="packaged set") for name in list_packaged_sets() if name.startswith(incomplete)
+        ]
         return [*sets, CompletionItem(incomplete, type="file")]
 
 

@@ -251,13 +251,13 @@ def write_report(report: "Report", format: str, stream: TextIO) -> None:
     """Write a report as text, as one HTML page or as Markdown."""
     match format:
         case "html":
-            from rules_engine.report.html import html
+            from rules_engine.report.html import render_html
 
-            stream.write(f"{html(report)}\n")
+            stream.write(f"{render_html(report)}\n")
         case "markdown":
-            from rules_engine.report.markdown import markdown
+            from rules_engine.report.markdown import render_markdown
 
-            stream.write(markdown(report))
+            stream.write(render_markdown(report))
         case _:
             from rules_engine.report.text import Screen
 

@@ -54,7 +54,7 @@ def test(
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or coverage is below the minimum, and with 2
     if a file has errors or there are no cases.
     """
-    from rules_engine.sources.file_watch import signature, wait_for_change
+    from rules_engine.sources.file_watch import read_signatures, wait_for_change
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.testing.coverage_formats import coverage_table
     from rules_engine.testing.rule_tests import run_tests
@@ -63,7 +63,7 @@ def test(
     written = [target.file for target in targets if target.file is not None]
     watched = paths
     while True:
-        before = signature(watched, written=written)
+        before = read_signatures(watched, written=written)
         run = run_tests(paths, keyword, coverage=measured)
         enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
         shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
@@ -80,7 +80,7 @@ def test(
             break
         watched = (*paths, *run.references)
         # The signatures from before the run: a file may have changed since it was read.
-        known = {**signature(watched, written=written), **before}
+        known = {**read_signatures(watched, written=written), **before}
         click.echo(f"watching {len(known)} files", err=True)
         wait_for_change(known, watched, time.sleep, written)
     fail_if(bool(run.not_run) or has_errors(run.problems) or not run.results, UNUSABLE)
@@ -95,20 +95,20 @@ def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool)
 
 def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
     from rules_engine.explaining import machine
-    from rules_engine.testing.coverage_formats import lcov
+    from rules_engine.testing.coverage_formats import lcov_lines
 
     lines: Iterable[str]
     match form:
         case "json":
             lines = [json_text(machine.tests_json(run), stream)]
         case "junit":
-            from rules_engine.testing.junit import junit
+            from rules_engine.testing.junit import junit_xml
 
-            lines = [junit(run)]
+            lines = [junit_xml(run)]
         case "github":
             lines = machine.tests_github(run)
         case "lcov":
-            lines = lcov(run.coverage) if run.coverage is not None else ()
+            lines = lcov_lines(run.coverage) if run.coverage is not None else ()
         case _:
             from rules_engine.explaining.text import print_tests
             from rules_engine.report.text import Screen

@@ -45,6 +45,6 @@ class KindName(KnownValue[str]):
 def schema(kind: str | None) -> None:
     """Print the JSON Schema of one kind, or one schema for all kinds, for editors and other tools."""
     from rules_engine.loading import schema as kind_schema
-    from rules_engine.starting.schemas import combined_schema
+    from rules_engine.starting.schemas import combine_schemas
 
-    print_json(kind_schema(kind) if kind else combined_schema())
+    print_json(kind_schema(kind) if kind else combine_schemas())

@@ -20,18 +20,18 @@ class SetName(KnownValue[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from rules_engine.model.problems.problem import did_you_mean
-        from rules_engine.sources.packaged_sets import packaged_sets
+        from rules_engine.sources.packaged_sets import list_packaged_sets
 
-        known = packaged_sets()
+        known = list_packaged_sets()
         if value not in known:
             near = did_you_mean(str(value), known)
             self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(known)}", param, ctx)
         return str(value)
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.sources.packaged_sets import packaged_sets
+        from rules_engine.sources.packaged_sets import list_packaged_sets
 
-        return dict.fromkeys(packaged_sets())
+        return dict.fromkeys(list_packaged_sets())
 
 
 @click.group(
@@ -54,9 +54,9 @@ def sets() -> None:
 )
 def list_sets() -> None:
     """List the packaged sets with the description of each rule and Diagnostic."""
-    from rules_engine.sources.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import list_packaged_sets
 
-    for found in packaged_sets().values():
+    for found in list_packaged_sets().values():
         click.echo("  ".join(filter(None, (found.name, USED.get(found.name)))))
         for rule in found.rules:
             click.echo(f"  {rule.id}  {rule.description}")
@@ -73,9 +73,9 @@ def list_sets() -> None:
 @click.argument("name", metavar="NAME", type=SetName())
 def show(name: str) -> None:
     """Print the rules and then the RuleTests of a packaged set as one stream of YAML documents."""
-    from rules_engine.sources.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import list_packaged_sets
 
-    texts = packaged_sets()[name].texts()
+    texts = list_packaged_sets()[name].texts()
     click.echo("---\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
 
 
@@ -88,6 +88,6 @@ def show(name: str) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 def copy(name: str, folder: Path) -> None:
     """Copy the rules and RuleTests of a packaged set to the folder DIR; existing files are never overwritten."""
-    from rules_engine.sources.packaged_sets import packaged_sets
+    from rules_engine.sources.packaged_sets import list_packaged_sets
 
-    write_new_files(folder, packaged_sets()[name].texts())
+    write_new_files(folder, list_packaged_sets()[name].texts())

@@ -129,7 +129,7 @@ def webhook_config(
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
-    from rules_engine.sources.yaml_text import dump
+    from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
 
     files = load_sources(rules or DEFAULT_SOURCES)
@@ -148,7 +148,7 @@ def webhook_config(
             )
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: "\n".join(files.loaded.sources[name]) for name in named}
-        click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
+        click.echo(dump_yaml(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
         return
     settings = Settings(
         name=name,
@@ -162,7 +162,7 @@ def webhook_config(
     if output == "json":
         print_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
-        click.echo("---\n".join(map(dump, made)), nl=False)
+        click.echo("---\n".join(map(dump_yaml, made)), nl=False)
 
 
 def _given_options(*parameters: str) -> list[str]:

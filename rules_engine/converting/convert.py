@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rules_engine.converting.gpuinjector import MOST_GPUS, SHARED, Coefficient
-from rules_engine.converting.positioned_json import JsonError, Member, Node, Number, Object, parse
+from rules_engine.converting.positioned_json import JsonError, Member, Node, Number, Object, parse_json
 from rules_engine.converting.rule_text import read_rule
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
@@ -25,7 +25,7 @@ from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Problems, Severity, did_you_mean, in_file_order
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.yaml_text import dump
+from rules_engine.sources.yaml_text import dump_yaml
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""
@@ -82,32 +82,32 @@ def convert_file(path: Path) -> Conversion:
         report_too_large(source.name, MAX_FILE_BYTES, problems)
     if source is None or problems.items:
         return Conversion(findings=tuple(problems.items))
-    return convert(source.text, source.name)
+    return convert_text(source.text, source.name)
 
 
-def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
+def convert_text(text: str, file: str = "gpuinjector.conf") -> Conversion:
     """Convert the text of a configuration file to rules; `file` is its name in findings."""
     sources = {file: tuple(text.split("\n"))}
     try:
-        root = parse(text, file)
+        root = parse_json(text, file)
     except JsonError as error:
         return Conversion(findings=(error.problem,), sources=sources)
     findings = _Findings()
     configuration = _Reader(findings).configuration(root)
-    drafts = _drafts(configuration)
-    rules = [rule for draft in drafts if (rule := _load(draft, findings))]
+    drafts = _draft_rules(configuration)
+    rules = [rule for draft in drafts if (rule := _load_draft(draft, findings))]
     if findings.failed:
         return Conversion(findings=findings.in_order(), sources=sources)
     return Conversion(
         documents=tuple([draft.text for draft in drafts]),
         rules=tuple(rules),
-        entries=tuple(_converted_entries(configuration, [draft.key for draft in drafts])),
+        entries=tuple(_convert_entries(configuration, [draft.key for draft in drafts])),
         findings=findings.in_order(),
         sources=sources,
     )
 
 
-def _converted_entries(configuration: "_Configuration", converted: Sequence["_Triple"]) -> Iterator[ConvertedEntry]:
+def _convert_entries(configuration: "_Configuration", converted: Sequence["_GpuKey"]) -> Iterator[ConvertedEntry]:
     """Yield all entries: the defaults, then the entries of namespaces."""
     index = {key: number for number, key in enumerate(converted)}
     places = {"": configuration.defaults, **configuration.by_namespace}
@@ -184,7 +184,7 @@ class _Entry:
         return fields
 
 
-_Triple = tuple[str, str]
+_GpuKey = tuple[str, str]
 """A GPU type and a GPU resource."""
 
 
@@ -192,8 +192,8 @@ _Triple = tuple[str, str]
 class _Configuration:
     """The configuration in its order in the file."""
 
-    defaults: Mapping[_Triple, _Entry]
-    by_namespace: Mapping[str, Mapping[_Triple, _Entry]]
+    defaults: Mapping[_GpuKey, _Entry]
+    by_namespace: Mapping[str, Mapping[_GpuKey, _Entry]]
     white_list: tuple[str, ...]
 
 
@@ -201,7 +201,7 @@ class _Configuration:
 class _Draft:
     """The draft of a rule: its document, and the entry at which its problems are reported."""
 
-    key: _Triple
+    key: _GpuKey
     place: Node
     text: str
 
@@ -230,8 +230,8 @@ class _Reader:
             white_list=tuple(dict.fromkeys(white_list)),
         )
 
-    def _types(self, node: Node | None) -> Mapping[_Triple, _Entry]:
-        entries: dict[_Triple, _Entry] = {}
+    def _types(self, node: Node | None) -> Mapping[_GpuKey, _Entry]:
+        entries: dict[_GpuKey, _Entry] = {}
         for gpu_type in self._members(node, "a map of GPU types"):
             if not gpu_type.name:
                 message = "an empty GPU type never matches a pod: it is not converted"
@@ -391,7 +391,7 @@ class _Amount:
             self._findings.error(Code.GPUINJECTOR_BAD_QUANTITY, f"{value} is out of range for a quantity", self._place)
             return None
         zeros, suffix = match["zeros"], match["suffix"]
-        digits = _plain(value, len(zeros))
+        digits = _format_decimal(value, len(zeros))
         if zeros:
             message = f"the unit '{unit}' is appended to the number: {value} becomes {digits}{suffix}"
             self._findings.warning(Code.GPUINJECTOR_GLUED_UNIT, message, self._unit_place)
@@ -401,7 +401,7 @@ class _Amount:
         except QuantityError as error:
             self._findings.error(Code.GPUINJECTOR_BAD_QUANTITY, str(error), self._place)
             return None
-        rounded = quantity.nanos != Fraction(digits) * _nanos(suffix)
+        rounded = quantity.nanos != Fraction(digits) * _unit_nanos(suffix)
         self._compare(value, text, quantity, rounded=rounded)
         if Coefficient(str(value), unit).amounts(self._resource, (MOST_GPUS,), Quantity(0)) is None:
             message = f"{text} for each of {MOST_GPUS} GPUs exceeds gpuinjector's 64-bit integers: now it is exact"
@@ -421,7 +421,7 @@ class _Amount:
             self._findings.warning(Code.GPUINJECTOR_EXACT, message, self._place)
 
 
-def _plain(value: Decimal, zeros: int) -> str:
+def _format_decimal(value: Decimal, zeros: int) -> str:
     """Format a non-negative number times 10^`zeros`, without exponent."""
     sign, digits, exponent = value.as_tuple()
     shifted = Decimal((sign, digits, int(exponent) + zeros))
@@ -429,14 +429,14 @@ def _plain(value: Decimal, zeros: int) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
 
 
-def _nanos(suffix: str) -> Fraction:
+def _unit_nanos(suffix: str) -> Fraction:
     """Return the exact nanos of a unit, which `Quantity` would round."""
     if suffix[1:] and suffix[0] in "eE" and suffix != "Ei":
         return Fraction(10) ** (int(suffix[1:]) + 9)
     return Fraction(Quantity.parse(f"1{suffix}").nanos)
 
 
-def _drafts(configuration: _Configuration) -> list[_Draft]:
+def _draft_rules(configuration: _Configuration) -> list[_Draft]:
     """Draft one rule for each GPU type and GPU resource, in the order of first occurrence."""
     everywhere = [configuration.defaults, *configuration.by_namespace.values()]
     keys = list(dict.fromkeys(key for entries in everywhere for key in entries))
@@ -445,12 +445,12 @@ def _drafts(configuration: _Configuration) -> list[_Draft]:
     for key in keys:
         same_key = [entries[key] for entries in everywhere if key in entries]
         if any(same_key):
-            document = _document(names.take(key), key, configuration)
-            drafts.append(_Draft(key=key, place=same_key[0].place, text=dump(document)))
+            document = _rule_document(names.take(key), key, configuration)
+            drafts.append(_Draft(key=key, place=same_key[0].place, text=dump_yaml(document)))
     return drafts
 
 
-def _document(name: str, key: _Triple, configuration: _Configuration) -> dict[str, Json]:
+def _rule_document(name: str, key: _GpuKey, configuration: _Configuration) -> dict[str, Json]:
     gpu_type, gpu_resource = key
     default = configuration.defaults.get(key)
     spec: dict[str, Json] = {"gpuType": gpu_type, "gpuResource": gpu_resource}
@@ -471,16 +471,18 @@ def _document(name: str, key: _Triple, configuration: _Configuration) -> dict[st
 class _Names:
     """Names of rules: the GPU type, then its resource if the type has several, then a number if the name is taken."""
 
-    def __init__(self, keys: Sequence[_Triple]) -> None:
+    def __init__(self, keys: Sequence[_GpuKey]) -> None:
         self._types = [gpu_type for gpu_type, _ in keys]
         self._taken: set[str] = set()
 
-    def take(self, key: _Triple) -> str:
+    def take(self, key: _GpuKey) -> str:
         gpu_type, gpu_resource = key
         several = self._types.count(gpu_type) > 1
         name = f"{_slug(gpu_type)}-{_slug(gpu_resource.rpartition('/')[2])}" if several else _slug(gpu_type)
         free = (
-            candidate for n in range(1, len(self._taken) + 2) if (candidate := _numbered(name, n)) not in self._taken
+            candidate
+            for n in range(1, len(self._taken) + 2)
+            if (candidate := _append_number(name, n)) not in self._taken
         )
         unique_name = next(free)
         self._taken.add(unique_name)
@@ -491,11 +493,11 @@ def _slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-") or "gpu"
 
 
-def _numbered(name: str, number: int) -> str:
+def _append_number(name: str, number: int) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def _load(draft: _Draft, findings: _Findings) -> ResourceInjection | None:
+def _load_draft(draft: _Draft, findings: _Findings) -> ResourceInjection | None:
     """Load the rule like any file; its problems are reported at its entry in the JSON."""
     rule, problems = read_rule(draft.text, ResourceInjection.kind, read)
     for problem in problems:

@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.sources.yaml_text import dump
+from rules_engine.sources.yaml_text import dump_yaml
 
 MAX_TEST_BYTES = 1024 * 1024
 """UTF-8 bytes of the cases in one RuleTest: with indentation and description, less than the limit of a file."""
@@ -28,32 +28,32 @@ _ONE, _MOST, _TWO_CONTAINERS = (1,), (MOST_GPUS,), (1, 2)
 """Test pods of every entry, as the GPUs of their containers."""
 
 
-def pinned_results(conversion: Conversion, files: Sequence[str]) -> dict[str, str]:
+def pin_results(conversion: Conversion, files: Sequence[str]) -> dict[str, str]:
     """Return the RuleTests of each rule, by file name; `files` are the rules' files, relative to the tests."""
     tests: dict[str, str] = {}
     for index, file in enumerate(files):
         rule = conversion.rules[index]
-        for number, cases in enumerate(_parts(_cases(conversion, index)), 1):
+        for number, cases in enumerate(_split_cases(_rule_cases(conversion, index)), 1):
             name = rule.name if number == 1 else f"{rule.name}.{number}"
-            tests[f"{name}.test.yaml"] = _test(name, file, cases)
+            tests[f"{name}.test.yaml"] = _rule_test(name, file, cases)
     return tests
 
 
-def _test(name: str, file: str, cases: list[Json]) -> str:
+def _rule_test(name: str, file: str, cases: list[Json]) -> str:
     spec: dict[str, Json] = {
         "description": "Results of gpuinjector. A case is named after its amounts where the rule gives others.",
         "rules": [file],
         "cases": cases,
     }
-    return dump({"apiVersion": API_VERSION, "kind": "RuleTest", "metadata": {"name": name}, "spec": spec})
+    return dump_yaml({"apiVersion": API_VERSION, "kind": "RuleTest", "metadata": {"name": name}, "spec": spec})
 
 
-def _parts(cases: Iterable[dict[str, Json]]) -> Iterator[list[Json]]:
+def _split_cases(cases: Iterable[dict[str, Json]]) -> Iterator[list[Json]]:
     """Yield the cases in lists of at most MAX_TEST_BYTES; a larger case is alone in its list."""
     part: list[Json] = []
     used = 0
     for case in cases:
-        size = len(dump(case).encode())
+        size = len(dump_yaml(case).encode())
         if part and used + size > MAX_TEST_BYTES:
             yield part
             part, used = [], 0
@@ -62,7 +62,7 @@ def _parts(cases: Iterable[dict[str, Json]]) -> Iterator[list[Json]]:
     yield part
 
 
-def _cases(conversion: Conversion, index: int) -> Iterator[dict[str, Json]]:
+def _rule_cases(conversion: Conversion, index: int) -> Iterator[dict[str, Json]]:
     rule = conversion.rules[index]
     pins = _Pins(rule)
     entries = {entry.namespace: entry for entry in conversion.entries if entry.rule == index}

@@ -74,7 +74,7 @@ class JsonError(ValueError):
         self.problem = problem
 
 
-def parse(text: str, file: str) -> Node:
+def parse_json(text: str, file: str) -> Node:
     """Read one JSON value and nothing after it. Raises JsonError."""
     return _Reader(SourceText.inline(text, file)).document()
 

@@ -12,7 +12,7 @@ from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.sources.yaml_text import dump
+from rules_engine.sources.yaml_text import dump_yaml
 
 R = TypeVar("R")
 
@@ -39,6 +39,6 @@ def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Prob
         "rungs": [*rungs, {"resource": resources[-1], "assume": True}],
         "annotation": "gpu-webhook.k8s.io/fallback",
     }
-    text = dump({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
+    text = dump_yaml({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
     _, problems = read_rule(text, FallbackLadder.kind, read)
     return text, problems

@@ -4,27 +4,27 @@ from typing import Any
 
 from rules_engine.diagnosis.values import Diagnosis, FindingGroup
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.report.documents import members, plain
+from rules_engine.report.documents import field_members, json_value
 
 
 def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the document of `doctor --output json`."""
     overview, scope = diagnosis.overview, diagnosis.scope
     return {
-        "time": plain(diagnosis.now),
+        "time": json_value(diagnosis.now),
         "scope": {
             "pod": None if scope.pod is None else f"{scope.pod.namespace}/{scope.pod.name}",
             "node": scope.node or None,
             "namespace": scope.namespace or None,
             "sinceSeconds": int(scope.since.total_seconds()),
         },
-        **members(diagnosis, "rules objects"),
-        "notRead": [members(absent, "objects unknown") for absent in diagnosis.absent],
+        **field_members(diagnosis, "rules objects"),
+        "notRead": [field_members(absent, "objects unknown") for absent in diagnosis.absent],
         "nodes": [
             {
-                **members(node, "name product ready cordoned"),
+                **field_members(node, "name product ready cordoned"),
                 "resources": {
-                    resource: members(amounts, "capacity allocatable allocated free")
+                    resource: field_members(amounts, "capacity allocatable allocated free")
                     for resource, amounts in node.resources.items()
                 },
             }
@@ -33,25 +33,29 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "devicePlugins": [
             {
                 **_object_members(plugin.name),
-                **members(plugin, "desired ready"),
-                "unready": [{**_object_members(pod.name), **members(pod, "node status")} for pod in plugin.unready],
+                **field_members(plugin, "desired ready"),
+                "unready": [
+                    {**_object_members(pod.name), **field_members(pod, "node status")} for pod in plugin.unready
+                ],
             }
             for plugin in overview.device_plugins
         ],
-        "pods": [{**_object_members(pod.name), **members(pod, "node status amounts since")} for pod in overview.pods],
+        "pods": [
+            {**_object_members(pod.name), **field_members(pod, "node status amounts since")} for pod in overview.pods
+        ],
         "pendingPods": [
             {
-                "objects": plain(pending.pods),
-                **members(pending, "since amounts recomputed recorded agreement note evaluated"),
-                "finding": members(pending.finding, "reason certainty message"),
+                "objects": json_value(pending.pods),
+                **field_members(pending, "since amounts recomputed recorded agreement note evaluated"),
+                "finding": field_members(pending.finding, "reason certainty message"),
             }
             for pending in overview.pending
         ],
-        "errors": [members(error, "objects reason message count at") for error in overview.errors],
+        "errors": [field_members(error, "objects reason message count at") for error in overview.errors],
         "moreErrors": overview.more_errors,
         "findings": [_finding_members(group) for group in diagnosis.findings],
         "notEvaluated": [
-            {"diagnostic": each.source, **members(each, "why objects first")} for each in diagnosis.not_evaluated
+            {"diagnostic": each.source, **field_members(each, "why objects first")} for each in diagnosis.not_evaluated
         ],
     }
 
@@ -63,16 +67,16 @@ def _object_members(name: ObjectName) -> dict[str, Any]:
 def _finding_members(group: FindingGroup) -> dict[str, Any]:
     finding = group.finding
     return {
-        **members(finding, "reason severity certainty"),
-        "objects": plain(group.objects),
-        **members(finding, "message cause"),
+        **field_members(finding, "reason severity certainty"),
+        "objects": json_value(group.objects),
+        **field_members(finding, "message cause"),
         "effects": [_finding_members(FindingGroup(finding=each, objects=group.objects)) for each in group.effects],
-        "evidence": plain(finding.evidence),
+        "evidence": json_value(finding.evidence),
         "remedies": [
             {"text": remedy.text, "command": remedy.command or None, "risk": remedy.risk.value}
             for remedy in finding.remedies
         ],
         "onHost": finding.on_host,
         "diagnostic": finding.source or None,
-        "source": plain(finding.location),
+        "source": json_value(finding.location),
     }

@@ -12,15 +12,15 @@ from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
 from rules_engine.model.kubernetes.quantity import base_units
-from rules_engine.report.documents import Dump, members, object_parts
+from rules_engine.report.documents import Dump, field_members, object_parts
 
 
 def document(answer: Answer, dump: Dump) -> Iterator[str]:
     """Yield the parts of the document of `diff --output json`."""
     grouping, recorded = answer.grouping, answer.recorded
     head = {
-        **members(answer, "old new same_rules without_rules"),
-        "inForce": None if answer.in_force is None else members(answer.in_force, "url digest side"),
+        **field_members(answer, "old new same_rules without_rules"),
+        "inForce": None if answer.in_force is None else field_members(answer.in_force, "url digest side"),
         "assumedCluster": answer.assumed_cluster or None,
         "allowed": _kinds(answer.allowed),
         "exitCode": answer.exit_code,
@@ -28,7 +28,7 @@ def document(answer: Answer, dump: Dump) -> Iterator[str]:
         "recorded": None
         if recorded is None
         else {
-            **members(recorded, "lines admissions replayed other_rules differing later_calls"),
+            **field_members(recorded, "lines admissions replayed other_rules differing later_calls"),
             **_sorted(recorded, "not_replayable unreadable"),
         },
         "omittedPods": grouping.omitted,
@@ -53,10 +53,10 @@ def _kinds(kinds: Iterable[Kind]) -> list[str]:
 def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, Any]:
     return {
         "name": name,
-        **members(totals, "pods changed"),
+        **field_members(totals, "pods changed"),
         "beyondAllowed": totals.beyond(allowed),
         "asTheyAreNow": dict(sorted(totals.as_it_is.items())),
-        **members(totals, "kinds"),
+        **field_members(totals, "kinds"),
         **_sorted(totals, "namespaces rules unknown"),
         "gpus": {
             resource: {"before": base_units(before), "after": base_units(after)}
@@ -67,7 +67,7 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
 
 def _sorted(value: object, names: str) -> dict[str, Any]:
     """Return members that are counts, in the order of their names."""
-    return {name: dict(sorted(counts.items())) for name, counts in members(value, names).items()}
+    return {name: dict(sorted(counts.items())) for name, counts in field_members(value, names).items()}
 
 
 def _change(lines: Sequence[Line]) -> dict[str, Any]:
@@ -77,7 +77,9 @@ def _change(lines: Sequence[Line]) -> dict[str, Any]:
         "rules": _rules(change),
         "before": _outcome(change.before),
         "after": _outcome(change.after),
-        "workloads": [{**members(line.workload, "cluster namespace kind name"), "pods": line.count} for line in lines],
+        "workloads": [
+            {**field_members(line.workload, "cluster namespace kind name"), "pods": line.count} for line in lines
+        ],
     }
 
 
@@ -103,7 +105,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def _amount(amount: Amount) -> dict[str, Any]:
-    return members(amount, "container resource request limit")
+    return field_members(amount, "container resource request limit")
 
 
 def _deciding(deciding: Deciding) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _deciding(deciding: Deciding) -> dict[str, Any]:
         "source": str(deciding.location),
         "action": deciding.action.value,
         "message": deciding.message or None,
-        "falls": [members(fall, "requested given") for fall in deciding.falls],
+        "falls": [field_members(fall, "requested given") for fall in deciding.falls],
         "amounts": [
             {"container": container, "resource": resource, "amount": amount}
             for container, resource, amount in deciding.amounts

@@ -19,34 +19,34 @@ INDENT = "  "
 
 def cel_text(value: object) -> str:
     """Return a CEL expression with this value."""
-    pieces = [*_pieces(value)]
+    pieces = [*_text_pieces(value)]
     # The check is on the whole: a list that does not fit is broken at every level, as are the short lists in it.
-    return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _lines(iter(pieces)))
+    return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _break_lines(iter(pieces)))
 
 
-def _pieces(value: object) -> Iterator[str]:
+def _text_pieces(value: object) -> Iterator[str]:
     """Yield the text of a value in pieces; each bracket and each comma between members is a piece."""
     if type(value) is Optional:
         yield "optional.of(" if value.present else "optional.none("
         if value.present:
-            yield from _pieces(value.value)
+            yield from _text_pieces(value.value)
         yield ")"
     elif type(value) is list:
-        yield from _members("[]", map(_pieces, value))
+        yield from _member_pieces("[]", map(_text_pieces, value))
     elif isinstance(value, Mapping):
-        yield from _members("{}", (_entry(key, item) for key, item in value.items()))
+        yield from _member_pieces("{}", (_entry_pieces(key, item) for key, item in value.items()))
     else:
         write = _WRITERS.get(type(value))
         yield write(value) if write else type_of(value).name
 
 
-def _entry(key: object, value: object) -> Iterator[str]:
-    yield from _pieces(key)
+def _entry_pieces(key: object, value: object) -> Iterator[str]:
+    yield from _text_pieces(key)
     yield ": "
-    yield from _pieces(value)
+    yield from _text_pieces(value)
 
 
-def _members(brackets: str, members: Iterable[Iterator[str]]) -> Iterator[str]:
+def _member_pieces(brackets: str, members: Iterable[Iterator[str]]) -> Iterator[str]:
     separator = brackets[0]
     for member in members:
         yield separator
@@ -55,7 +55,7 @@ def _members(brackets: str, members: Iterable[Iterator[str]]) -> Iterator[str]:
     yield brackets[1] if separator == ", " else brackets  # "[]" is one piece, which no line break splits
 
 
-def _lines(pieces: Iterable[str]) -> Iterator[str]:
+def _break_lines(pieces: Iterable[str]) -> Iterator[str]:
     """Insert line breaks, so that each member of a list or map has its own line."""
     indent = "\n"
     for piece in pieces:
@@ -73,12 +73,12 @@ _OPENING = frozenset("[{")
 _CLOSING = frozenset("]}")
 
 
-def _string(text: str) -> str:
+def _string_literal(text: str) -> str:
     """Return a string literal; characters that a terminal interprets or hides are escaped."""
     return visible(json.dumps(text, ensure_ascii=False))
 
 
-def _double(value: float) -> str:
+def _double_literal(value: float) -> str:
     return repr(value) if math.isfinite(value) else f'double("{value}")'
 
 
@@ -87,8 +87,8 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
     bool: lambda value: "true" if value else "false",
     int: str,
     Uint: repr,
-    float: _double,
-    str: _string,
+    float: _double_literal,
+    str: _string_literal,
     bytes: repr,
     Type: lambda value: value.name,
     Timestamp: lambda value: f'timestamp("{timestamp_text(value)}")',

@@ -60,7 +60,7 @@ class OtherRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effective:
+class EffectiveRules:
     """The rules that can apply in a namespace, in the order of evaluation, and all others.
 
     `labels`: the labels of the namespace; `pod_labels`: the labels of the pods; None: unknown, so any are possible.
@@ -85,14 +85,14 @@ class Effective:
         }
 
 
-def effective(
+def effective_rules(
     rules: Sequence[Rule],
     namespace: str,
     *,
     labels: Labels | None = None,
     pod_labels: Labels | None = None,
     kinds: Sequence[Kind] = KINDS,
-) -> Effective:
+) -> EffectiveRules:
     """Return the rules that can apply in a namespace. If labels are unknown, rules for any labels can apply.
 
     The label with the namespace's name is always known.
@@ -101,31 +101,31 @@ def effective(
     applicable: list[EffectiveRule] = []
     others: list[OtherRule] = []
     for kind in kinds:
-        earlier = _Earlier()
+        earlier = _EarlierRules()
         for rule in sorted((rule for rule in rules if rule.kind == kind.name), key=lambda rule: rule.order):
-            other = _excluded(rule, namespace, all_labels, pod_labels)
+            other = _find_exclusion(rule, namespace, all_labels, pod_labels)
             if other is not None:
                 others.append(other)
                 continue
-            inside = _Inside(rule, namespace, all_labels, pod_labels)
+            inside = _NamespaceRule(rule, namespace, all_labels, pod_labels)
             preceding, more = earlier.preceding(inside)
             applicable.append(
                 EffectiveRule(
                     rule=rule,
                     endpoint=kind.endpoint,
-                    settings=(*_settings(rule), *kind.effective(rule, namespace)),
+                    settings=(*_rule_settings(rule), *kind.effective(rule, namespace)),
                     preceded_by=preceding,
                     more_preceding=more,
                 )
             )
             if rule.mode is Mode.ENFORCE:
                 earlier.add(inside, preceding)
-    return Effective(
+    return EffectiveRules(
         namespace=namespace, labels=all_labels, pod_labels=pod_labels, rules=tuple(applicable), others=tuple(others)
     )
 
 
-def _excluded(rule: Rule, namespace: str, labels: Labels | None, pod_labels: Labels | None) -> OtherRule | None:
+def _find_exclusion(rule: Rule, namespace: str, labels: Labels | None, pod_labels: Labels | None) -> OtherRule | None:
     """Return the rule with the first field that excludes it; None if it can apply."""
     match = rule.match
     by_name = {NAMESPACE_NAME_LABEL: namespace}
@@ -152,17 +152,17 @@ def _can_match(selector: LabelSelector, labels: Labels | None, certain: Labels) 
     )
 
 
-class _Earlier:
+class _EarlierRules:
     """Enforcing rules of one kind in the order of evaluation, by the resources that they decide."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, dict[RuleId, _Inside]] = {}
-        self._unconditional: dict[tuple[str, LabelRequirement | None], list[_Inside]] = {}
+        self._rules: dict[str, dict[RuleId, _NamespaceRule]] = {}
+        self._unconditional: dict[tuple[str, LabelRequirement | None], list[_NamespaceRule]] = {}
         """Rules without conditions, by resource and one requirement of their selectors.
 
         A rule covers only later rules with all its requirements, so they are found by any one of them."""
 
-    def add(self, inside: "_Inside", preceding: Sequence[Preceding]) -> None:
+    def add(self, inside: "_NamespaceRule", preceding: Sequence[Preceding]) -> None:
         """Add a rule for its resources, except for resources that earlier rules always decide."""
         decided = {resource for first in preceding if first.always for resource in first.resources}
         for resource in inside.resources:
@@ -172,7 +172,7 @@ class _Earlier:
                     requirement = next(iter(inside.requirements), None)
                     self._unconditional.setdefault((resource, requirement), []).append(inside)
 
-    def preceding(self, later: "_Inside") -> tuple[tuple[Preceding, ...], bool]:
+    def preceding(self, later: "_NamespaceRule") -> tuple[tuple[Preceding, ...], bool]:
         """Return the earlier rules that decide resources of a later rule, and True if some are omitted."""
         certain = {resource: first for resource in later.resources if (first := self._certain(resource, later))}
         preceding = {first.rule.id: first for first in certain.values()}
@@ -202,7 +202,7 @@ class _Earlier:
             for id_, earlier in sorted(preceding.items(), key=lambda item: item[1].rule.order)
         ), more
 
-    def _certain(self, resource: str, later: "_Inside") -> "_Inside | None":
+    def _certain(self, resource: str, later: "_NamespaceRule") -> "_NamespaceRule | None":
         """Return the first rule that always decides a resource before a later rule."""
         firsts = [
             next((earlier for earlier in self._unconditional.get((resource, key), ()) if earlier.covers(later)), None)
@@ -211,7 +211,7 @@ class _Earlier:
         return min(filter(None, firsts), key=lambda earlier: earlier.rule.order, default=None)
 
 
-class _Inside:
+class _NamespaceRule:
     """A rule that can apply in the namespace, without the parts of its match that are certain to match there.
 
     This leaves what depends on the pod, so that `always_first` compares two rules within the namespace.
@@ -238,24 +238,24 @@ class _Inside:
         match = self.rule.match
         return (*match.namespace_selector.requirements, *match.object_selector.requirements)
 
-    def is_disjoint(self, other: "_Inside") -> bool:
+    def is_disjoint(self, other: "_NamespaceRule") -> bool:
         """Return True if the rules need different values of one annotation, so that no pod matches both."""
         left, right = self.annotation, other.annotation
         return left is not None and right is not None and left[0] == right[0] and left != right
 
-    def covers(self, later: "_Inside") -> bool:
+    def covers(self, later: "_NamespaceRule") -> bool:
         """Return True if the rule decides every request that both it and a later rule match."""
         return self.annotation in (None, later.annotation) and always_first(self.rule, later.rule)
 
 
-def _settings(rule: Rule) -> Iterator[Setting]:
+def _rule_settings(rule: Rule) -> Iterator[Setting]:
     """Yield the settings common to all kinds of rules, which are the same in every namespace."""
     origin = rule.origin
-    for field, value in _match(rule):
+    for field, value in _match_fields(rule):
         place = origin.get(("match", field))
         if place is not None or field == "namespaces":
             yield setting(f"match.{field}", value, place)
-    for field, value in _scalars(rule):
+    for field, value in _scalar_fields(rule):
         yield setting(field, value, origin.get(("spec", field)))
     for name, value in rule.params.items():
         yield setting(f"params.{name}", value, origin.get(("params", name)))
@@ -269,7 +269,7 @@ def _settings(rule: Rule) -> Iterator[Setting]:
             )
 
 
-def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
+def _match_fields(rule: Rule) -> tuple[tuple[str, Json], ...]:
     match = rule.match
     return (
         ("namespaces", [*match.namespaces]),
@@ -281,7 +281,7 @@ def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
     )
 
 
-def _scalars(rule: Rule) -> Iterator[tuple[str, Json]]:
+def _scalar_fields(rule: Rule) -> Iterator[tuple[str, Json]]:
     """Yield the scalar fields, by their names in YAML."""
     for field in dataclasses.fields(rule):
         value = getattr(rule, field.name)

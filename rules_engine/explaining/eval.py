@@ -15,7 +15,7 @@ from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT, Compiler
 from rules_engine.explaining.cel_text import cel_text
-from rules_engine.explaining.explain import request_of
+from rules_engine.explaining.explain import mutation_request
 from rules_engine.kinds.registry import KINDS
 from rules_engine.loading import Manifest
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -43,7 +43,7 @@ _STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ExpressionFailure:
     """Failure of an expression on a pod, located at the failed subexpression, perhaps in a variable of the rule."""
 
     message: str
@@ -56,7 +56,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class ExpressionResult:
     """The value of an expression as CEL with its type; or the problems of compiling it; or its failure.
 
     `lines`: the text of the expression, for snippets.
@@ -64,7 +64,7 @@ class Evaluated:
 
     lines: tuple[str, ...]
     problems: tuple[Problem, ...] = ()
-    failure: Failure | None = None
+    failure: ExpressionFailure | None = None
     value: str = ""
     type: str = ""
 
@@ -89,7 +89,7 @@ class Subject:
         """Raise NamespaceError if `namespace` is not the manifest's."""
         self._rule = rule or _NoRule(name="", location=Location(EXPRESSION, 1, 1))
         endpoints = {kind.value: kind.endpoint for kind in KINDS}
-        request = request_of(manifest, namespace=namespace)
+        request = mutation_request(manifest, namespace=namespace)
         if endpoints.get(type(self._rule)) is Endpoint.VALIDATE:
             request = validation_request(request, request.object)
         self._request = request
@@ -102,18 +102,20 @@ class Subject:
         """The name and the namespace of the pod."""
         return self._manifest.title(self._request.namespace)
 
-    def evaluate(self, text: str) -> Evaluated:
+    def evaluate(self, text: str) -> ExpressionResult:
         """Return the value of an expression, or its problems."""
         lines = tuple(text.split("\n"))
         program, problems = self._compile(text)
         if program is None:
-            return Evaluated(lines=lines, problems=problems)
+            return ExpressionResult(lines=lines, problems=problems)
         try:
             value = self._value(program)
         except EvaluationError as error:
-            failure = Failure(error.message, error.location or program.source.location)
-            return Evaluated(lines=lines, problems=problems, failure=failure)
-        return Evaluated(lines=lines, problems=problems, value=cel_text(value), type=str(_type(program, value)))
+            failure = ExpressionFailure(error.message, error.location or program.source.location)
+            return ExpressionResult(lines=lines, problems=problems, failure=failure)
+        return ExpressionResult(
+            lines=lines, problems=problems, value=cel_text(value), type=str(_result_type(program, value))
+        )
 
     def completions(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Return the last word of a text, which may be empty, and the names that complete it."""
@@ -123,7 +125,7 @@ class Subject:
         if set("'\"") & set(_STRING.sub("", before)):  # inside a string
             return word, ()
         dotted = before.removesuffix("?")
-        names = self._members(_operand(dotted[:-1])) if dotted.endswith(".") else self._names()
+        names = self._members(_last_operand(dotted[:-1])) if dotted.endswith(".") else self._names()
         return word, tuple(sorted({name for name in names if name.startswith(word) and _NAME.fullmatch(name)}))
 
     def _compile(self, text: str) -> tuple[Program | None, tuple[Problem, ...]]:
@@ -152,7 +154,7 @@ class Subject:
 
     def _members(self, operand: str) -> Iterator[str]:
         """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
-        yield from _inner(operand, (*dialect_functions().names(method=False), "cel.bind"))
+        yield from _names_inside(operand, (*dialect_functions().names(method=False), "cel.bind"))
         program, _ = self._compile(operand)
         if program is None:
             return
@@ -162,7 +164,7 @@ class Subject:
         except EvaluationError:
             pass
         else:
-            operand_type = _type(program, value)
+            operand_type = _result_type(program, value)
             if is_map(value):
                 yield from (key for key in value if isinstance(key, str))  # type: ignore[attr-defined]
         if isinstance(operand_type, ObjectType):
@@ -175,7 +177,7 @@ class Subject:
                 yield name
 
 
-def _type(program: Program, value: object) -> Type:
+def _result_type(program: Program, value: object) -> Type:
     """Return the checker's type, which is more precise (`list(string)`), unless the value is of another type."""
     runtime_type, checked_type = type_of(value), program.result
     if isinstance(checked_type, ObjectType):
@@ -183,7 +185,7 @@ def _type(program: Program, value: object) -> Type:
     return checked_type if checked_type.plain == runtime_type else runtime_type
 
 
-def _inner(namespace: str, names: Iterable[str]) -> Iterator[str]:
+def _names_inside(namespace: str, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         outer, _, inner = name.partition(".")
         if outer == namespace:
@@ -193,7 +195,7 @@ def _inner(namespace: str, names: Iterable[str]) -> Iterator[str]:
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
-def _operand(text: str) -> str:
+def _last_operand(text: str) -> str:
     """Return the chain of members, calls and indexes at the end of a text."""
     start, depth = len(text), 0
     while start:

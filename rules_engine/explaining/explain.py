@@ -16,7 +16,7 @@ from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.sources.rule_sources import RuleSource, read_sources
-from rules_engine.sources.yaml_text import dump
+from rules_engine.sources.yaml_text import dump_yaml
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
@@ -63,7 +63,7 @@ class Explanation:
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        before, after = (_yaml(pod) for pod in (self.request.object, self.admission.result))
+        before, after = (_yaml_lines(pod) for pod in (self.request.object, self.admission.result))
         return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
@@ -97,22 +97,22 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
     )
 
 
-def explain(
+def explain_pod(
     material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> Explanation:
     """Explain the decisions for one pod. `namespace`: of the request; default: the manifest's, else `default`.
 
     Raises NamespaceError.
     """
-    request = request_of(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
+    request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
     admission = admit_pod(material.rule_set, request, material.cluster)
     return Explanation(manifest=manifest, request=request, admission=admission)
 
 
-def request_of(
+def mutation_request(
     manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> AdmissionRequest:
-    """Return the request for /mutate with this pod; `namespace` is as for `explain`. Raises NamespaceError.
+    """Return the request for /mutate with this pod; `namespace` is as for `explain_pod`. Raises NamespaceError.
 
     An UPDATE changes nothing: the old pod equals the new one, and has a name.
     """
@@ -127,5 +127,5 @@ def request_of(
     return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
 
 
-def _yaml(pod: Json) -> list[str]:
-    return dump(pod).splitlines() if isinstance(pod, dict) else []
+def _yaml_lines(pod: Json) -> list[str]:
+    return dump_yaml(pod).splitlines() if isinstance(pod, dict) else []

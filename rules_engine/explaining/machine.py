@@ -5,22 +5,22 @@ from pathlib import PurePath
 from textwrap import indent
 from urllib.parse import quote
 
-from rules_engine.checking.check import Checked
-from rules_engine.checking.problem_reference import PROJECT_URL, Entry, reference
+from rules_engine.checking.check import CheckResult
+from rules_engine.checking.problem_reference import PROJECT_URL, ProblemEntry, reference_entries
 from rules_engine.explaining.explain import Explanation, Material
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
-from rules_engine.report.documents import members, place
+from rules_engine.report.documents import field_members, location_members
 from rules_engine.testing.coverage_formats import coverage_json
 from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 
 
-def check_json(checked: Checked) -> Json:
+def check_json(checked: CheckResult) -> Json:
     """Return the document of `check --output json`."""
-    problems: list[Json] = [problem_json(problem) for problem in checked.problems]
-    problems += [{**problem_json(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
+    problems: list[Json] = [problem_members(problem) for problem in checked.problems]
+    problems += [{**problem_members(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
     return {
         "problems": problems,
         "errors": checked.errors,
@@ -33,17 +33,21 @@ def check_json(checked: Checked) -> Json:
     }
 
 
-def problem_json(problem: Problem) -> dict[str, Json]:
+def problem_members(problem: Problem) -> dict[str, Json]:
     """Return a problem with its place, and the number of characters there that it is about."""
-    return {**members(problem, "code severity message"), **place(problem.location), "length": problem.length}
+    return {
+        **field_members(problem, "code severity message"),
+        **location_members(problem.location),
+        "length": problem.length,
+    }
 
 
-def check_sarif(checked: Checked) -> Json:
+def check_sarif(checked: CheckResult) -> Json:
     """Return the SARIF 2.1.0 log of `check --output sarif`. Columns count characters; `endColumn` is exclusive."""
     from importlib.metadata import version  # its import takes longer than the other formats
 
     codes = sorted({problem.code for problem, _ in _with_suppressions(checked)})
-    entries = reference()
+    entries = reference_entries()
     driver: Json = {
         "name": "gpu-rules",
         "version": version("gpu-rules"),
@@ -66,7 +70,7 @@ def check_sarif(checked: Checked) -> Json:
     }
 
 
-def _with_suppressions(checked: Checked) -> Iterator[tuple[Problem, Json]]:
+def _with_suppressions(checked: CheckResult) -> Iterator[tuple[Problem, Json]]:
     """Yield each problem with its suppressions. If one result has the list, all must have it."""
     for problem in checked.problems:
         yield problem, []
@@ -74,7 +78,7 @@ def _with_suppressions(checked: Checked) -> Iterator[tuple[Problem, Json]]:
         yield ignored.problem, [{"kind": "inSource", "justification": ignored.reason}]
 
 
-def _sarif_rule(entry: Entry) -> Json:
+def _sarif_rule(entry: ProblemEntry) -> Json:
     first, *_ = entry.cause.split(". ")
     return {
         "id": entry.code,
@@ -104,17 +108,17 @@ def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> dict[str, J
     }
 
 
-def check_github(checked: Checked) -> Iterator[str]:
+def check_github(checked: CheckResult) -> Iterator[str]:
     """Yield a workflow command for each problem; GitHub shows it at its line in a pull request."""
     for problem in checked.problems:
         yield _github_problem(problem)
 
 
 def _github_problem(problem: Problem) -> str:
-    return _github(problem.severity.value, problem.location, problem.length, problem.code, problem.message)
+    return _github_command(problem.severity.value, problem.location, problem.length, problem.code, problem.message)
 
 
-def _github(level: str, location: Location, length: int, title: str, message: str) -> str:
+def _github_command(level: str, location: Location, length: int, title: str, message: str) -> str:
     properties = {
         "file": location.file,
         "line": str(location.line),
@@ -122,11 +126,11 @@ def _github(level: str, location: Location, length: int, title: str, message: st
         "endColumn": str(location.column + length),
         "title": title,
     }
-    encoded = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
-    return f"::{level} {encoded}::{_escaped(message)}"
+    encoded = ",".join(f"{name}={_escape_github(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {encoded}::{_escape_github(message)}"
 
 
-def _escaped(text: str, also: str = "") -> str:
+def _escape_github(text: str, also: str = "") -> str:
     """Escape what GitHub's runner unescapes: the percent sign, line ends and, in properties, colon and comma."""
     for character in f"%\r\n{also}":
         text = text.replace(character, f"%{ord(character):02X}")
@@ -137,9 +141,9 @@ def tests_json(run: TestRun) -> Json:
     """Return the document of `test --output json`."""
     return {
         "succeeded": run.succeeded,
-        "cases": [_case(result) for result in run.results],
-        "problems": [problem_json(problem) for problem in run.problems],
-        "notRun": [{**_case_name(case.name), "reason": case.obstacle.value} for case in run.not_run],
+        "cases": [_case_json(result) for result in run.results],
+        "problems": [problem_members(problem) for problem in run.problems],
+        "notRun": [{**_case_name_json(case.name), "reason": case.obstacle.value} for case in run.not_run],
         "leftOut": run.deselected,
         **({} if run.coverage is None else {"coverage": coverage_json(run.coverage)}),
     }
@@ -152,19 +156,21 @@ def tests_github(run: TestRun) -> Iterator[str]:
     """
     for problem in run.problems:
         yield _github_problem(problem)
-    for first, number in run.not_run_together:
+    for first, number in run.not_run_groups:
         case = first.name.case
         title, cases = (str(first.name), "") if number == 1 else (first.name.test, f"{number} cases ")
-        yield _github("error", case.location, len(case.name), title, f"{cases}not run, since {first.obstacle}")
+        yield _github_command("error", case.location, len(case.name), title, f"{cases}not run, since {first.obstacle}")
     for result in run.results:
         case = result.name.case
         if not result.passed:
-            yield _github("error", case.location, len(case.name), str(result.name), result.explanation)
+            yield _github_command("error", case.location, len(case.name), str(result.name), result.explanation)
     for item in run.coverage.uncovered if run.coverage is not None else ():
-        yield _github("warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}")
+        yield _github_command(
+            "warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}"
+        )
 
 
-def _case_name(name: CaseName) -> dict[str, Json]:
+def _case_name_json(name: CaseName) -> dict[str, Json]:
     return {
         "test": name.test,
         "case": name.case.name,
@@ -173,16 +179,16 @@ def _case_name(name: CaseName) -> dict[str, Json]:
     }
 
 
-def _case(result: Result) -> Json:
+def _case_json(result: Result) -> Json:
     details: dict[str, Json] = {}
     if isinstance(result, CaseResult):
         details["trace"] = [step.to_json() for step in result.admission.trace]
     if isinstance(result, DiagnosisResult):
-        details["findings"] = [members(finding, "reason object message") for finding in result.findings]
+        details["findings"] = [field_members(finding, "reason object message") for finding in result.findings]
     return {
-        **_case_name(result.name),
+        **_case_name_json(result.name),
         "passed": result.passed,
-        "mismatches": [members(mismatch, "what expected actual") for mismatch in result.mismatches],
+        "mismatches": [field_members(mismatch, "what expected actual") for mismatch in result.mismatches],
         **details,
     }
 
@@ -201,4 +207,4 @@ def explain_json(
         allowed = allowed and explanation.admission.allowed
         yield f"{',' if index else ''}\n{indent(encode(explanation.to_json()), '    ')}"
     yield f'\n  ],\n  "allowed": {encode(allowed)},\n'
-    yield f'  "problems": {indent(encode([*map(problem_json, problems)]), "  ").lstrip()}\n}}\n'
+    yield f'  "problems": {indent(encode([*map(problem_members, problems)]), "  ").lstrip()}\n}}\n'

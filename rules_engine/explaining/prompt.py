@@ -22,7 +22,7 @@ class _Completer(Completer):
         return (Completion(name, start_position=-len(word)) for name in names)
 
 
-def lines(completions: Completions) -> Iterator[str]:
+def prompt_lines(completions: Completions) -> Iterator[str]:
     """Yield the lines that the user enters, without empty ones, until Ctrl-D. Raises KeyboardInterrupt for Ctrl-C."""
     session: PromptSession[str] = PromptSession(
         PROMPT, history=InMemoryHistory(), completer=_Completer(completions), complete_while_typing=False

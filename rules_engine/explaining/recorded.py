@@ -56,7 +56,7 @@ class PodName:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LoggedDecision:
     """A decision in the log: the members of its line, and the parts of the decision that the line has."""
 
     members: Object
@@ -64,29 +64,29 @@ class Record:
 
     @property
     def endpoint(self) -> str:
-        return _text(self.members, "endpoint")
+        return _visible_text(self.members, "endpoint")
 
     @property
     def title(self) -> str:
         """Time, user and rules of the request."""
         rules = mapping(self.members.get("rules"))
-        by = f" by {user}" if (user := _text(self.members, "user")) else ""
-        digest = f", rules {name[:12]}" if (name := _text(rules, "digest")) else ""
+        by = f" by {user}" if (user := _visible_text(self.members, "user")) else ""
+        digest = f", rules {name[:12]}" if (name := _visible_text(rules, "digest")) else ""
         dry_run = ", dry run" if self.members.get("dryRun") is True else ""
-        return f"at {_text(self.members, 'time')}{by}{digest}{dry_run}"
+        return f"at {_visible_text(self.members, 'time')}{by}{digest}{dry_run}"
 
     @property
     def pod(self) -> str:
-        return f"{_text(self.members, 'namespace')}/{_text(self.members, 'pod')}"
+        return f"{_visible_text(self.members, 'namespace')}/{_visible_text(self.members, 'pod')}"
 
     @property
     def truncated(self) -> tuple[str, ...]:
         """The members that the server shortened or omitted."""
-        return _texts(self.members, "truncated")
+        return _visible_texts(self.members, "truncated")
 
     @property
     def outcome(self) -> str:
-        return _text(self.members, "outcome")
+        return _visible_text(self.members, "outcome")
 
     @property
     def message(self) -> str:
@@ -98,18 +98,18 @@ class Record:
         """The operations of the patch, a line each. There is no diff, since the log does not have the pod."""
         for operation in objects(self.members.get("patch")):
             value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
-            yield f"{_text(operation, 'op')} {_text(operation, 'path')}{visible(value)}"
+            yield f"{_visible_text(operation, 'op')} {_visible_text(operation, 'path')}{visible(value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class LoggedDecisions:
     """The newest decisions for a pod, the newest first.
 
     `found` counts all decisions for the pod, `decisions` all decisions in the log, `unread` the lines
     that the server did not write.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[LoggedDecision, ...]
     found: int
     decisions: int
     unread: int
@@ -119,7 +119,7 @@ class Recorded:
         return {"found": self.found, "decisions": [dict(record.members) for record in self.records]}
 
 
-def read_log(path: Path, pod: PodName) -> Recorded:
+def read_log(path: Path, pod: PodName) -> LoggedDecisions:
     """Read the decisions for a pod from a decision log. Raises OSError if the log cannot be read."""
     newest: list[tuple[str, int, Object]] = []
     matches = decisions = unread = 0
@@ -127,23 +127,23 @@ def read_log(path: Path, pod: PodName) -> Recorded:
         for line in log_lines(file):
             if line is not None and not line.strip():
                 continue
-            members = None if line is None else _members(line)
+            members = None if line is None else _parse_line(line)
             if members is None:
                 unread += 1
                 continue
             if "outcome" not in members:
                 continue  # fields or a view of recorded requests
             decisions += 1
-            if _text(members, "namespace") == pod.namespace and pod.matches(_text(members, "pod")):
+            if _visible_text(members, "namespace") == pod.namespace and pod.matches(_visible_text(members, "pod")):
                 matches += 1  # also the order of decisions of one time: heapq must not compare the members
-                heapq.heappush(newest, (_text(members, "time"), matches, members))
+                heapq.heappush(newest, (_visible_text(members, "time"), matches, members))
                 if len(newest) > MAX_RECORDS:
                     heapq.heappop(newest)
-    records = tuple(Record(members, _read(members)) for _, _, members in sorted(newest, reverse=True))
-    return Recorded(records=records, found=matches, decisions=decisions, unread=unread)
+    records = tuple(LoggedDecision(members, _read_decision(members)) for _, _, members in sorted(newest, reverse=True))
+    return LoggedDecisions(records=records, found=matches, decisions=decisions, unread=unread)
 
 
-def _members(line: bytes) -> Object | None:
+def _parse_line(line: bytes) -> Object | None:
     """Return the members of a line; None if the server did not write it."""
     try:
         members = json.loads(line)
@@ -155,69 +155,80 @@ def _members(line: bytes) -> Object | None:
     return members if is_decision or members.get("record") in RECORD_KINDS else None
 
 
-def _read(members: Object) -> Decision:
+def _read_decision(members: Object) -> Decision:
     status = mapping(members.get("status"))
-    refusal = Refusal(_number(status, "code"), _text(status, "reason"), _text(status, "reason")) if status else None
-    return Decision(trace=tuple(map(_step, objects(members.get("trace")))), refusal=refusal)
+    refusal = (
+        Refusal(_int_member(status, "code"), _visible_text(status, "reason"), _visible_text(status, "reason"))
+        if status
+        else None
+    )
+    return Decision(trace=tuple(map(_read_step, objects(members.get("trace")))), refusal=refusal)
 
 
-def _step(members: Object) -> Step:
+def _read_step(members: Object) -> Step:
     places = [members, *objects(members.get("furtherFields"))]
-    action = _text(members, "action")
+    action = _visible_text(members, "action")
     return Step(
-        rule=RuleId(_text(members, "rule")),
-        location=_location(members),
+        rule=RuleId(_visible_text(members, "rule")),
+        location=_read_location(members),
         action=Action(action) if action in _ACTIONS else Action.KEEP,
-        reason=_text(members, "reason"),
-        message=_text(members, "message"),
+        reason=_visible_text(members, "reason"),
+        message=_visible_text(members, "message"),
         audit=members.get("audit") is True,
-        code=_number(members, "code"),
-        warnings=_texts(members, "warnings"),
+        code=_int_member(members, "code"),
+        warnings=_visible_texts(members, "warnings"),
         requests=tuple(
-            ContainerRequest(_text(item, "container"), _text(item, "resource"), _number(item, "count"))
+            ContainerRequest(
+                _visible_text(item, "container"), _visible_text(item, "resource"), _int_member(item, "count")
+            )
             for item in objects(members.get("requests"))
         ),
-        resources=tuple(map(_resource, objects(members.get("resources")))),
-        amounts=tuple(map(_amount, objects(members.get("amounts")))),
+        resources=tuple(map(_read_resource, objects(members.get("resources")))),
+        amounts=tuple(map(_read_amount, objects(members.get("amounts")))),
         annotations={visible(key): value for key, value in strings(members.get("annotations")).items()},
-        notes=_texts(members, "notes"),
-        fields=tuple(field for place in places if (field := _field(place)) is not None),
+        notes=_visible_texts(members, "notes"),
+        fields=tuple(field for place in places if (field := _read_field(place)) is not None),
     )
 
 
 _ACTIONS = frozenset(action.value for action in Action)
 
 
-def _resource(members: Object) -> ResourceDecision:
+def _read_resource(members: Object) -> ResourceDecision:
     return ResourceDecision(
-        resource=_text(members, "resource"),
-        to=_text(members, "to") or None,
-        reason=_text(members, "reason"),
+        resource=_visible_text(members, "resource"),
+        to=_visible_text(members, "to") or None,
+        reason=_visible_text(members, "reason"),
         attempts=tuple(
-            Attempt(_text(item, "resource"), item.get("taken") is True, _text(item, "reason"), _field(item))
+            Attempt(
+                _visible_text(item, "resource"),
+                item.get("taken") is True,
+                _visible_text(item, "reason"),
+                _read_field(item),
+            )
             for item in objects(members.get("attempts"))
         ),
     )
 
 
-def _amount(members: Object) -> Amount:
+def _read_amount(members: Object) -> Amount:
     return Amount(
-        container=_text(members, "container"),
-        resource=_text(members, "resource"),
-        before=_text(members, "before") or None,
-        after=_text(members, "after"),
-        field=_field(members),
+        container=_visible_text(members, "container"),
+        resource=_visible_text(members, "resource"),
+        before=_visible_text(members, "before") or None,
+        after=_visible_text(members, "after"),
+        field=_read_field(members),
     )
 
 
-def _field(members: Object) -> Field | None:
-    path = _text(members, "field")
-    return Field(path, _location(members)) if path else None
+def _read_field(members: Object) -> Field | None:
+    path = _visible_text(members, "field")
+    return Field(path, _read_location(members)) if path else None
 
 
-def _location(members: Object) -> Location:
+def _read_location(members: Object) -> Location:
     """Return the location in `source`, where the name of the file may contain colons."""
-    source = _text(members, "source")
+    source = _visible_text(members, "source")
     place = _PLACE.fullmatch(source)
     return Location(place[1], int(place[2]), int(place[3])) if place else Location(source or "<log>", 1, 1)
 
@@ -225,15 +236,15 @@ def _location(members: Object) -> Location:
 _PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
 
 
-def _texts(members: Object, name: str) -> tuple[str, ...]:
+def _visible_texts(members: Object, name: str) -> tuple[str, ...]:
     return tuple(map(visible, texts(members.get(name))))
 
 
-def _text(members: Object, name: str) -> str:
+def _visible_text(members: Object, name: str) -> str:
     """Return a string member with the characters that a terminal interprets escaped; "" if there is none."""
     return visible(raw_text(members, name))
 
 
-def _number(members: Object, name: str) -> int:
+def _int_member(members: Object, name: str) -> int:
     value = members.get(name)
     return value if isinstance(value, int) else 0

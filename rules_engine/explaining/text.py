@@ -4,11 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.checking.check import NOTHING_CHECKED, Checked
+from rules_engine.checking.check import NOTHING_CHECKED, CheckResult
 from rules_engine.evaluation.admission import Admission
-from rules_engine.explaining.effective import Effective, EffectiveRule
+from rules_engine.explaining.effective import EffectiveRule, EffectiveRules
 from rules_engine.explaining.explain import Explanation
-from rules_engine.explaining.recorded import Record
+from rules_engine.explaining.recorded import LoggedDecision
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.excerpt import truncate
@@ -40,7 +40,7 @@ _WORDS: Mapping[Action, tuple[str, Tone]] = {
 }
 
 
-def checked_total(checked: Checked) -> Words:
+def check_summary(checked: CheckResult) -> Words:
     """Return the numbers of files that `check` read and of their problems."""
     ignored = len(checked.ignored)
     warnings = checked.warnings + ignored
@@ -62,10 +62,10 @@ def checked_total(checked: Checked) -> Words:
 def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
     """Print each case with its mismatches, then the totals. `quiet`: omit the cases that passed."""
     screen.problems(run.problems, run.sources)
-    for first, number in run.not_run_together:
+    for first, number in run.not_run_groups:
         name = str(first.name) if number == 1 else f"{first.name.test}: {counted(number, 'case')}"
         since = f"  {name}, since {first.obstacle}"
-        screen.line((Span("not run", Tone.BAD), since, _place(first.name.case.location)))
+        screen.line((Span("not run", Tone.BAD), since, _place_span(first.name.case.location)))
     for result in run.results:
         if not (quiet and result.passed):
             _print_case(result, screen)
@@ -84,7 +84,7 @@ def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
 
 def _print_case(result: Result, screen: Screen) -> None:
     mark = Span("pass", Tone.GOOD) if result.passed else Span("FAIL", Tone.BAD)
-    place = () if result.passed else (_place(result.name.case.location),)
+    place = () if result.passed else (_place_span(result.name.case.location),)
     screen.line((mark, f"  {result.name}", *place))
     if result.passed:
         return
@@ -93,10 +93,10 @@ def _print_case(result: Result, screen: Screen) -> None:
         screen.line(Span(f"- expected {mismatch.expected}", Tone.BAD), _INDENT + 2)
         screen.line(Span(f"+ actual   {mismatch.actual}", Tone.GOOD), _INDENT + 2)
     if isinstance(result, CaseResult):
-        screen.tree(_trace(result.admission, Span("why", Tone.QUIET), skipped=True), _INDENT)
+        screen.tree(_trace_tree(result.admission, Span("why", Tone.QUIET), skipped=True), _INDENT)
 
 
-def assumed(*, rules: bool, cluster: bool = False) -> Lines:
+def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
     """Return lines about the packaged rules and inventory that are used as defaults."""
     lines = [
         *([f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)"] if rules else []),
@@ -105,49 +105,51 @@ def assumed(*, rules: bool, cluster: bool = False) -> Lines:
     return Lines(lines=[*(Span(line, Tone.QUIET) for line in lines), *([""] if lines else [])], whole=True)
 
 
-def explained(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
+def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
     """Yield the trace as a tree, the changes as a diff, the warnings and the outcome.
 
     `skipped`: show each skipped rule; else several are shown as one line with their number.
     """
     admission = explanation.admission
-    yield _trace(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
+    yield _trace_tree(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
     diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
     denied = (Span("denied", Tone.BAD), f": {admission.message}")
-    allowed = _allowed(changed=bool(admission.mutation.patch))
-    yield Lines(lines=[*diff, "", *_warnings(admission.warnings), allowed if admission.allowed else denied], whole=True)
+    allowed = _outcome_words(changed=bool(admission.mutation.patch))
+    yield Lines(
+        lines=[*diff, "", *_warning_lines(admission.warnings), allowed if admission.allowed else denied], whole=True
+    )
 
 
-def recorded(record: Record, *, skipped: bool = False) -> Iterator[Block]:
-    """Yield a logged decision in the form of `explained`, but with the patch: the log does not have the pod."""
+def decision_blocks(record: LoggedDecision, *, skipped: bool = False) -> Iterator[Block]:
+    """Yield a logged decision in the form of `explanation_blocks`, but with the patch: the log does not have the pod."""
     title = (Span(record.pod, Tone.STRONG), f" {record.title}")
-    yield Tree(line=title, children=[_decision(record.endpoint, record.decision, skipped=skipped)])
-    lines: list[Words] = ["", *map(_patch_line, record.patch), *_warnings(record.decision.warnings)]
+    yield Tree(line=title, children=[_decision_tree(record.endpoint, record.decision, skipped=skipped)])
+    lines: list[Words] = ["", *map(_patch_line, record.patch), *_warning_lines(record.decision.warnings)]
     if record.truncated:
         lines.append(Span(f"shortened in the log: {', '.join(record.truncated)}", Tone.WARNING))
     if record.outcome in ("Allowed", "Changed"):
-        lines.append(_allowed(changed=record.outcome == "Changed"))
+        lines.append(_outcome_words(changed=record.outcome == "Changed"))
     else:
         message = f": {record.message}" if record.message else ""
         lines.append((Span(record.outcome.lower(), Tone.BAD), message))
     yield Lines(lines=lines, whole=True)
 
 
-def effective_blocks(effective: Effective) -> Iterator[Block]:
+def effective_blocks(effective: EffectiveRules) -> Iterator[Block]:
     """Yield the rules that can apply in a namespace as a tree, then the rules that cannot."""
-    labels = f", {_labels('namespace', effective.labels)}, {_labels('pod', effective.pod_labels)}"
+    labels = f", {_labels_text('namespace', effective.labels)}, {_labels_text('pod', effective.pod_labels)}"
     branches: dict[str, list[Tree]] = {}
     for item in effective.rules:
-        branches.setdefault(item.endpoint.name.lower(), []).append(_effective_rule(item))
+        branches.setdefault(item.endpoint.name.lower(), []).append(_rule_tree(item))
     children = [Tree(line=Span(name, Tone.STRONG), children=rules) for name, rules in branches.items()]
     none = [Tree(line=Span("no rule can apply", Tone.QUIET))]
     yield Tree(line=(Span(f"namespace {effective.namespace}", Tone.STRONG), labels), children=children or none)
     if effective.others:
-        lines = [(f"  {other.rule.id}: {other.field}", _place(other.location)) for other in effective.others]
+        lines = [(f"  {other.rule.id}: {other.field}", _place_span(other.location)) for other in effective.others]
         yield Lines(lines=["", "cannot apply here", *lines], whole=True)
 
 
-def _warnings(warnings: Sequence[str]) -> Sequence[Words]:
+def _warning_lines(warnings: Sequence[str]) -> Sequence[Words]:
     return [(Span("warning: ", Tone.WARNING), warning) for warning in warnings]
 
 
@@ -162,19 +164,19 @@ def _patch_line(line: str) -> Words:
     return Span(line, Tone.BAD if line.startswith("remove") else Tone.GOOD)
 
 
-def _allowed(*, changed: bool) -> Words:
+def _outcome_words(*, changed: bool) -> Words:
     return Span("allowed", Tone.GOOD), f", {'changed' if changed else 'unchanged'}"
 
 
-def _trace(admission: Admission, title: Words, *, skipped: bool) -> Tree:
+def _trace_tree(admission: Admission, title: Words, *, skipped: bool) -> Tree:
     if admission.validation is None:
         validation = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
     else:
-        validation = _decision("validate", admission.validation, skipped=skipped)
-    return Tree(line=title, children=[_decision("mutate", admission.mutation, skipped=skipped), validation])
+        validation = _decision_tree("validate", admission.validation, skipped=skipped)
+    return Tree(line=title, children=[_decision_tree("mutate", admission.mutation, skipped=skipped), validation])
 
 
-def _decision(name: str, decision: Decision, *, skipped: bool) -> Tree:
+def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
     children: list[Tree] = []
     if decision.refusal is not None:
         children.append(Tree(line=Span(f"refused: {decision.refusal.message}", Tone.BAD)))
@@ -182,7 +184,7 @@ def _decision(name: str, decision: Decision, *, skipped: bool) -> Tree:
         children.append(Tree(line=Span("no rule was evaluated", Tone.QUIET)))
     reasons = Counter(step.reason for step in decision.trace if step.action is Action.SKIP)
     folded = not skipped and reasons.total() > 1
-    children += [_step(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
+    children += [_step_tree(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
     if folded:
         by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         line = f"{counted(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
@@ -190,7 +192,7 @@ def _decision(name: str, decision: Decision, *, skipped: bool) -> Tree:
     return Tree(line=Span(name, Tone.STRONG), children=children)
 
 
-def _step(step: Step) -> Tree:
+def _step_tree(step: Step) -> Tree:
     word, tone = _WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
         word = f"{word} (audit mode)"
@@ -206,7 +208,7 @@ def _step(step: Step) -> Tree:
         *(f"{request.container} requests {request.count} of {request.resource}" for request in step.requests),
     ]
     further: list[Words] = [
-        *map(_amount, step.amounts),
+        *map(_amount_words, step.amounts),
         *(f"annotation {key}: {value}" for key, value in step.annotations.items()),
         *(Span(f"note: {note}", Tone.QUIET) for note in step.notes),
         # Most warnings repeat the message of the step.
@@ -216,7 +218,7 @@ def _step(step: Step) -> Tree:
             if not step.message or step.message not in warning
         ),
     ]
-    children = [*map(_leaf, details), *map(_resource, step.resources), *map(_leaf, further)]
+    children = [*map(_leaf, details), *map(_resource_tree, step.resources), *map(_leaf, further)]
     return Tree(line=line, children=children)
 
 
@@ -224,7 +226,7 @@ def _leaf(line: Words) -> Tree:
     return Tree(line=line)
 
 
-def _resource(decision: ResourceDecision) -> Tree:
+def _resource_tree(decision: ResourceDecision) -> Tree:
     outcome = f"{decision.resource} → {decision.to}" if decision.to else f"{decision.resource} stays: {decision.reason}"
     attempts: list[Words] = [
         (
@@ -237,53 +239,53 @@ def _resource(decision: ResourceDecision) -> Tree:
     return Tree(line=outcome, children=[*map(_leaf, attempts)])
 
 
-def _amount(amount: Amount) -> Words:
+def _amount_words(amount: Amount) -> Words:
     before = amount.before if amount.before is not None else "none"
     field = Span(f"  {amount.field}" if amount.field is not None else "", Tone.QUIET)
     return f"{amount.container}  {amount.resource}: {before} → {amount.after}", field
 
 
-def _labels(of: str, labels: Mapping[str, str] | None) -> str:
+def _labels_text(of: str, labels: Mapping[str, str] | None) -> str:
     if labels is None:
         return f"any {of} labels"
     pairs = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != NAMESPACE_NAME_LABEL)
     return f"{of} labels {pairs}" if pairs else f"no {of} labels"
 
 
-def _place(location: Location) -> Span:
+def _place_span(location: Location) -> Span:
     return Span(f"  {location}", Tone.QUIET)
 
 
-def _effective_rule(item: EffectiveRule) -> Tree:
+def _rule_tree(item: EffectiveRule) -> Tree:
     rule = item.rule
     lines: list[Words] = []
     for first in item.preceded_by:
         when = "always decided" if first.always else "if both match, decided"
         names = ", ".join(first.resources)
         text = f"{names}: {when} by {first.rule.id}, which comes first by {first.by}"
-        lines.append((Span(text, Tone.WARNING), _place(first.rule.location)))
+        lines.append((Span(text, Tone.WARNING), _place_span(first.rule.location)))
     if item.more_preceding:
         lines.append(Span("more earlier rules may decide first", Tone.WARNING))
-    lines += [_setting(setting, setting.location) for setting in item.settings if setting.location is not None]
+    lines += [_setting_words(setting, setting.location) for setting in item.settings if setting.location is not None]
     defaults = [setting for setting in item.settings if setting.location is None]
     if defaults:
-        values = ", ".join(f"{setting.name} {_value(setting.value)}" for setting in defaults)
+        values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
-    return Tree(line=(Span(rule.id, Tone.STRONG), _place(rule.location)), children=[*map(_leaf, lines)])
+    return Tree(line=(Span(rule.id, Tone.STRONG), _place_span(rule.location)), children=[*map(_leaf, lines)])
 
 
-def _setting(setting: Setting, location: Location) -> Words:
+def _setting_words(setting: Setting, location: Location) -> Words:
     inherited = [Span(" (inherited)", Tone.QUIET)] if setting.inherited else []
     overridden = setting.overrides
     overrides = (
-        [Span(f", overrides {_value(overridden.value)}", Tone.WARNING), _place(overridden.location)]
+        [Span(f", overrides {_value_text(overridden.value)}", Tone.WARNING), _place_span(overridden.location)]
         if overridden is not None and overridden.location is not None
         else []
     )
-    return (f"{setting.name}: ", _value(setting.value), _place(location), *inherited, *overrides)
+    return (f"{setting.name}: ", _value_text(setting.value), _place_span(location), *inherited, *overrides)
 
 
-def _value(value: Json) -> str:
+def _value_text(value: Json) -> str:
     """Return a value as text in one line, at most MAX_VALUE characters."""
     match value:
         case None:
@@ -291,7 +293,7 @@ def _value(value: Json) -> str:
         case str():
             text = " ".join(line.strip() for line in value.splitlines()) or '""'
         case [*items]:
-            text = ", ".join(map(_value, items)) or "[]"
+            text = ", ".join(map(_value_text, items)) or "[]"
         case _:
             text = json.dumps(value, ensure_ascii=False)
     return truncate(text, MAX_VALUE)

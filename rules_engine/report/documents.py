@@ -15,12 +15,12 @@ Dump = Callable[[Any], str]
 """A function that returns a value as JSON in one line."""
 
 
-def members(value: object, names: str) -> dict[str, Any]:
+def field_members(value: object, names: str) -> dict[str, Any]:
     """Return fields of a value as JSON members, `more_errors` as `moreErrors`; `names` is separated by spaces."""
-    return {_camel(name): plain(getattr(value, name)) for name in names.split()}
+    return {_camel_case(name): json_value(getattr(value, name)) for name in names.split()}
 
 
-def plain(value: object) -> Any:
+def json_value(value: object) -> Any:
     """Convert the value of a field to JSON: names, locations and amounts as strings, times in UTC."""
     match value:
         case Enum():
@@ -32,15 +32,15 @@ def plain(value: object) -> Any:
         case Location() | ObjectName() | Quantity():
             return str(value)
         case Mapping():
-            return {str(plain(name)): plain(member) for name, member in value.items()}
+            return {str(json_value(name)): json_value(member) for name, member in value.items()}
         case tuple() | list():
-            return [plain(item) for item in value]
+            return [json_value(item) for item in value]
     return value
 
 
-def place(location: Location) -> dict[str, Any]:
+def location_members(location: Location) -> dict[str, Any]:
     """Return a location as JSON members."""
-    return members(location, "file line column")
+    return field_members(location, "file line column")
 
 
 def object_parts(head: Mapping[str, object], lists: Mapping[str, Iterable[Any]], dump: Dump) -> Iterator[str]:
@@ -63,6 +63,6 @@ def object_parts(head: Mapping[str, object], lists: Mapping[str, Iterable[Any]],
     yield "\n}"
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rules_engine.model.problems.excerpt import truncate, visible
 from rules_engine.model.wording import NAMES, counted, names, percent
 from rules_engine.report import values
-from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area
+from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area_path
 
 MAX_ROWS = 200
 """Rows of a table, items of a section, and names of an item. A page with more opens slowly, and JSON has all."""
@@ -24,7 +24,7 @@ MAX_TEXT = 1_000
 CURVE_HEIGHT = 40
 
 
-def html(report: Report) -> str:
+def render_html(report: Report) -> str:
     """Return the report as an HTML page. Markup and control characters in texts are escaped."""
     environment = Environment(
         loader=FileSystemLoader([Path(__file__).parent]),
@@ -32,9 +32,9 @@ def html(report: Report) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        finalize=_escape_text,
     )
-    environment.tests |= {name.lower(): _is(getattr(values, name)) for name in values.BLOCKS}
+    environment.tests |= {name.lower(): _type_test(getattr(values, name)) for name in values.BLOCKS}
     return environment.get_template("report.html").render(
         report=report,
         max_rows=MAX_ROWS,
@@ -45,23 +45,23 @@ def html(report: Report) -> str:
         names=names,
         max_names=NAMES,
         percent=percent,
-        parts=_parts,
+        parts=_word_parts,
         is_number=_is_number,
-        area=_area,
+        area=_curve_area,
         first=lambda items: list(islice(items, MAX_ROWS)),
     )
 
 
-def _area(curve: Curve) -> str:
-    return area(curve.means, curve.capacity, CURVE_HEIGHT)
+def _curve_area(curve: Curve) -> str:
+    return area_path(curve.means, curve.capacity, CURVE_HEIGHT)
 
 
-def _is(kind: type) -> Any:
+def _type_test(kind: type) -> Any:
     """Return a test for templates, such as `block is table`: Jinja has no isinstance."""
     return lambda value: isinstance(value, kind)
 
 
-def _parts(cell: Cell) -> Sequence[str | Span]:
+def _word_parts(cell: Cell) -> Sequence[str | Span]:
     """Return a line or cell as its parts."""
     return cell if isinstance(cell, tuple) else (cell,)  # type: ignore[return-value]
 
@@ -70,6 +70,6 @@ def _is_number(table: Table, index: int) -> bool:
     return table.heads[index] in table.numbers
 
 
-def _shown(value: object) -> object:
+def _escape_text(value: object) -> object:
     """Escape control characters of a text, and cut it; HTML, such as the result of a macro, is left unchanged."""
     return truncate(visible(value), MAX_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -35,113 +35,116 @@ _REFERENCE = re.compile("&#(?:35|64);")
 """Escaped "@" and "#". GitHub decodes them before it looks for mentions and references of issues."""
 
 
-def markdown(report: Report) -> str:
+def render_markdown(report: Report) -> str:
     """Return a report in at most MAX_BYTES bytes."""
     first, *further = report.answer or report.about
-    head = [f"### gpu-rules: {_plain(first)}", "", *map(_code, report.about), ""]
-    sentences = [*(f"- {_plain(line)}" for line in (*further, *report.notices)), ""]
-    lines = [*head, *_fitting(sentences, MAX_FOLDED, "line")]
-    folded = [line for section in report.sections if section.folded for line in _section(section, MAX_FOLDED)]
-    folded = [*_fold("Totals"), *_fitting(folded, MAX_FOLDED, "line"), "</details>"] if folded else []
+    head = [f"### gpu-rules: {_plain_text(first)}", "", *map(_code_span, report.about), ""]
+    sentences = [*(f"- {_plain_text(line)}" for line in (*further, *report.notices)), ""]
+    lines = [*head, *_fit_lines(sentences, MAX_FOLDED, "line")]
+    folded = [line for section in report.sections if section.folded for line in _section_lines(section, MAX_FOLDED)]
+    folded = [*_fold_start("Totals"), *_fit_lines(folded, MAX_FOLDED, "line"), "</details>"] if folded else []
     for section in report.sections:
         if not section.folded:
-            lines += _section(section, MAX_BYTES - _size(lines) - _size(folded))
+            lines += _section_lines(section, MAX_BYTES - _byte_size(lines) - _byte_size(folded))
     return "\n".join([*lines, *folded]).rstrip("\n") + "\n"
 
 
-def _section(section: Section, size: int) -> Sequence[str]:
-    title = f"**{_plain(section.title)}**" + (f" {_plain(section.summary)}" if section.summary else "")
+def _section_lines(section: Section, size: int) -> Sequence[str]:
+    title = f"**{_plain_text(section.title)}**" + (f" {_plain_text(section.summary)}" if section.summary else "")
     lines = [title, ""]
     for block in section.blocks:
-        lines += _block(block, size - _size(lines))
+        lines += _block_lines(block, size - _byte_size(lines))
     return lines
 
 
-def _block(block: Block, size: int) -> Sequence[str]:
+def _block_lines(block: Block, size: int) -> Sequence[str]:
     match block:
         case Table():
-            return [*_table(block), ""]
+            return [*_table_lines(block), ""]
         case Lines(lines=lines, noun=noun):
-            return [*_fitting([f"- {_plain(_joined(line))}" for line in lines], size, noun), ""]
+            return [*_fit_lines([f"- {_plain_text(_join_words(line))}" for line in lines], size, noun), ""]
         case Items(items=items, noun=noun):
-            return _items(items, noun, size)
+            return _items_that_fit(items, noun, size)
     return []
 
 
-def _items(items: Sequence[Item], noun: str, size: int) -> Sequence[str]:
+def _items_that_fit(items: Sequence[Item], noun: str, size: int) -> Sequence[str]:
     """Return as many items as fit, and the number of the others."""
     lines: list[str] = []
     for index, item in enumerate(items):
-        item_lines = _item(item)
-        if _size(lines) + _size(item_lines) > size - END:
-            return [*lines, _more(len(items) - index, noun), ""]
+        item_lines = _item_lines(item)
+        if _byte_size(lines) + _byte_size(item_lines) > size - END:
+            return [*lines, _more_line(len(items) - index, noun), ""]
         lines += item_lines
     return lines
 
 
-def _item(item: Item) -> Sequence[str]:
-    objects = f" {_plain(names(item.objects))}" if item.objects else ""
-    further = [*map(_words, item.lines), *(f"{_plain(field.name)}: {_words(field.value)}" for field in item.fields)]
-    lines = [f"**{_plain(_joined(item.title))}**{objects}", "", *(f"- {line}" for line in further[:MAX_ROWS])]
+def _item_lines(item: Item) -> Sequence[str]:
+    objects = f" {_plain_text(names(item.objects))}" if item.objects else ""
+    further = [
+        *map(_words_markup, item.lines),
+        *(f"{_plain_text(field.name)}: {_words_markup(field.value)}" for field in item.fields),
+    ]
+    lines = [f"**{_plain_text(_join_words(item.title))}**{objects}", "", *(f"- {line}" for line in further[:MAX_ROWS])]
     if len(further) > MAX_ROWS:
-        lines.append(f"- {_more(len(further) - MAX_ROWS, 'line')}")
-    return [*lines, "", *(_table(item.table) if item.table is not None else []), ""]
+        lines.append(f"- {_more_line(len(further) - MAX_ROWS, 'line')}")
+    return [*lines, "", *(_table_lines(item.table) if item.table is not None else []), ""]
 
 
-def _table(table: Table) -> Sequence[str]:
+def _table_lines(table: Table) -> Sequence[str]:
     marks = ["--:" if head in table.numbers else "---" for head in table.heads]
-    shown = [_row([_words(cell) for cell in row]) for row in table.rows[:MAX_ROWS]]  # type: ignore[arg-type]
-    more = ["", _more(len(table.rows) - MAX_ROWS, table.noun)] if len(table.rows) > MAX_ROWS else []
-    return [_row([*map(_plain, table.heads)]), _row(marks), *shown, *more] if shown else []
+    shown = [_table_row([_words_markup(cell) for cell in row]) for row in table.rows[:MAX_ROWS]]  # type: ignore[arg-type]
+    more = ["", _more_line(len(table.rows) - MAX_ROWS, table.noun)] if len(table.rows) > MAX_ROWS else []
+    return [_table_row([*map(_plain_text, table.heads)]), _table_row(marks), *shown, *more] if shown else []
 
 
-def _row(cells: Sequence[str]) -> str:
+def _table_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _fold(summary: str) -> Sequence[str]:
+def _fold_start(summary: str) -> Sequence[str]:
     return "<details>", f"<summary>{summary}</summary>", ""
 
 
-def _fitting(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:
+def _fit_lines(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:
     """Return as many lines as fit, and the number of the others."""
     for index, line in enumerate(lines):
-        size -= _size([line])
+        size -= _byte_size([line])
         if size < 0:
-            return [*lines[:index], "", _more(len(lines) - index, noun), ""]
+            return [*lines[:index], "", _more_line(len(lines) - index, noun), ""]
     return lines
 
 
-def _more(number: int, noun: str) -> str:
+def _more_line(number: int, noun: str) -> str:
     return f"and {counted(number, f'more {noun}')} (`--output json` has all)"
 
 
-def _size(lines: Sequence[str]) -> int:
+def _byte_size(lines: Sequence[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-def _joined(words: Words) -> str:
+def _join_words(words: Words) -> str:
     parts = (words,) if isinstance(words, str | Span) else words
     return "".join(part if isinstance(part, str) else part.text for part in parts)
 
 
-def _words(words: Words) -> str:
+def _words_markup(words: Words) -> str:
     """Return words as a code span, also for a table cell; numbers and empty text stay plain."""
-    text = _joined(words)
-    return text if not text.strip(" 0123456789,") else _code(text)
+    text = _join_words(words)
+    return text if not text.strip(" 0123456789,") else _code_span(text)
 
 
-def _code(text: str) -> str:
+def _code_span(text: str) -> str:
     shown = truncate(visible(text), MAX_TEXT)
     if shown.strip() == shown and shown and not _NOT_IN_A_SPAN.search(shown):
         return f"`{shown}`"
-    return f"<code>{_escaped(shown)}</code>"
+    return f"<code>{_escape_markup(shown)}</code>"
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     """Escape a text; an invisible space after "@" and "#" prevents mentions and references."""
-    return _REFERENCE.sub(r"\g<0>&#8203;", _escaped(truncate(visible(text), MAX_TEXT)))
+    return _REFERENCE.sub(r"\g<0>&#8203;", _escape_markup(truncate(visible(text), MAX_TEXT)))
 
 
-def _escaped(text: str) -> str:
+def _escape_markup(text: str) -> str:
     return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)

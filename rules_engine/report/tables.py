@@ -15,10 +15,10 @@ def write_csv(stream: TextIO, head: Sequence[str], rows: Iterable[Sequence[objec
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(head)
     for row in rows:
-        writer.writerow([_cell(value) for value in row])
+        writer.writerow([_csv_cell(value) for value in row])
 
 
-def _cell(value: object) -> object:
+def _csv_cell(value: object) -> object:
     """Escape control characters of a cell, and put an apostrophe before a text that begins like a formula."""
     if not isinstance(value, str):
         return "" if value is None else value

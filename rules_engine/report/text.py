@@ -52,10 +52,10 @@ MAX_FIELDS = 20
 MAX_TEXT = 500
 """Characters of a text of a pod or a file in a report."""
 
-BAR = 10
+BAR_COLUMNS = 10
 """Width of a bar."""
 
-CURVE = 40
+CURVE_COLUMNS = 40
 """Width of a curve."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -79,7 +79,7 @@ class Screen:
             stream.reconfigure(encoding="ascii", errors=stream.errors)
         coloured = _is_coloured(stream)
         self._limit = WIDTH
-        self._page = Page(columns=_columns(stream), encoding=stream.encoding or "utf-8")
+        self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
         self._width = self._page.columns if stream.isatty() else WIDTH
         self._console = Console(
             file=stream,
@@ -155,7 +155,7 @@ class Screen:
             case Curves(curves=curves):
                 width = max((cell_len(curve.name) for curve in curves), default=0)
                 for curve in curves:
-                    self._print(Text(f"{curve.name:{width}}  0s ▕{_levels(curve)}▏ {curve.end}"), indent)
+                    self._print(Text(f"{curve.name:{width}}  0s ▕{_curve_levels(curve)}▏ {curve.end}"), indent)
             case Drawings():
                 pass  # only HTML pages have drawings
 
@@ -226,8 +226,8 @@ class Screen:
     def _text(self, cell: Cell) -> Text:
         """Return words as a text with styles, control characters escaped."""
         if isinstance(cell, Bar):
-            filled = 0 if cell.share is None else min(round(cell.share * BAR), BAR)
-            return Text(f"{'█' * filled}{'░' * (BAR - filled)} {percent(cell.share):>4}")
+            filled = 0 if cell.share is None else min(round(cell.share * BAR_COLUMNS), BAR_COLUMNS)
+            return Text(f"{'█' * filled}{'░' * (BAR_COLUMNS - filled)} {percent(cell.share):>4}")
         result = Text()
         for part in (cell,) if isinstance(cell, str | Span) else cell:
             text, style = (part, None) if isinstance(part, str) else (part.text, STYLES[part.tone])
@@ -240,16 +240,16 @@ class Screen:
             self.line(Span(f"and {counted(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
 
 
-def _levels(curve: Curve) -> str:
+def _curve_levels(curve: Curve) -> str:
     """Return the use of a resource over time as block characters, one for each of at most CURVE equal intervals."""
-    columns = min(CURVE, len(curve.means))
+    columns = min(CURVE_COLUMNS, len(curve.means))
     edges = [column * len(curve.means) // columns for column in range(columns + 1)]
     means = [sum(curve.means[start:end], Fraction()) / (end - start) for start, end in pairwise(edges)]
     top = len(LEVELS) - 1
     return "".join(LEVELS[min(-(-mean * top // curve.capacity), top)] for mean in means)
 
 
-def _columns(stream: TextIO) -> int:
+def _terminal_columns(stream: TextIO) -> int:
     """Return COLUMNS if it is set, else the columns of the terminal; MAX_COLUMNS for files and pipes."""
     if not stream.isatty():
         return MAX_COLUMNS

@@ -188,7 +188,7 @@ WIDTH = 1000
 """Width of a drawing, from the first to the last time."""
 
 
-def area(means: Sequence[Fraction], capacity: int, height: int) -> str:
+def area_path(means: Sequence[Fraction], capacity: int, height: int) -> str:
     """Return the SVG path of an area with steps of equal width; the capacity has the full height."""
     points = [f"M0,{height}"]
     last = ""

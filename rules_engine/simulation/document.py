@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
-from rules_engine.report.documents import Dump, members, object_parts, plain
+from rules_engine.report.documents import Dump, field_members, json_value, object_parts
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Better, Compared, Unit
 from rules_engine.simulation.record import Amounts, PodRecord, Record
@@ -22,7 +22,7 @@ def document(answer: Answer, dump: Dump) -> Iterator[str]:
         "source": str(simulation.location),
         "seed": simulation.seed,
         "untilSeconds": seconds(simulation.until),
-        "scheduler": members(simulation.scheduler, "scoring resources preemption"),
+        "scheduler": field_members(simulation.scheduler, "scoring resources preemption"),
         "comparison": [_compared(each) for each in answer.comparison],
     }
     yield from object_parts(head, {"results": (_result(result, dump) for result in answer.results)}, dump)
@@ -33,15 +33,15 @@ def _result(result: Result, dump: Dump) -> Iterator[str]:
     record, totals = result.record, result.totals
     pods = bound_pods(record)
     head = {
-        **members(record, "rules interrupted"),
+        **field_members(record, "rules interrupted"),
         "endedSeconds": seconds(record.ended),
         "totals": _totals(totals),
         "notices": list(record.notices),
-        "falls": [members(fall, "rule requested given pods devices") for fall in totals.falls],
+        "falls": [field_members(fall, "rule requested given pods devices") for fall in totals.falls],
         "denials": [{**_pods(group), "message": group.text, "rule": group.rule} for group in totals.denials],
         "pending": [{**_pods(group), "message": group.text, "given": amounts(group.given)} for group in totals.pending],
         "notModelled": [{**_pods(group), "what": group.text} for group in totals.not_modelled],
-        "changes": [{"atSeconds": seconds(each.at), **members(each, "node becomes")} for each in record.changes],
+        "changes": [{"atSeconds": seconds(each.at), **field_members(each, "node becomes")} for each in record.changes],
     }
     lists = {
         "nodes": (_node(node, pods[node.node], record) for node in totals.nodes),
@@ -62,15 +62,15 @@ def _mean(nanos: Fraction) -> float:
 def _totals(totals: Totals) -> dict[str, Any]:
     waiting = totals.waiting
     return {
-        **members(totals, "pods states bound fell replaced"),
+        **field_members(totals, "pods states bound fell replaced"),
         "waiting": {
             "p50Seconds": seconds(waiting.p50),
             "p95Seconds": seconds(waiting.p95),
             "atEnd": waiting.waiting,
             "longestAtEndSeconds": seconds(waiting.longest),
         },
-        "gpuHours": members(totals.gpu_hours, "capacity requested given lost short"),
-        "fragmentation": plain(totals.fragmentation),
+        "gpuHours": field_members(totals.gpu_hours, "capacity requested given lost short"),
+        "fragmentation": json_value(totals.fragmentation),
         "resources": {name: _cluster_use(use) for name, use in totals.resources.items()},
     }
 
@@ -85,7 +85,7 @@ def _use(use: ResourceUse) -> dict[str, Any]:
 
 
 def _cluster_use(use: ClusterUse) -> dict[str, Any]:
-    return {**_use(use), "fragmentation": plain(use.fragmentation), "curve": [_mean(part) for part in use.curve]}
+    return {**_use(use), "fragmentation": json_value(use.fragmentation), "curve": [_mean(part) for part in use.curve]}
 
 
 def _pods(group: PodsWith) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _pod(pod: PodRecord, record: Record) -> dict[str, Any]:
         "priority": pod.priority,
         "requested": amounts(admitted.requested),
         "given": amounts(admitted.given),
-        "falls": [{**members(fall, "rule requested given"), "devices": fall.count} for fall in admitted.falls],
+        "falls": [{**field_members(fall, "rule requested given"), "devices": fall.count} for fall in admitted.falls],
         "warnings": list(admitted.warnings),
         "state": pod.state.value,
         "node": pod.node or None,
@@ -137,9 +137,9 @@ def _compared(each: Compared) -> dict[str, Any]:
         "unit": "seconds" if in_seconds else metric.unit.value,
         "better": None if metric.better is Better.NEITHER else metric.better.value,
         "values": [
-            seconds(None if value is None else int(value)) if in_seconds else plain(value) for value in each.values
+            seconds(None if value is None else int(value)) if in_seconds else json_value(value) for value in each.values
         ],
-        "verdicts": plain(each.verdicts),
+        "verdicts": json_value(each.verdicts),
     }
 
 

@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent
 from rules_engine.model.wording import duration, percent
-from rules_engine.report.values import WIDTH, Drawing, Shape, area
+from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
 from rules_engine.simulation.answer import Result
 from rules_engine.simulation.record import PodRecord, Record
 from rules_engine.simulation.totals import NodeUse, ResourceUse
@@ -127,4 +127,4 @@ def _runs(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _area(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> str:
     """Return the path of the use of a resource over time."""
     levels = ((start, until, used.get(name, 0)) for start, until, used in intervals(pods, record))
-    return area(curve(levels, span(record)), use.capacity, AREA_LANES * LANE)
+    return area_path(curve(levels, span(record)), use.capacity, AREA_LANES * LANE)

@@ -11,21 +11,21 @@ from rules_engine.model.problems.problem import Problems
 POLL_SECONDS = 0.3
 """Interval of polling: an author hardly notices it, and reading the status of 500 files takes 3 ms of it."""
 
-Signature = Mapping[str, tuple[int, int, int] | None]
+Signatures = Mapping[str, tuple[int, int, int] | None]
 """Modification time, size and inode by file; None for a file that does not exist."""
 
 
-def signature(paths: Sequence[Path], others: Iterable[str] = (), written: Collection[Path] = ()) -> Signature:
+def read_signatures(paths: Sequence[Path], others: Iterable[str] = (), written: Collection[Path] = ()) -> Signatures:
     """Return the signatures of all files in files and folders, and of other files, by their names.
 
     `written`: files that the command itself writes, which are not watched: each run would cause another one.
     """
     unwatched = {os.path.realpath(file) for file in written}
     files = map(str, find_files(paths, Problems()))
-    return {name: _signature_of(name) for name in chain(files, others) if os.path.realpath(name) not in unwatched}
+    return {name: _file_signature(name) for name in chain(files, others) if os.path.realpath(name) not in unwatched}
 
 
-def _signature_of(name: str) -> tuple[int, int, int] | None:
+def _file_signature(name: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(name)  # noqa: PTH116 - Path.stat does the same
     except OSError:
@@ -34,8 +34,8 @@ def _signature_of(name: str) -> tuple[int, int, int] | None:
 
 
 def wait_for_change(
-    known: Signature, paths: Sequence[Path], sleep: Callable[[float], None], written: Collection[Path] = ()
+    known: Signatures, paths: Sequence[Path], sleep: Callable[[float], None], written: Collection[Path] = ()
 ) -> None:
     """Return once a file has changed since the `known` signatures, is new in the folders, or is deleted."""
-    while signature(paths, known, written) == known:
+    while read_signatures(paths, known, written) == known:
         sleep(POLL_SECONDS)

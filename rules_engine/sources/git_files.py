@@ -55,7 +55,7 @@ def revision_files(revision: str, path: str, problems: Problems) -> list[SourceF
     name = f"git:{revision}:{path.rstrip('/') or '.'}"
     try:
         # Outside of a repository, this command fails, with a message about it.
-        prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
+        prefix = os.fsdecode(_run_git("rev-parse", "--show-prefix")).removesuffix("\n")
         if path.split("/", 1)[0] not in (".", ".."):
             prefix = ""
         return [*_Revision(revision, problems).files(f"{prefix}{path}", name)]
@@ -64,7 +64,7 @@ def revision_files(revision: str, path: str, problems: Problems) -> list[SourceF
         return []
 
 
-def _git(*arguments: str, stdin: bytes = b"") -> bytes:
+def _run_git(*arguments: str, stdin: bytes = b"") -> bytes:
     """Run git in the current folder and return its output. Raises _GitError."""
     line = ("git", *arguments)
     try:
@@ -77,10 +77,10 @@ def _git(*arguments: str, stdin: bytes = b"") -> bytes:
     return process.stdout
 
 
-def _contents(objects: Iterable[str]) -> dict[str, bytes]:
+def _read_objects(objects: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of objects by their names. Raises _GitError."""
     names = dict.fromkeys(objects)
-    output = _git("cat-file", "--batch", stdin="".join(f"{name}\n" for name in names).encode())
+    output = _run_git("cat-file", "--batch", stdin="".join(f"{name}\n" for name in names).encode())
     contents, position = dict[str, bytes](), 0
     for name in names:
         begin = output.index(b"\n", position) + 1
@@ -102,12 +102,12 @@ class _Revision:
         self._seen: set[str] = set()  # paths after links of the folders and files read so far
         try:
             # In two steps: git would parse all of `HEAD@{1 day ago} x^{tree}` as a date.
-            commit = _git("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
-            tree = _git("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+            commit = _run_git("rev-parse", "--verify", "--end-of-options", revision).decode().strip()
+            tree = _run_git("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
         except _GitError:
             message = f"revision '{truncate(revision)}' not found: fetch it first if this is a shallow clone"
             raise _GitError(message) from None
-        for line in _git("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
+        for line in _run_git("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
             entry, _, raw_path = line.partition(b"\t")
             mode, _, name = entry.decode("ascii").split()
             path = os.fsdecode(raw_path)
@@ -115,7 +115,7 @@ class _Revision:
             while path:
                 path, _, last = path.rpartition("/")
                 self._folders.setdefault(path, set()).add(last)
-        self._targets = _contents(name for mode, name in self._entries.values() if mode == _LINK)
+        self._targets = _read_objects(name for mode, name in self._entries.values() if mode == _LINK)
 
     def files(self, path: str, name: str) -> Iterator[SourceFile]:
         """Read a file, or the rule files of a folder; `name` is its name in messages."""
@@ -125,7 +125,7 @@ class _Revision:
         files = {name: target} if target in self._entries else dict(self._walk(target, name))
         if not files and len(self._problems.items) == reported:
             report_no_files(name, self._problems)
-        contents = _contents(self._entries[path][1] for path in files.values())
+        contents = _read_objects(self._entries[path][1] for path in files.values())
         for file, path in files.items():
             content = contents[self._entries[path][1]]
             limit = MAX_CLUSTER_BYTES if file.endswith(".json") else MAX_FILE_BYTES

@@ -32,12 +32,12 @@ class PackagedSet:
         return {file.name: without_schema_comments(file.read_text(encoding="utf-8")) for file in self.files}
 
 
-def packaged_sets() -> dict[str, PackagedSet]:
+def list_packaged_sets() -> dict[str, PackagedSet]:
     """Return all packaged sets by name, the default first."""
     folders = [folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir()]
     folders.sort(key=lambda folder: (folder != DEFAULT_RULES, folder.name))
-    return {folder.name: PackagedSet(folder.name, _in_order(folder.glob("*.yaml"))) for folder in folders}
+    return {folder.name: PackagedSet(folder.name, _rules_before_tests(folder.glob("*.yaml"))) for folder in folders}
 
 
-def _in_order(files: Iterable[Path]) -> tuple[Path, ...]:
+def _rules_before_tests(files: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(sorted(files, key=lambda file: (file.name.endswith(_TEST_SUFFIX), file.name)))

@@ -45,13 +45,13 @@ class RuleFiles:
         return tuple(problem for problem in self.problems if problem not in others)
 
 
-class ReadFiles:
+class LoadedFiles:
     """Files already read, which tests may refer to by other paths."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = {os.path.realpath(name): name for name in names}
 
-    def among(self, paths: Sequence[FilePath]) -> Sequence[str] | None:
+    def names_of(self, paths: Sequence[FilePath]) -> Sequence[str] | None:
         """Return the names of all files in files and folders; None if one is not found, or not read yet."""
         problems = Problems()
         files = [os.path.realpath(file) for file in find_files([Path(path) for path in paths], problems)]
@@ -67,16 +67,16 @@ CompilerOf = Callable[[Rule], Compiler]
 def read_rules(
     paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES, compiler_of: CompilerOf = Compiler
 ) -> RuleFiles:
-    """Load and compile rules, and load other `kinds` of documents; see `compiled`."""
-    return compiled(load_files(paths, kinds), compiler_of)
+    """Load and compile rules, and load other `kinds` of documents; see `compile_loaded`."""
+    return compile_loaded(load_files(paths, kinds), compiler_of)
 
 
-def no_rules(sources: Sequence[object]) -> Problem:
+def no_rules_problem(sources: Sequence[object]) -> Problem:
     """Return the problem that sources, such as paths, have no rule, located at the first source."""
     return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(sources[0]), 1, 1))
 
 
-def compiled(loaded: LoadResult, compiler_of: CompilerOf = Compiler) -> RuleFiles:
+def compile_loaded(loaded: LoadResult, compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Compile loaded rules, and check the expressions of rules with errors, which are not in the rule set."""
     rule_set, rule_problems = compile_rules(loaded.rules, compiler_of=compiler_of)
     _, draft_problems = compile_rules(loaded.drafts)

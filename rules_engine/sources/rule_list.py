@@ -12,9 +12,9 @@ from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.kinds import in_order
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.rule import Rule
-from rules_engine.report.documents import members, place
+from rules_engine.report.documents import field_members, location_members
 from rules_engine.report.values import Table
-from rules_engine.sources.rule_files import has_errors, no_rules, read_rules
+from rules_engine.sources.rule_files import has_errors, no_rules_problem, read_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def list_rules(paths: Sequence[Path]) -> RuleList:
     _, diagnostic_problems = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
     problems = in_file_order((*files.problems, *diagnostic_problems), loaded.files)
     if not (loaded.rules or diagnostics or has_errors(problems)):
-        problems = (*problems, no_rules(paths))
+        problems = (*problems, no_rules_problem(paths))
     return RuleList(
         rules=in_order(loaded.rules),
         diagnostics=tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.name)),
@@ -64,8 +64,12 @@ def rule_list_json(listing: RuleList) -> dict[str, Any]:
     """Return the document of `list --output json`."""
     return {
         "digest": listing.digest,
-        "rules": [{**members(rule, "kind name mode priority"), **place(rule.location)} for rule in listing.rules],
+        "rules": [
+            {**field_members(rule, "kind name mode priority"), **location_members(rule.location)}
+            for rule in listing.rules
+        ],
         "diagnostics": [
-            {**members(each, "name for_each reason severity"), **place(each.location)} for each in listing.diagnostics
+            {**field_members(each, "name for_each reason severity"), **location_members(each.location)}
+            for each in listing.diagnostics
         ],
     }

@@ -13,8 +13,8 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, in_file_order
 from rules_engine.sources.git_files import revision_files
-from rules_engine.sources.packaged_sets import packaged_sets
-from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compiled, no_rules
+from rules_engine.sources.packaged_sets import list_packaged_sets
+from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem
 
 
 class SourceError(Exception):
@@ -55,14 +55,14 @@ class PackagedSource:
     @classmethod
     def parse(cls, name: str) -> "PackagedSource":
         """Return the set with this name. Raises SourceError."""
-        names = packaged_sets()
+        names = list_packaged_sets()
         if name not in names:
             raise SourceError(f"'{truncate(name)}' is no packaged set: expected {', '.join(names)}")
         return cls(name)
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the set's files; their names in messages are `SET/FILE`."""
-        files = (read_file(file, problems) for file in packaged_sets()[self.name].files)
+        files = (read_file(file, problems) for file in list_packaged_sets()[self.name].files)
         return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in files if file is not None]
 
 
@@ -89,13 +89,13 @@ class GitSource:
         return revision_files(self.revision, self.path, problems)
 
 
-Parse = Callable[[str], RuleSource]
+ParseSource = Callable[[str], RuleSource]
 """A function that parses the text of a source after its prefix. Raises SourceError."""
 
-PREFIXES: Mapping[str, Parse] = MappingProxyType({"git": GitSource.parse, "set": PackagedSource.parse})
+PREFIXES: Mapping[str, ParseSource] = MappingProxyType({"git": GitSource.parse, "set": PackagedSource.parse})
 
 
-def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSource:
+def parse_source(text: str, prefixes: Mapping[str, ParseSource] = PREFIXES) -> RuleSource:
     """Parse the text of a source: a known prefix with a colon, else a packaged set, else an existing path.
 
     Raises SourceError.
@@ -106,7 +106,7 @@ def rule_source(text: str, prefixes: Mapping[str, Parse] = PREFIXES) -> RuleSour
     if colon and prefix in prefixes:
         return prefixes[prefix](suffix)
     path = Path(text)
-    is_path, names = path_exists(path), packaged_sets()
+    is_path, names = path_exists(path), list_packaged_sets()
     if text in names:
         if is_path:
             message = f"'{text}' is a packaged set and is also in the current folder"
@@ -128,7 +128,7 @@ def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[obj
     collected = Problems()
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(collected)}
-    files = compiled(load_texts(texts.values(), kinds))
+    files = compile_loaded(load_texts(texts.values(), kinds))
     return replace(files, problems=in_file_order((*collected.items, *files.problems), files.loaded.files))
 
 
@@ -137,7 +137,7 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     files = load_sources(sources)
     if files.failed or files.loaded.rules:
         return files
-    return replace(files, problems=(*files.problems, no_rules(sources)))
+    return replace(files, problems=(*files.problems, no_rules_problem(sources)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,25 +17,25 @@ _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 """Words that some version of YAML does not read as strings, in any letter case."""
 
 
-def dump(document: dict[str, Json]) -> str:
+def dump_yaml(document: dict[str, Json]) -> str:
     """Return the object as one YAML document in block style, ending with a line end."""
-    return "".join(f"{line}\n" for line in _lines(document))
+    return "".join(f"{line}\n" for line in _yaml_lines(document))
 
 
-def _lines(value: Json) -> Iterator[str]:
+def _yaml_lines(value: Json) -> Iterator[str]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _after(f"{_text(key)}:", inner, under_list=False)
+            yield from _lines_after_head(f"{_yaml_text(key)}:", inner, under_list=False)
     elif isinstance(value, list) and value:
         for inner in value:
-            yield from _after("-", inner, under_list=True)
+            yield from _lines_after_head("-", inner, under_list=True)
     else:
-        yield from _scalar(value)
+        yield from _scalar_lines(value)
 
 
-def _after(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
+def _lines_after_head(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
     """Yield a value after its key or dash: in the same line, or indented below a key."""
-    lines = list(_lines(value))
+    lines = list(_yaml_lines(value))
     nested = isinstance(value, dict | list) and bool(value)
     if nested and not under_list:
         yield head
@@ -45,25 +45,25 @@ def _after(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
         yield from (f"  {line}" if line else "" for line in lines[1:])
 
 
-def _scalar(value: Json) -> list[str]:
+def _scalar_lines(value: Json) -> list[str]:
     match value:
         case None:
             return ["null"]
         case bool():
             return ["true" if value else "false"]
         case str():
-            return _block(value) or [_text(value)]
+            return _block_lines(value) or [_yaml_text(value)]
         case _:  # a number, or an empty list or object
             return [json.dumps(value)]
 
 
-def _text(text: str) -> str:
+def _yaml_text(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape_character, text)) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in '"\\' or character < " ":
         return json.dumps(character)[1:-1]
     if character.isprintable():
@@ -72,7 +72,7 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _block(text: str) -> list[str] | None:
+def _block_lines(text: str) -> list[str] | None:
     """Return the lines of a literal block; None if a block cannot represent exactly this text."""
     body = text.removesuffix("\n")
     lines = body.split("\n")

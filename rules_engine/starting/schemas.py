@@ -25,7 +25,7 @@ def without_schema_comments(text: str) -> str:
     return _COMMENTS.sub("", text)
 
 
-def combined_schema() -> dict[str, Any]:
+def combine_schemas() -> dict[str, Any]:
     """Return one schema for documents of any kind.
 
     The kinds are definitions without an `$id`, since few editors resolve an inner `$id`. Definitions with the same name

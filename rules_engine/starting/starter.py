@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rules_engine.starting.new_files import create_file
-from rules_engine.starting.schemas import SCHEMA_FILE, combined_schema
+from rules_engine.starting.schemas import SCHEMA_FILE, combine_schemas
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
 
@@ -46,7 +46,7 @@ class NotWrittenError(Exception):
     """A file cannot be written; the message has the reason."""
 
 
-def start(folder: Path, ci: str) -> Iterator[StarterFile]:
+def write_starter_files(folder: Path, ci: str) -> Iterator[StarterFile]:
     """Write the files one by one into a folder, which is created if needed; yield each. Raises NotWrittenError.
 
     An existing file is left unchanged, and nothing is written to a folder of rules that is not empty. `ci` is github or
@@ -57,13 +57,13 @@ def start(folder: Path, ci: str) -> Iterator[StarterFile]:
         yield StarterFile(rules, written=False)
     else:
         for name in _RULE_FILES:
-            yield _create(rules / name, _template(name))
-    yield _create(folder / SCHEMA_FILE, json.dumps(combined_schema(), indent=2) + "\n")
+            yield _create_starter_file(rules / name, _read_template(name))
+    yield _create_starter_file(folder / SCHEMA_FILE, json.dumps(combine_schemas(), indent=2) + "\n")
     for name, template in (*_EDITOR_FILES.items(), _CI_FILES[ci]):
-        yield _create(folder / name, _template(template))
+        yield _create_starter_file(folder / name, _read_template(template))
 
 
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
@@ -76,7 +76,7 @@ def _is_used(folder: Path) -> bool:
         raise NotWrittenError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _create(path: Path, text: str) -> StarterFile:
+def _create_starter_file(path: Path, text: str) -> StarterFile:
     try:
         return StarterFile(path, written=create_file(path, text))
     except OSError as error:

@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import Rule, RuleId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class CoverageItem:
     """An event of a part of a rule, and how often test cases caused it.
 
     `outcome`: for a condition, the outcome to be covered; None for other parts.
@@ -40,10 +40,10 @@ class Item:
 class Coverage:
     """The items of all rules that are not Off, in file order."""
 
-    items: tuple[Item, ...]
+    items: tuple[CoverageItem, ...]
 
     @property
-    def uncovered(self) -> tuple[Item, ...]:
+    def uncovered(self) -> tuple[CoverageItem, ...]:
         return tuple(item for item in self.items if not item.covered)
 
     @property
@@ -60,7 +60,7 @@ class Coverage:
         return 100 * self.covered >= percent * len(self.items)
 
     @property
-    def by_file(self) -> Iterator[tuple[str, tuple[Item, ...]]]:
+    def by_file(self) -> Iterator[tuple[str, tuple[CoverageItem, ...]]]:
         """Yield each file with its items."""
         for file, items in groupby(self.items, key=lambda item: item.location.file):
             yield file, tuple(items)
@@ -129,7 +129,7 @@ class _Record:
     hits: list[int]
 
 
-class Recorder:
+class CoverageRecorder:
     """Recorder of coverage, for rules compiled by `compiler_of` whose rule set is then added.
 
     Rules are identified by their location, with links resolved: tests may refer to a file by several paths.
@@ -192,9 +192,9 @@ class Recorder:
     @property
     def coverage(self) -> Coverage:
         """Coverage by the traces observed so far."""
-        items = [item for record in self._records.values() for item in _items(record)]
+        items = [item for record in self._records.values() for item in _rule_items(record)]
         for diagnostic, conditions in self._diagnostics.values():
-            items += _outcomes(diagnostic.id, conditions)
+            items += _condition_items(diagnostic.id, conditions)
         return Coverage(tuple(sorted(items, key=lambda item: item.location)))
 
     def _place(self, location: Location) -> Location:
@@ -204,18 +204,18 @@ class Recorder:
         return Location(file, location.line, location.column)
 
 
-def _items(record: _Record) -> Iterator[Item]:
+def _rule_items(record: _Record) -> Iterator[CoverageItem]:
     rule = record.rule
-    yield Item(rule=rule.id, location=rule.location, name=rule.id, event="applied", hits=record.applied)
+    yield CoverageItem(rule=rule.id, location=rule.location, name=rule.id, event="applied", hits=record.applied)
     for part, hits in zip(record.parts, record.hits, strict=True):
-        yield Item(rule=rule.id, location=part.location, name=part.name, event=part.event, hits=hits)
-    yield from _outcomes(rule.id, record.conditions)
+        yield CoverageItem(rule=rule.id, location=part.location, name=part.name, event=part.event, hits=hits)
+    yield from _condition_items(rule.id, record.conditions)
 
 
-def _outcomes(rule: RuleId, conditions: Iterable[_Condition]) -> Iterator[Item]:
+def _condition_items(rule: RuleId, conditions: Iterable[_Condition]) -> Iterator[CoverageItem]:
     for condition in conditions:
         for outcome in (True, False):
-            yield Item(
+            yield CoverageItem(
                 rule=rule,
                 location=condition.source.location,
                 name=truncate(" ".join(condition.source.text.split())),

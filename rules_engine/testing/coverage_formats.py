@@ -5,8 +5,8 @@ from itertools import groupby
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.excerpt import visible
-from rules_engine.report.documents import members, place
-from rules_engine.testing.coverage import Coverage, Item
+from rules_engine.report.documents import field_members, location_members
+from rules_engine.testing.coverage import Coverage, CoverageItem
 
 _LINE_ENDS = str.maketrans({"\r": r"\r", "\n": r"\n"})
 """Escapes for names of files. Tracefiles define none, and a name with a line end could add records."""
@@ -26,16 +26,16 @@ def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
 def coverage_json(coverage: Coverage) -> Json:
     """Return the coverage in the document of `test --output json`."""
     return {
-        **members(coverage, "percent covered"),
+        **field_members(coverage, "percent covered"),
         "total": len(coverage.items),
         "uncovered": [
-            {"rule": item.rule, **place(item.location), "name": item.name, "never": item.event}
+            {"rule": item.rule, **location_members(item.location), "name": item.name, "never": item.event}
             for item in coverage.uncovered
         ],
     }
 
 
-def lcov(coverage: Coverage) -> Iterator[str]:
+def lcov_lines(coverage: Coverage) -> Iterator[str]:
     """Yield the lines of a tracefile (geninfo(1)). Outcomes of conditions are branches, all other items are lines.
 
     The hits of a line are the fewest of any item in it, so that a covered line has no uncovered item. A condition has
@@ -44,37 +44,37 @@ def lcov(coverage: Coverage) -> Iterator[str]:
     for file, items in coverage.by_file:
         yield "TN:"
         yield f"SF:{file.translate(_LINE_ENDS)}"
-        taken = [branch for line in _by_line(items) for branch in _branches(*line)]
+        taken = [branch for line in _items_by_line(items) for branch in _branch_records(*line)]
         yield from (f"BRDA:{line},{block},{branch},{hits}" for line, block, branch, hits in taken)
         yield f"BRF:{len(taken)}"
         yield f"BRH:{sum(hits not in ('-', '0') for *_, hits in taken)}"
-        counts = [(line, _count(line_items)) for line, line_items in _by_line(items)]
+        counts = [(line, _line_hits(line_items)) for line, line_items in _items_by_line(items)]
         yield from (f"DA:{line},{count}" for line, count in counts)
         yield f"LF:{len(counts)}"
         yield f"LH:{sum(count > 0 for _, count in counts)}"
         yield "end_of_record"
 
 
-def _by_line(items: tuple[Item, ...]) -> Iterator[tuple[int, list[Item]]]:
+def _items_by_line(items: tuple[CoverageItem, ...]) -> Iterator[tuple[int, list[CoverageItem]]]:
     for line, line_items in groupby(items, key=lambda item: item.location.line):
         yield line, list(line_items)
 
 
-def _count(items: list[Item]) -> int:
+def _line_hits(items: list[CoverageItem]) -> int:
     others = [item.hits for item in items if item.outcome is None]
-    evaluated = [sum(item.hits for item in outcomes) for outcomes in _conditions(items)]
+    evaluated = [sum(item.hits for item in outcomes) for outcomes in _items_by_condition(items)]
     return min([*others, *evaluated])
 
 
-def _branches(line: int, items: list[Item]) -> Iterator[tuple[int, int, int, str]]:
+def _branch_records(line: int, items: list[CoverageItem]) -> Iterator[tuple[int, int, int, str]]:
     """Yield line, number of the condition in it, number of the outcome, and its hits; "-": never evaluated."""
-    for block, outcomes in enumerate(_conditions(items)):
+    for block, outcomes in enumerate(_items_by_condition(items)):
         evaluated = any(item.covered for item in outcomes)
         for branch, item in enumerate(outcomes):
             yield line, block, branch, str(item.hits) if evaluated else "-"
 
 
-def _conditions(items: list[Item]) -> Iterator[list[Item]]:
+def _items_by_condition(items: list[CoverageItem]) -> Iterator[list[CoverageItem]]:
     outcomes = [item for item in items if item.outcome is not None]
     for _, condition in groupby(outcomes, key=lambda item: item.location):
         yield list(condition)

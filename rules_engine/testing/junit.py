@@ -11,7 +11,7 @@ _PROBLEMS = "problems"
 """Name of the suite of errors in files."""
 
 
-def junit(run: TestRun) -> str:
+def junit_xml(run: TestRun) -> str:
     """Return the document: a suite for each test, and one for errors in files, which prevented cases.
 
     A case that was not run is an error, so that a CI server does not take it for passed. There are no times: results
@@ -19,14 +19,14 @@ def junit(run: TestRun) -> str:
     """
     root = ET.Element("testsuites", name="gpu-rules")
     cases: list[Result | CaseNotRun] = [*run.results, *run.not_run]
-    cases.sort(key=lambda case: _suite(case.name))
-    for (_, test), suite_cases in groupby(cases, key=lambda case: _suite(case.name)):
-        suite = ET.SubElement(root, "testsuite", name=_text(test))
+    cases.sort(key=lambda case: _suite_key(case.name))
+    for (_, test), suite_cases in groupby(cases, key=lambda case: _suite_key(case.name)):
+        suite = ET.SubElement(root, "testsuite", name=_xml_text(test))
         for case in suite_cases:
-            _case(suite, case)
+            _add_case(suite, case)
     errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
     if errors:
-        _problems(ET.SubElement(root, "testsuite", name=_PROBLEMS), errors)
+        _add_problems(ET.SubElement(root, "testsuite", name=_PROBLEMS), errors)
     for suite in (*root, root):
         suite.set("tests", str(len(suite.findall(".//testcase"))))
         suite.set("failures", str(len(suite.findall(".//failure"))))
@@ -37,42 +37,42 @@ def junit(run: TestRun) -> str:
     return document.decode("ascii")
 
 
-def _suite(name: CaseName) -> tuple[str, str]:
+def _suite_key(name: CaseName) -> tuple[str, str]:
     return name.file, name.test
 
 
-def _case(suite: ET.Element, result: Result | CaseNotRun) -> None:
+def _add_case(suite: ET.Element, result: Result | CaseNotRun) -> None:
     name = result.name
     place = name.case.location
     case = ET.SubElement(
         suite,
         "testcase",
-        classname=_text(name.test),
-        name=_text(name.title),
-        file=_text(place.file),
+        classname=_xml_text(name.test),
+        name=_xml_text(name.title),
+        file=_xml_text(place.file),
         line=str(place.line),
     )
     if isinstance(result, CaseNotRun):
         ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
     elif not result.passed:
-        failure = ET.SubElement(case, "failure", message=_text(str(result.mismatches[0])), type="mismatch")
-        failure.text = _text(f"{result.explanation}\n{place}")
+        failure = ET.SubElement(case, "failure", message=_xml_text(str(result.mismatches[0])), type="mismatch")
+        failure.text = _xml_text(f"{result.explanation}\n{place}")
 
 
-def _problems(suite: ET.Element, errors: Sequence[Problem]) -> None:
+def _add_problems(suite: ET.Element, errors: Sequence[Problem]) -> None:
     for problem in errors:
         place = problem.location
         case = ET.SubElement(
             suite,
             "testcase",
             classname=_PROBLEMS,
-            name=_text(f"{place}: {problem.code}"),
-            file=_text(place.file),
+            name=_xml_text(f"{place}: {problem.code}"),
+            file=_xml_text(place.file),
             line=str(place.line),
         )
-        ET.SubElement(case, "error", message=_text(problem.message), type=problem.code)
+        ET.SubElement(case, "error", message=_xml_text(problem.message), type=problem.code)
 
 
-def _text(text: str) -> str:
+def _xml_text(text: str) -> str:
     """Escape the characters that XML forbids, even as references (XML 1.0, section 2.2)."""
     return "".join(c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text)

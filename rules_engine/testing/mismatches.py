@@ -40,44 +40,46 @@ class Mismatch:
         return f"{self.what}: expected {self.expected}, actual {self.actual}"
 
 
-def mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:
+def admission_mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:
     """Yield each value of an admission that differs from the expected one."""
     if expect.allowed is not None and expect.allowed is not admission.allowed:
         why = f" ({admission.message})" if admission.message else ""
         yield Mismatch("allowed", str(expect.allowed).lower(), f"{str(admission.allowed).lower()}{why}")
     if expect.message is not None and expect.message not in admission.message:
-        yield Mismatch("message", f"a text with '{expect.message}'", _quoted([admission.message]))
+        yield Mismatch("message", f"a text with '{expect.message}'", _quote_texts([admission.message]))
     if expect.warnings is not None:
-        yield from _warnings(expect.warnings, admission.warnings)
+        yield from _warning_mismatches(expect.warnings, admission.warnings)
     try:
         pod = Pod.parse(admission.result)
     except PodError as error:
         if expect.containers or expect.requests or expect.limits or expect.annotations or expect.pod is not None:
             yield Mismatch("pod", "a well-formed pod", str(error))
     else:
-        yield from _containers(
+        yield from _amount_mismatches(
             "containers", expect.containers, pod, lambda container, name: container.limit_or_request(name)
         )
-        yield from _containers("requests", expect.requests, pod, lambda container, name: container.requests.get(name))
-        yield from _containers("limits", expect.limits, pod, lambda container, name: container.limits.get(name))
-        yield from _annotations("annotations", expect.annotations, pod.annotations)
+        yield from _amount_mismatches(
+            "requests", expect.requests, pod, lambda container, name: container.requests.get(name)
+        )
+        yield from _amount_mismatches("limits", expect.limits, pod, lambda container, name: container.limits.get(name))
+        yield from _annotation_mismatches("annotations", expect.annotations, pod.annotations)
         if expect.pod is not None:
-            yield from _whole(expect.pod, admission.result)
+            yield from _pod_mismatches(expect.pod, admission.result)
     if expect.decided_by is not None:
-        yield from _deciders(expect.decided_by, admission.trace)
+        yield from _decider_mismatches(expect.decided_by, admission.trace)
     if expect.audited is not None:
-        yield from _audits(expect.audited, admission.trace)
+        yield from _audit_mismatches(expect.audited, admission.trace)
 
 
-def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Iterator[Mismatch]:
+def _warning_mismatches(expected: Sequence[str], actual: Sequence[str]) -> Iterator[Mismatch]:
     if not expected and actual:
-        yield Mismatch("warnings", "none", _quoted(actual))
+        yield Mismatch("warnings", "none", _quote_texts(actual))
     for text in expected:
         if not any(text in warning for warning in actual):
-            yield Mismatch("warnings", f"one with '{text}'", _quoted(actual))
+            yield Mismatch("warnings", f"one with '{text}'", _quote_texts(actual))
 
 
-def _containers(
+def _amount_mismatches(
     what: str, expected: AmountsByContainer, pod: Pod, amount_of: Callable[[Container, str], Quantity | None]
 ) -> Iterator[Mismatch]:
     by_name: dict[str, Container] = {container.name: container for container in pod.all_containers}
@@ -89,16 +91,16 @@ def _containers(
         for resource, amount in amounts.items():
             actual = amount_of(container, resource)
             if amount != (actual or _NONE):
-                text = str(actual) if actual is not None else f"none ({_requested(container)})"
+                text = str(actual) if actual is not None else f"none ({_requests_text(container)})"
                 yield Mismatch(f"{what}.{name}.{resource}", str(amount), text)
 
 
-def _requested(container: Container) -> str:
+def _requests_text(container: Container) -> str:
     amounts = sorted({**container.requests, **container.limits}.items())
     return f"it requests {', '.join(f'{key}: {value}' for key, value in amounts) or 'nothing'}"
 
 
-def _annotations(
+def _annotation_mismatches(
     what: str, expected: Mapping[str, str | None] | Mapping[str, str], actual: Mapping[str, str]
 ) -> Iterator[Mismatch]:
     for key, value in expected.items():
@@ -110,33 +112,35 @@ def _or_none(text: str | None) -> str:
     return "none" if text is None else f"'{text}'"
 
 
-def _quoted(texts: Sequence[str]) -> str:
+def _quote_texts(texts: Sequence[str]) -> str:
     return ", ".join(f"'{text}'" for text in texts if text) or "none"
 
 
-def _whole(expected: Json, actual: Json) -> Iterator[Mismatch]:
-    differences = list(_differences(expected, actual, "pod", amounts=False))
+def _pod_mismatches(expected: Json, actual: Json) -> Iterator[Mismatch]:
+    differences = list(_value_mismatches(expected, actual, "pod", amounts=False))
     yield from differences[:MAX_DIFFERENCES]
     if len(differences) > MAX_DIFFERENCES:
         yield Mismatch("pod", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
 
 
-def _differences(expected: Json, actual: Json, path: str, *, amounts: bool) -> Iterator[Mismatch]:
+def _value_mismatches(expected: Json, actual: Json, path: str, *, amounts: bool) -> Iterator[Mismatch]:
     """Yield the innermost values that differ; a null member equals an absent one."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for name in dict.fromkeys([*expected, *actual]):
             step = f".{name}" if name.isidentifier() else f"[{json.dumps(name, ensure_ascii=False)}]"
-            yield from _differences(
+            yield from _value_mismatches(
                 expected.get(name), actual.get(name), path + step, amounts=name in _AMOUNTS or amounts
             )
     elif isinstance(expected, list) and isinstance(actual, list):
         for index, (left, right) in enumerate(zip_longest(expected, actual)):
-            yield from _differences(left, right, f"{path}[{_name(left) or _name(right) or index}]", amounts=False)
+            yield from _value_mismatches(
+                left, right, f"{path}[{_item_name(left) or _item_name(right) or index}]", amounts=False
+            )
     elif expected != actual and not (amounts and _equal_amounts(expected, actual)):
-        yield Mismatch(path, _shown(expected), _shown(actual))
+        yield Mismatch(path, _json_text(expected), _json_text(actual))
 
 
-def _name(item: Json) -> str:
+def _item_name(item: Json) -> str:
     """Return the name of an item such as a container or a volume; "" if it has none."""
     name = item.get("name") if isinstance(item, dict) else None
     return name if isinstance(name, str) else ""
@@ -149,22 +153,22 @@ def _equal_amounts(left: Json, right: Json) -> bool:
         return False
 
 
-def _shown(value: Json) -> str:
+def _json_text(value: Json) -> str:
     if value is None:
         return "none"
     return truncate(json.dumps(value, ensure_ascii=False), MAX_VALUE)
 
 
-def _deciders(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
+def _decider_mismatches(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
     """Yield the mismatches of the rules that contributed to the decision, in any order, and of their rungs."""
     rungs: dict[RuleId, list[str]] = {}
     for decider in expected:
         rungs.setdefault(decider.rule, []).extend([decider.rung] if decider.rung else [])
     deciders = {step.rule: step for step in trace if step.decides}
-    yield from _rules("decidedBy", rungs, deciders, trace)
+    yield from _rule_mismatches("decidedBy", rungs, deciders, trace)
 
 
-def _rules(
+def _rule_mismatches(
     what: str, expected: Mapping[RuleId, Sequence[str]], actual: Mapping[RuleId, Step], trace: Sequence[Step]
 ) -> Iterator[Mismatch]:
     """Yield the rules that are missing, have another rung, or are not expected."""
@@ -172,22 +176,22 @@ def _rules(
     for rule, rungs in expected.items():
         step = actual.get(rule)
         if step is None:
-            yield Mismatch(f"{what}.{rule}", "a decision", outcome(steps.get(rule)))
+            yield Mismatch(f"{what}.{rule}", "a decision", step_outcome(steps.get(rule)))
             continue
-        actual_rungs = _rungs(step)
+        actual_rungs = _step_rungs(step)
         for rung in rungs:
             if rung not in actual_rungs:
                 yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(actual_rungs) or "none")
     for rule, step in actual.items():
         if rule not in expected:
-            yield Mismatch(f"{what}.{rule}", "no decision", outcome(step))
+            yield Mismatch(f"{what}.{rule}", "no decision", step_outcome(step))
 
 
-def _rungs(step: Step) -> list[str]:
+def _step_rungs(step: Step) -> list[str]:
     return [decision.given for decision in step.resources]
 
 
-def outcome(step: Step | None) -> str:
+def step_outcome(step: Step | None) -> str:
     """Return the action of a rule, with the reason in brackets."""
     if step is None:
         return "not evaluated"
@@ -195,41 +199,41 @@ def outcome(step: Step | None) -> str:
     return f"{step.action.value}{mode} ({step.message or step.reason})"
 
 
-def _audits(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mismatch]:
+def _audit_mismatches(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mismatch]:
     """Yield the mismatches of the rules in audit mode that would have contributed to the decision, in any order."""
     steps = {step.rule: step for step in trace if step.would_decide}
-    yield from _rules(
+    yield from _rule_mismatches(
         "audited", {audited.rule: [audited.rung] if audited.rung else [] for audited in expected}, steps, trace
     )
     for audited in expected:
         if audited.rule in steps:
-            yield from _audit(audited, steps[audited.rule])
+            yield from _audit_step_mismatches(audited, steps[audited.rule])
 
 
-def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
+def _audit_step_mismatches(expected: Audited, step: Step) -> Iterator[Mismatch]:
     what = f"audited.{step.rule}"
     if expected.action is not None and expected.action is not step.action:
-        yield Mismatch(f"{what}.action", expected.action.value, outcome(step))
+        yield Mismatch(f"{what}.action", expected.action.value, step_outcome(step))
     if expected.message is not None and expected.message not in step.message:
-        yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quoted([step.message]))
+        yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quote_texts([step.message]))
     actual_amounts = {(amount.container, amount.resource): amount.after for amount in step.amounts}
     for container, amounts in expected.containers.items():
         for resource, amount in amounts.items():
             actual = actual_amounts.get((container, resource))
             if amount != (Quantity.parse(actual) if actual else _NONE):
                 yield Mismatch(f"{what}.containers.{container}.{resource}", str(amount), actual or "none")
-    yield from _annotations(f"{what}.annotations", expected.annotations, step.annotations)
+    yield from _annotation_mismatches(f"{what}.annotations", expected.annotations, step.annotations)
 
 
 def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
     """Yield each finding that is missing, not expected or has another message, and each Diagnostic that failed."""
-    differences = [*_findings(diagnosis, evaluation)]
+    differences = [*_finding_mismatches(diagnosis, evaluation)]
     yield from differences[:MAX_DIFFERENCES]
     if len(differences) > MAX_DIFFERENCES:
         yield Mismatch("findings", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
 
 
-def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+def _finding_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
     unmatched: dict[str, list[Finding]] = {}
     for finding in evaluation.findings:
         unmatched.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
@@ -242,7 +246,7 @@ def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch
         if not candidates:
             yield Mismatch(name, "a finding", "none")
         elif match is None:
-            yield Mismatch(f"{name}, message", f"a text with '{expected.message}'", _quoted(messages))
+            yield Mismatch(f"{name}, message", f"a text with '{expected.message}'", _quote_texts(messages))
         if candidates:
             candidates.remove(match or candidates[0])
     for name, findings in unmatched.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
-from rules_engine.checking.check import read_tested
+from rules_engine.checking.check import read_test_rules
 from rules_engine.diagnosis.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
@@ -35,13 +35,13 @@ from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
 from rules_engine.sources.rule_files import (
     CompilerOf,
-    ReadFiles,
+    LoadedFiles,
     RuleFiles,
-    compiled,
+    compile_loaded,
     has_errors,
 )
-from rules_engine.testing.coverage import Coverage, Recorder
-from rules_engine.testing.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
+from rules_engine.testing.coverage import Coverage, CoverageRecorder
+from rules_engine.testing.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 
 MAX_SHOWN = 20
 """Findings listed in the explanation of a failed diagnosis."""
@@ -127,7 +127,7 @@ class CaseResult(Result):
         refusals = [decision.refusal for decision in self.admission.decisions if decision.refusal is not None]
         reasons = [
             *(f"refused: {refusal.message}" for refusal in refusals),
-            *(f"{step.rule}: {outcome(step)}" for step in self.admission.trace),
+            *(f"{step.rule}: {step_outcome(step)}" for step in self.admission.trace),
         ]
         return "\n".join([*map(str, self.mismatches), "why:", *(reasons or ["no rule was evaluated"])])
 
@@ -155,7 +155,7 @@ class TestRun:
         return sum(not result.passed for result in self.results)
 
     @property
-    def not_run_together(self) -> Iterator[tuple[CaseNotRun, int]]:
+    def not_run_groups(self) -> Iterator[tuple[CaseNotRun, int]]:
         """Yield the first of consecutive cases of a test that have the same obstacle, and their number."""
         for _, group in groupby(self.not_run, key=lambda case: (case.name.file, case.name.test, case.obstacle)):
             first, *others = group
@@ -175,21 +175,21 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     rules of all tests and all other rules in `paths`.
     """
     loaded = load_documents(paths)
-    recorder = Recorder() if coverage else None
+    recorder = CoverageRecorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
     results: list[Result] = []
     not_run = [
         CaseNotRun(name, Obstacle.TEST)
         for test in loaded.of(RuleTest, valid=False)
-        for case in _selected(test, test.cases + test.diagnoses, keyword)
-        for name in _names(test, case)
+        for case in _select_cases(test, test.cases + test.diagnoses, keyword)
+        for name in _case_names(test, case)
     ]
     for test in loaded.tests:
         files = rules.of(test)
         failed = has_errors(files.rule_problems)
-        for case in _selected(test, test.cases, keyword):
-            names = _names(test, case)
+        for case in _select_cases(test, test.cases, keyword):
+            names = _case_names(test, case)
             impossible = () if failed else tuple(analyse_case(case, files.loaded.rules))
             problems.extend(impossible)
             if failed or has_errors(impossible):
@@ -197,11 +197,11 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
                 not_run.extend(CaseNotRun(name, obstacle) for name in names)
                 continue
             for name in names:
-                result = _run(name, case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
+                result = _run_case(name, case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
                 results.append(result)
                 if recorder is not None:
-                    recorder.observe(result.admission.trace, _namespace(case))
-        diagnosis_results, diagnoses_not_run, diagnosis_problems = _diagnosed(test, keyword, rules)
+                    recorder.observe(result.admission.trace, _pod_namespace(case))
+        diagnosis_results, diagnoses_not_run, diagnosis_problems = _run_diagnoses(test, keyword, rules)
         results.extend(diagnosis_results)
         not_run.extend(diagnoses_not_run)
         problems.extend(diagnosis_problems)
@@ -216,7 +216,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         recorder.add_diagnostics(diagnostics)
     problems.extend(rules.problems)
     every_test = (*loaded.of(RuleTest, valid=False), *loaded.tests)
-    cases = sum(len(_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
+    cases = sum(len(_case_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
     return TestRun(
         results=tuple(results),
         problems=in_file_order(problems, loaded.files),
@@ -231,12 +231,12 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
 class _TestedRules:
     """The rules of tests: each combination of files is compiled once, and loaded files are not read again."""
 
-    def __init__(self, loaded: LoadResult, recorder: Recorder | None) -> None:
+    def __init__(self, loaded: LoadResult, recorder: CoverageRecorder | None) -> None:
         self.loaded = loaded
         self.recorder = recorder
         self.problems: list[Problem] = []
         self.sources: dict[str, Sequence[str]] = {}
-        self._files = ReadFiles(loaded.files)
+        self._files = LoadedFiles(loaded.files)
         self._sets: dict[tuple[FilePath, ...], RuleFiles] = {}
         self._diagnostics: dict[tuple[FilePath, ...], tuple[CompiledDiagnostic, ...] | None] = {}
 
@@ -267,48 +267,48 @@ class _TestedRules:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
         # With errors, read again: an error of all files, such as a name used twice, may not be an error of these files.
         failed = has_errors(self.loaded.problems_of(Part.RULES, Part.DIAGNOSTICS))
-        names = None if failed else self._files.among(paths)
+        names = None if failed else self._files.names_of(paths)
         if names is None:
-            return read_tested(paths, compiler_of)
+            return read_test_rules(paths, compiler_of)
         documents = tuple(document for document in self.loaded.documents if document.location.file in names)
-        return compiled(replace(self.loaded, documents=documents, by_part={}), compiler_of)
+        return compile_loaded(replace(self.loaded, documents=documents, by_part={}), compiler_of)
 
 
-Tested = TypeVar("Tested", bound=Case | Diagnosis)
+AnyCase = TypeVar("AnyCase", bound=Case | Diagnosis)
 
 
-def _selected(test: RuleTest, cases: Sequence[Tested], keyword: str) -> Iterator[Tested]:
+def _select_cases(test: RuleTest, cases: Sequence[AnyCase], keyword: str) -> Iterator[AnyCase]:
     for case in cases:
         if keyword.casefold() in f"{test.name} {case.name}".casefold():
             yield case
 
 
-def _names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
+def _case_names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
     """Return the names of a case, one for each of its clusters."""
     clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
     return [CaseName(test.name, case, cluster) for cluster in clusters or ("",)]
 
 
-def _diagnosed(
+def _run_diagnoses(
     test: RuleTest, keyword: str, rules: _TestedRules
 ) -> tuple[list[DiagnosisResult], list[CaseNotRun], list[Problem]]:
     """Run the diagnoses of a test. Return the results, the diagnoses that cannot be run, and their problems."""
     results, not_run, problems = [], [], []
-    for diagnosis in _selected(test, test.diagnoses, keyword):
+    for diagnosis in _select_cases(test, test.diagnoses, keyword):
         diagnostics = rules.diagnostics_of(test)
         reasons = frozenset(compiled.diagnostic.reason for compiled in diagnostics or ())
         impossible = [] if diagnostics is None else [*analyse_diagnosis(diagnosis, reasons)]
         problems += impossible
-        for name in _names(test, diagnosis):
+        for name in _case_names(test, diagnosis):
             if diagnostics is None or impossible:
                 obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
                 not_run.append(CaseNotRun(name, obstacle))
             else:
-                results.append(_diagnose(name, diagnosis, test.objects[name.cluster](), diagnostics))
+                results.append(_run_diagnosis(name, diagnosis, test.objects[name.cluster](), diagnostics))
     return results, not_run, problems
 
 
-def _diagnose(
+def _run_diagnosis(
     name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
 ) -> DiagnosisResult:
     reasons = diagnosis.reasons
@@ -318,12 +318,12 @@ def _diagnose(
     return DiagnosisResult(name=name, mismatches=mismatches, findings=evaluation.findings)
 
 
-def _namespace(case: Case) -> str:
+def _pod_namespace(case: Case) -> str:
     """Return the pod's namespace, which rules read; default: the request's."""
     return text(mapping(mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 
-def _run(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
+def _run_case(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
     if case.namespace_labels:
         labels = {**cluster.namespaces.get(case.namespace, {}), **case.namespace_labels}
         cluster = replace(cluster, namespaces={**cluster.namespaces, case.namespace: labels})
@@ -336,9 +336,9 @@ def _run(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> Cas
         old_pod=case.old_pod,
     )
     admission = admit_pod(rule_set, request, cluster)
-    return CaseResult(name=name, admission=admission, mismatches=tuple(_mismatches(case, name.cluster, admission)))
+    return CaseResult(name=name, admission=admission, mismatches=tuple(_case_mismatches(case, name.cluster, admission)))
 
 
-def _mismatches(case: Case, cluster: str, admission: Admission) -> Iterator[Mismatch]:
+def _case_mismatches(case: Case, cluster: str, admission: Admission) -> Iterator[Mismatch]:
     for expect in case.expectations(cluster):
-        yield from mismatches(expect, admission)
+        yield from admission_mismatches(expect, admission)

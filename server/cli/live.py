@@ -18,7 +18,7 @@ from server.option_types import READ_SECONDS
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
-    from rules_engine.sources.rule_sources import Parse
+    from rules_engine.sources.rule_sources import ParseSource
     from server.cluster.connection import Connection
 
 KINDS: Mapping[str, str] = {
@@ -65,7 +65,7 @@ class LiveCluster(ClusterAccess):
         )
         return path
 
-    def parsers(self, context: click.Context) -> "Mapping[str, Parse]":
+    def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":
         """Return the parser of `configmap:NAMESPACE/NAME`."""
         from server.diff.config_map import PREFIX, config_map_parser
 

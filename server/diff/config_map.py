@@ -13,7 +13,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
-from rules_engine.sources.rule_sources import Parse, SourceError
+from rules_engine.sources.rule_sources import ParseSource, SourceError
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 
 PREFIX = "configmap"
@@ -55,7 +55,7 @@ class ConfigMapSource:
         return [file for file in files if file is not None]
 
 
-def config_map_parser(connection: Connection) -> Parse:
+def config_map_parser(connection: Connection) -> ParseSource:
     """Return the parser of sources `configmap:NAMESPACE/NAME`, read over a connection."""
 
     def parse(text: str) -> ConfigMapSource:

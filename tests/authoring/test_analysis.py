@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.model.problems.problem import render
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write
@@ -18,13 +18,13 @@ GPU = "{resource: nvidia.com/gpu, assume: true}"
 def found(tmp_path: Path, *documents: str) -> list[str]:
     """Code, line and column of each problem."""
     write(tmp_path, {"rules.yaml": "---\n".join(documents)})
-    problems = check([tmp_path]).problems
+    problems = check_files([tmp_path]).problems
     return [f"{problem.code} {problem.location.line}:{problem.location.column}" for problem in problems]
 
 
 def test_a_resource_of_an_earlier_ladder_is_a_warning_at_the_rung(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": ladder("a", ABOVE, BELOW, GPU), "b.yaml": ladder("b", ABOVE, BELOW, GPU)})
-    checked = check([tmp_path])
+    checked = check_files([tmp_path])
     assert [f"{problem.location.line} {problem.code}" for problem in checked.problems] == [
         "6 unreachable-rung",
         "7 unreachable-rung",
@@ -41,7 +41,7 @@ def test_a_higher_priority_comes_first_whatever_the_names(tmp_path: Path) -> Non
     documents = ladder("a", ABOVE, BELOW), ladder("b", ABOVE, "x.y/z", priority="5")
     assert found(tmp_path, *documents) == ["unreachable-rung 6:18"]
     write(tmp_path, {"rules.yaml": "---\n".join(documents)})
-    assert "which comes first by priority" in check([tmp_path]).problems[0].message
+    assert "which comes first by priority" in check_files([tmp_path]).problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,9 @@ COUNTS_CORE = {"gpuResource": "gpu.x/core", "coefficients": "{cpu: 100m}"}
 def test_injecting_the_gpu_resource_of_another_injection_is_a_warning(tmp_path: Path) -> None:
     documents = inject("a", gpuType="V100", coefficients=CORE), inject("b", gpuType="V100", **COUNTS_CORE)
     assert found(tmp_path, *documents) == ["injection-conflict 5:18"]
-    assert "is denied for different GPU resources when it is admitted again" in check([tmp_path]).problems[0].message
+    assert (
+        "is denied for different GPU resources when it is admitted again" in check_files([tmp_path]).problems[0].message
+    )
 
 
 def test_the_warning_is_at_the_namespace_entry_that_injects(tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ spec:
 )
 def test_an_impossible_expectation_is_reported(tmp_path: Path, decider: str, expected: str, message: str) -> None:
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
-    (problem,) = check([tmp_path]).problems
+    (problem,) = check_files([tmp_path]).problems
     assert f"{problem.code} {problem.location.line}:{problem.location.column}" == expected
     assert message in problem.message
 
@@ -240,7 +242,7 @@ RULES = "---\n".join(
 def test_a_possible_expectation_is_not_reported(tmp_path: Path) -> None:
     decider = f"FallbackLadder/ladder, rung: {BELOW}"
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
-    assert check([tmp_path]).problems == ()
+    assert check_files([tmp_path]).problems == ()
 
 
 CLAIMS = """\
@@ -335,7 +337,9 @@ def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path
     expect = "{mig: {decidedBy: [{rule: FallbackLadder/x}], audited: [{rule: FallbackLadder/a, rung: b.c/d}]}}"
     cases = f"[{{name: a, pod: {pod}, expectOn: {expect}}}]"
     test = rule("RuleTest", f"{{clusters: {{mig: {{nodes: []}}}}, cases: {cases}}}")
-    problems = check([write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]).problems
+    problems = check_files(
+        [write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]
+    ).problems
     assert [(problem.code, problem.message) for problem in problems] == [
         ("unknown-rule", "rule 'FallbackLadder/x' not found (did you mean 'FallbackLadder/a'?)"),
         ("idle-rule", "FallbackLadder/a is in mode Enforce: only rules in mode Audit are audited"),

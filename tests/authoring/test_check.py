@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
-from rules_engine.checking.check import check
-from rules_engine.checking.problem_reference import reference
+from rules_engine.checking.check import check_files
+from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tests.support.documents import REPOSITORY
@@ -45,7 +45,7 @@ def test_an_error_hides_no_other_error_of_its_document(tmp_path: Path) -> None:
         head.format("ResourceInjection", "i") + "namespaces: {ml-*: {coefficients: {cpu: 1}}}\n",
     ]
     (tmp_path / "a.yaml").write_text("---\n".join(documents))
-    problems = check([tmp_path]).problems
+    problems = check_files([tmp_path]).problems
     assert [problem.code.value for problem in problems] == [
         "cel-undeclared", "wrong-value", "cel-undeclared", "missing-field", "cel-undeclared", "missing-field",
         "cel-undeclared", "every-pod", "duplicate-document", "cel-undeclared", "wrong-form",
@@ -260,7 +260,7 @@ def test_sarif_has_the_tool_and_the_text_of_each_rule(tmp_path: Path) -> None:
     assert (driver["name"], driver["version"]) == (project["name"], project["version"])
     assert driver["informationUri"] == project["urls"]["Repository"]
     (rule,) = driver["rules"]
-    entry = reference()[Code.YAML_SYNTAX]
+    entry = reference_entries()[Code.YAML_SYNTAX]
     assert rule == {
         "id": "yaml-syntax",
         "shortDescription": {"text": "The text is not YAML."},
@@ -271,10 +271,10 @@ def test_sarif_has_the_tool_and_the_text_of_each_rule(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("code", reference())
+@pytest.mark.parametrize("code", reference_entries())
 def test_each_code_is_explained_without_a_path(code: ProblemCode) -> None:
     result = cli("check", "--explain", code)
-    entry = reference()[code]
+    entry = reference_entries()[code]
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{code} ({entry.severity.value}): {entry.cause}\n\nExample")
     assert f"\n\nRemedy: {entry.remedy}\n\n" in result.stdout
@@ -301,7 +301,7 @@ def test_a_mistyped_code_has_a_suggestion() -> None:
 def test_a_shell_completes_codes() -> None:
     suggestions = completions("check", "--explain", "yaml-t")
     assert [item.value for item in suggestions] == ["yaml-tag", "yaml-too-deep", "yaml-too-many-values"]
-    assert suggestions[0].help == reference()[Code.YAML_TAG].cause
+    assert suggestions[0].help == reference_entries()[Code.YAML_TAG].cause
     assert completed("check", "--explain", "yaml-tag", "--out") == ["--output"]
 
 

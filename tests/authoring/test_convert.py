@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.converting.convert import Conversion, convert
+from rules_engine.converting.convert import Conversion, convert_text
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.problems.problem import render
 from tests.support.authoring import write
@@ -17,7 +17,7 @@ CPU4 = [{"name": "cpu", "coefficient": 4000, "unit": "m"}]
 
 
 def converted(**configuration: Any) -> Conversion:
-    return convert(json.dumps(configuration))
+    return convert_text(json.dumps(configuration))
 
 
 def one_text(**item: Any) -> str:
@@ -26,7 +26,7 @@ def one_text(**item: Any) -> str:
 
 
 def one(**item: Any) -> Conversion:
-    return convert(one_text(**item))
+    return convert_text(one_text(**item))
 
 
 def codes(conversion: Conversion) -> list[str]:
@@ -146,7 +146,7 @@ def test_coefficients_never_go_through_binary_floats(digits: int, decimals: int,
     text = f"{digits / 1:.0f}" if not decimals else f"{digits // 10**decimals}.{digits % 10**decimals:0{decimals}d}"
     # The number is put in as text: json.dumps would write a float.
     whole = one_text(name="x.y/z", coefficient="NUMBER", unit=unit)
-    (rule,) = convert(whole.replace('"NUMBER"', text)).rules
+    (rule,) = convert_text(whole.replace('"NUMBER"', text)).rules
     factor = {"": 10**9, "m": 10**6, "k": 10**12, "Mi": 2**20 * 10**9, "Gi": 2**30 * 10**9}[unit]
     assert rule.default.coefficients["x.y/z"].nanos == -(-digits * factor // 10**decimals)
 
@@ -172,7 +172,7 @@ def test_a_negative_coefficient_is_reported_as_it_was_denied_or_injected() -> No
 
 
 def test_problems_have_the_line_of_the_configuration() -> None:
-    conversion = convert(
+    conversion = convert_text(
         '{"resourceMap": {"V100":\n  {"nvidia.com/gpu": {"resourceList": [\n    {"name": "cpu", "value": "8"}]}}}}'
     )
     assert messages(conversion) == (
@@ -203,7 +203,7 @@ def test_problems_have_the_line_of_the_configuration() -> None:
     ],
 )
 def test_members_that_cannot_be_converted_are_errors(configuration: str, code: str, message: str) -> None:
-    conversion = convert(configuration)
+    conversion = convert_text(configuration)
     errors = [finding for finding in conversion.findings if finding.severity.value == "error"]
     assert [finding.code for finding in errors] == [code]
     assert message in errors[0].message
@@ -298,5 +298,5 @@ def test_the_last_of_two_items_with_one_name_counts() -> None:
 
 @given(st.text(max_size=60) | st.text(alphabet='{}[]",:01.eE-+ \nresourceMap', max_size=60))
 def test_any_text_gives_rules_or_findings(text: str) -> None:
-    conversion = convert(text)
+    conversion = convert_text(text)
     assert conversion.rules or conversion.findings or not conversion.text

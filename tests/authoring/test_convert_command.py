@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.checking.check import check
-from rules_engine.converting.convert import convert
+from rules_engine.checking.check import check_files
+from rules_engine.converting.convert import convert_text
 from rules_engine.converting.gpuinjector import Coefficient
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -48,7 +48,7 @@ def test_rules_go_to_standard_output_and_the_report_to_standard_error(tmp_path: 
     file = configuration(tmp_path)
     result = cli("convert", "gpuinjector", file)
     assert result.exit_code == 0
-    assert result.stdout == convert(json.dumps(V100)).text
+    assert result.stdout == convert_text(json.dumps(V100)).text
     report = [re.sub(r"^.*: warning: .*\[", "[", line) for line in result.stderr.splitlines() if line[0] != " "]
     assert report == [
         "resourceMap.V100.nvidia.com/gpu: ResourceInjection/v100, no differences",
@@ -78,7 +78,7 @@ def test_a_folder_gets_rules_and_tests_that_pass_and_pin_each_amount(tmp_path: P
     assert result.exit_code == 0
     names = ["v100.yaml", "t4.yaml", "v100.test.yaml", "t4.test.yaml"]
     assert result.stdout.splitlines() == [str(made / name) for name in names]
-    assert check([made]).errors == 0
+    assert check_files([made]).errors == 0
     run = run_tests([made], coverage=True)
     assert run.succeeded
     cases = [case.name.case.name for case in run.results]
@@ -164,7 +164,7 @@ def comparable() -> list[dict[str, Any]]:
         amounts = [op for op in vector["reference"]["patch"] or () if "/resources/requests/" in op["path"]]
         if not (amounts and "config" in vector) or vector["config"].get("namespaceResourceMap"):
             continue
-        conversion = convert(json.dumps(vector["config"]))
+        conversion = convert_text(json.dumps(vector["config"]))
         requests = [container["resources"].get("requests", {}) for container in containers_of(vector)]
         if len(conversion.entries) == 1 and all(request.get(GPU) for request in requests):
             vectors.append(vector)
@@ -173,7 +173,7 @@ def comparable() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", comparable(), ids=lambda vector: vector["name"])
 def test_the_amounts_equal_gpuinjectors(vector: dict[str, Any]) -> None:
-    (entry,) = convert(json.dumps(vector["config"])).entries
+    (entry,) = convert_text(json.dumps(vector["config"])).entries
     gpus = [Quantity.parse(str(container["resources"]["requests"][GPU])).whole for container in containers_of(vector)]
     compared = 0
     for operation in vector["reference"]["patch"]:
@@ -286,7 +286,7 @@ spec:
   annotation: gpu-webhook.k8s.io/fallback
 """
     )
-    assert check([write(tmp_path, {"ladder.yaml": result.stdout})]).problems == ()
+    assert check_files([write(tmp_path, {"ladder.yaml": result.stdout})]).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from rules_engine.evaluation import mutate
 from rules_engine.kinds import KINDS, compile_rules
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.sources.file_watch import signature, wait_for_change
-from rules_engine.testing.coverage import Coverage, Item, Recorder
-from rules_engine.testing.junit import junit
+from rules_engine.sources.file_watch import read_signatures, wait_for_change
+from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecorder
+from rules_engine.testing.junit import junit_xml
 from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
 from tests.support.authoring import cli, injection, ladder, validation, write
@@ -177,7 +177,7 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Mark\nmetadata: {{name: m}}\nspec: {{resource: {GPU}}}\n")
     kinds = (*KINDS, toy.KIND)
-    recorder = Recorder(kinds)
+    recorder = CoverageRecorder(kinds)
     made, problems = compile_rules(load_files([file], [*map(rule_kind, kinds)]).rules, kinds, recorder.compiler_of)
     assert problems == ()
     recorder.add(made)
@@ -185,10 +185,10 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     assert [(item.name, item.event, item.hits) for item in recorder.coverage.items] == [("Mark/m", "applied", 1)]
 
 
-def item(line: int, hits: int, outcome: bool | None = None, column: int = 1) -> Item:
+def item(line: int, hits: int, outcome: bool | None = None, column: int = 1) -> CoverageItem:
     event = "used" if outcome is None else str(outcome).lower()
     place = Location("a.yaml", line, column)
-    return Item(rule=RuleId("K/a"), location=place, name="x", event=event, hits=hits, outcome=outcome)
+    return CoverageItem(rule=RuleId("K/a"), location=place, name="x", event=event, hits=hits, outcome=outcome)
 
 
 def test_a_share_is_rounded_down_and_compared_exactly() -> None:
@@ -318,7 +318,7 @@ def test_formats_are_completed() -> None:
 
 
 def test_the_tracefile_has_lines_and_branches() -> None:
-    from rules_engine.testing.coverage_formats import lcov
+    from rules_engine.testing.coverage_formats import lcov_lines
 
     items = (
         item(1, 3),
@@ -331,7 +331,7 @@ def test_the_tracefile_has_lines_and_branches() -> None:
         item(4, 2, True),
         item(4, 3, False),
     )
-    assert "\n".join(lcov(Coverage(items))).splitlines() == [
+    assert "\n".join(lcov_lines(Coverage(items))).splitlines() == [
         "TN:",
         "SF:a.yaml",
         "BRDA:3,0,0,1",
@@ -369,7 +369,7 @@ def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> Non
     )
     write(folder, {"u.yaml": other})
     run = run_tests([folder])
-    root = ET.fromstring(junit(run))
+    root = ET.fromstring(junit_xml(run))
     assert (root.tag, root.attrib) == (
         "testsuites",
         {"name": "gpu-rules", "tests": "4", "failures": "1", "errors": "2"},
@@ -405,7 +405,7 @@ def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluat
 
 def test_junit_escapes_characters_that_xml_forbids(folder: Path) -> None:
     write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", r'name: "a\e[31m & <b>"')})
-    root = ET.fromstring(junit(run_tests([folder])))
+    root = ET.fromstring(junit_xml(run_tests([folder])))
     assert root[0][0].get("name") == r"a\x1b[31m & <b>"
 
 
@@ -428,15 +428,15 @@ def test_a_change_of_any_file_ends_the_wait(tmp_path: Path) -> None:
         (folder / "a.yaml").write_text("12")
 
     for change in (rewrite, (folder / "b.yaml").touch, (folder / "b.yaml").unlink, other.unlink, other.touch):
-        signatures = signature([folder], [str(other)])
-        assert signature([folder], signatures) == signatures
+        signatures = read_signatures([folder], [str(other)])
+        assert read_signatures([folder], signatures) == signatures
         changes = iter([change])
         wait_for_change(signatures, [folder], lambda _seconds, left=changes: next(left)())  # type: ignore[misc]
 
 
 def test_files_that_the_command_writes_are_not_watched(tmp_path: Path) -> None:
     folder = write(tmp_path, {"a.yaml": "1", "results.json": "{}"})
-    assert set(signature([folder], written=[folder / "results.json"])) == {f"{folder}/a.yaml"}
+    assert set(read_signatures([folder], written=[folder / "results.json"])) == {f"{folder}/a.yaml"}
 
 
 PROGRAM = (

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.testing.mismatches import MAX_DIFFERENCES
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, ladder, write
@@ -166,7 +166,7 @@ def test_a_reason_that_no_diagnostic_has_is_an_error(tmp_path: Path) -> None:
         "'Cordonned' is not one of the diagnosis' reasons, so it is not compared",
         "no Diagnostic has the reason 'Cordonned' (did you mean 'Cordoned'?)",
     ]
-    assert [problem.message for problem in check([path]).problems] == messages
+    assert [problem.message for problem in check_files([path]).problems] == messages
     run = run_tests([path])
     assert [problem.message for problem in run.problems] == messages
     assert [str(case.obstacle) for case in run.not_run] == ["the expectation has errors"] * 3
@@ -179,7 +179,7 @@ def test_a_diagnosis_without_diagnostics_is_an_error(tmp_path: Path) -> None:
         tmp_path, "{name: nothing, expect: []}", diagnostics=ladder("a", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu")
     )
     text = "there is no Diagnostic among the rules, so nothing can be found"
-    assert [problem.message for problem in check([tests]).problems] == [text]
+    assert [problem.message for problem in check_files([tests]).problems] == [text]
     run = run_tests([tests])
     assert ([problem.message for problem in run.problems], run.results) == ([text], ())
 
@@ -238,4 +238,4 @@ def test_check_reports_diagnostics_that_a_test_refers_to(tmp_path: Path) -> None
     text = rule_test("{name: a, expect: [{reason: Cordoned, object: Node/a}]}", more="  rules: [../rules]\n")
     wrong = CORDONED.replace("unschedulable", "unschedulabel")
     path = write(tmp_path, {"rules/d.yaml": wrong, "tests/d.test.yaml": text}) / "tests"
-    assert [problem.code for problem in check([path]).problems] == ["cel-field"]
+    assert [problem.code for problem in check_files([path]).problems] == ["cel-field"]

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from rules_engine.evaluation import validate
-from rules_engine.explaining.effective import effective
+from rules_engine.explaining.effective import effective_rules
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
@@ -432,7 +432,7 @@ def test_the_rules_that_can_apply_are_the_rules_that_decisions_evaluate(
     text = "---\n".join(validation(f"r{index}", "'true'", match=match) for index, match in enumerate(matches))
     files = read_rules([write(tmp_path, {"rules.yaml": text})])
     assert files.problems == ()
-    view = effective(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
+    view = effective_rules(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
     pod: Any = {"metadata": {"labels": pod_labels}, "spec": {"containers": [{"name": "c"}]}}
     request = pod_request(pod, namespace=namespace)
     trace = validate(files.rule_set, request, Cluster(namespaces={namespace: labels})).trace

@@ -20,7 +20,7 @@ from rules_engine.cli.eval import evaluate
 from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.explaining.eval import Subject
-from rules_engine.explaining.prompt import lines
+from rules_engine.explaining.prompt import prompt_lines
 from rules_engine.model.kubernetes.cluster import Cluster
 from tests.support.authoring import cli, ladder, validation, write
 
@@ -279,7 +279,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def test_the_prompt_has_history_and_ends_with_ctrl_d(keys: PipeInput, subject: Subject) -> None:
-    entered = lines(subject.completions)
+    entered = prompt_lines(subject.completions)
     keys.send_text("first\n \n")
     assert next(entered) == "first"
     keys.send_text(f"{UP}{UP}!\n")
@@ -291,7 +291,7 @@ def test_the_prompt_has_history_and_ends_with_ctrl_d(keys: PipeInput, subject: S
 def test_ctrl_c_ends_the_prompt(keys: PipeInput, subject: Subject) -> None:
     keys.send_text(CTRL_C)
     with pytest.raises(KeyboardInterrupt):
-        next(lines(subject.completions))
+        next(prompt_lines(subject.completions))
 
 
 @pytest.mark.parametrize(("end", "code"), [(CTRL_D, 0), (CTRL_C, 130)])

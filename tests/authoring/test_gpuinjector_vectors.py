@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.converting.convert import convert
+from rules_engine.converting.convert import convert_text
 from rules_engine.evaluation import mutate
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -100,7 +100,7 @@ def text_of(vector: dict[str, Any]) -> str:
 
 
 def decide(vector: dict[str, Any]) -> Decision:
-    conversion = convert(text_of(vector))
+    conversion = convert_text(text_of(vector))
     assert not [finding for finding in conversion.findings if finding.severity.value == "error"]
     rule_set, problems = compile_rules(conversion.rules)
     assert not problems
@@ -118,7 +118,7 @@ def test_converted_rules_answer_as_gpuinjector_did(name: str) -> None:
     vector = VECTORS[name]
     reference = vector["reference"]
     if reference["loadError"] is not None:
-        conversion = convert(text_of(vector))
+        conversion = convert_text(text_of(vector))
         assert any(finding.severity.value == "error" for finding in conversion.findings)
         assert (conversion.rules, conversion.text) == ((), "")
         return
@@ -178,7 +178,7 @@ def meaning(message: str) -> tuple[str, ...]:
 def test_converted_rules_answer_better_than_gpuinjector(name: str) -> None:
     vector, exception = VECTORS[name], EXCEPTIONS[name]
     if exception.load_error:
-        conversion = convert(text_of(vector))
+        conversion = convert_text(text_of(vector))
         codes = {finding.code for finding in conversion.findings if finding.severity.value == "error"}
         assert codes == {exception.load_error}
         assert (conversion.rules, conversion.text) == ((), "")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.converting.positioned_json import JsonError, Node, Number, Object, parse
+from rules_engine.converting.positioned_json import JsonError, Node, Number, Object, parse_json
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 
 
@@ -34,15 +34,15 @@ VALUES = st.recursive(
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
 def test_the_reader_agrees_with_the_standard_library(value: Any, indent: Any, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    assert plain(parse(text, "f")) == value
+    assert plain(parse_json(text, "f")) == value
 
 
 def test_numbers_keep_their_text() -> None:
-    assert parse(" 1.50e+2 ", "f").value == Number("1.50e+2")
+    assert parse_json(" 1.50e+2 ", "f").value == Number("1.50e+2")
 
 
 def test_every_value_and_key_has_its_location() -> None:
-    root = parse('{\n  "a": [1, "xy"],\n  "é": {}\n}', "f")
+    root = parse_json('{\n  "a": [1, "xy"],\n  "é": {}\n}', "f")
     assert isinstance(root.value, Object)
     first, second = root.value.members
     assert (str(first.key.location), first.key.length) == ("f:2:3", 3)
@@ -52,8 +52,8 @@ def test_every_value_and_key_has_its_location() -> None:
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
-    assert parse('"a\\ud800b"', "f").value == "a\ufffdb"
-    assert parse('"\\ud83d\\ude00"', "f").value == "😀"
+    assert parse_json('"a\\ud800b"', "f").value == "a\ufffdb"
+    assert parse_json('"\\ud83d\\ude00"', "f").value == "😀"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
 )
 def test_invalid_json_is_reported_at_its_location(text: str, place: str, message: str) -> None:
     with pytest.raises(JsonError) as caught:
-        parse(text, "f")
+        parse_json(text, "f")
     assert str(caught.value.problem.location) == place
     assert message in caught.value.problem.message
 
 
 def test_values_may_be_nested_up_to_the_bound() -> None:
-    assert parse("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH, "f")
+    assert parse_json("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH, "f")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.problem_reference import FOLDER, Entry, nearest_code, reference
+from rules_engine.checking.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
 from rules_engine.diagnosis.diagnostic import DiagnosticCode
 from rules_engine.kinds import KINDS
 from rules_engine.model.problems.codes import Code, ProblemCode
@@ -14,18 +14,18 @@ from tests.kinds import toy
 from tests.support.documents import REPOSITORY
 from tests.support.problem_reference import DOCUMENT, document, problems, without_output
 
-ENTRIES = tuple(reference().values())
+ENTRIES = tuple(reference_entries().values())
 FILES = [entry for entry in ENTRIES if not entry.commands]
 COMMANDS = [entry for entry in ENTRIES if entry.commands]
 
 
-def code_of(entry: Entry) -> str:
+def code_of(entry: ProblemEntry) -> str:
     return entry.code.value
 
 
 def test_each_code_has_an_entry() -> None:
     every: set[ProblemCode] = {*Code, *DiagnosticCode, *(code for kind in KINDS for code in kind.codes)}
-    assert set(reference()) == every
+    assert set(reference_entries()) == every
     assert len({code.value for code in every}) == len(every)
 
 
@@ -45,11 +45,11 @@ def test_each_code_has_an_entry() -> None:
     ],
 )
 def test_only_a_code_with_similar_words_is_suggested(written: str, meant: str | None) -> None:
-    assert nearest_code(written, map(str, reference())) == (f" (did you mean '{meant}'?)" if meant else "")
+    assert nearest_code(written, map(str, reference_entries())) == (f" (did you mean '{meant}'?)" if meant else "")
 
 
 def test_a_new_kind_brings_its_own_entries() -> None:
-    added = reference((*KINDS, toy.KIND)).keys() - reference().keys()
+    added = reference_entries((*KINDS, toy.KIND)).keys() - reference_entries().keys()
     assert added == set(toy.KIND.codes) != set()
 
 
@@ -59,20 +59,20 @@ def test_each_text_is_read() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
-def test_causes_and_remedies_are_sentences(entry: Entry) -> None:
+def test_causes_and_remedies_are_sentences(entry: ProblemEntry) -> None:
     for text in (entry.cause, entry.remedy):
         assert text[0].isupper() or text.startswith(("`", "gpuinjector"))
         assert text.endswith(".")
 
 
 @pytest.mark.parametrize("entry", FILES, ids=code_of)
-def test_an_example_has_exactly_its_problem(entry: Entry) -> None:
+def test_an_example_has_exactly_its_problem(entry: ProblemEntry) -> None:
     actual, _ = problems(entry, entry.wrong)
     assert {(problem.code, problem.severity) for problem in actual} == {(entry.code, entry.severity)}
 
 
 @pytest.mark.parametrize("entry", FILES, ids=code_of)
-def test_a_corrected_example_has_no_problem(entry: Entry) -> None:
+def test_a_corrected_example_has_no_problem(entry: ProblemEntry) -> None:
     assert entry.right != entry.wrong
     assert problems(entry, entry.right) == ((), "")
 
@@ -84,7 +84,7 @@ def test_problems_that_need_a_cluster_are_shown_on_one() -> None:
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=code_of)
-def test_commands_show_their_problem(entry: Entry) -> None:
+def test_commands_show_their_problem(entry: ProblemEntry) -> None:
     """The document has their output, which `tests/docs` compares."""
     section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n### {entry.code}\n")[2].partition("\n### ")[0]
     assert not entry.wrong
@@ -113,12 +113,12 @@ SOURCES = [path for room in ("rules_engine", "server") for path in (REPOSITORY /
 
 
 def test_each_code_is_used() -> None:
-    assert {code.name for code in reference()} == set().union(*map(members, SOURCES))
+    assert {code.name for code in reference_entries()} == set().union(*map(members, SOURCES))
 
 
 def test_no_problem_has_a_code_in_quotes() -> None:
     """mypy rejects them, too: `Problem.code` is a ProblemCode."""
-    codes = {str(code) for code in reference()}
+    codes = {str(code) for code in reference_entries()}
     quoted = [
         f"{path}:{node.lineno}: {node.value}"
         for path in SOURCES

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.cel import compile_expression
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
@@ -982,7 +982,7 @@ BESIDE = {
 
 
 def errors(folder: Path) -> list[Problem]:
-    problems = check([folder / "example.yaml"]).problems
+    problems = check_files([folder / "example.yaml"]).problems
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
@@ -1074,7 +1074,7 @@ def test_a_remedy_leaves_no_error(tmp_path: Path, mistake: str, text: str, messa
 def test_advice_is_about_the_mistake(tmp_path: Path, mistake: str, text: str, message: str) -> None:
     name = "example.json" if text.startswith("{") else "example.yaml"
     folder = write(tmp_path, {name: text, "rules.yaml": ladder()})
-    errors = [problem for problem in check([folder / name]).problems if problem.severity is Severity.ERROR]
+    errors = [problem for problem in check_files([folder / name]).problems if problem.severity is Severity.ERROR]
     assert shown(errors[0]) == message, mistake
 
 
@@ -1105,12 +1105,12 @@ def test_an_expression_with_its_remedy_is_evaluated_for_a_pod_without_the_member
     quote = "'" if '"' in expression else '"'
     text = validation(f"{quote}{expression}{quote}")
     path = write(tmp_path, {"example.yaml": text}) / "example.yaml"
-    [problem] = check([path]).problems
+    [problem] = check_files([path]).problems
     assert problem.code == "cel-absent"
     [after] = remedied(text, problem)
     assert after == text.replace(expression, remedied_expression)
     path.write_text(after)
-    assert check([path]).problems == ()
+    assert check_files([path]).problems == ()
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {}}]}}
     for written, expected in ((expression, "no such key"), (remedied_expression, True)):
         kind, value = both(compile_expression(SourceText.inline(written), ENVIRONMENT), {"object": pod})
@@ -1131,7 +1131,7 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
     amounts = "{memory: 1 Gi, cpu: -1, nvidia.com/gpu: one, a/b: null, a/c: 010}"
     text = rule_test(f"{{spec: {{containers: [{{name: main, resources: {{requests: {amounts}}}}}]}}}}")
     folder = write(tmp_path, {"example.yaml": text, **BESIDE})
-    problems = [problem for problem in check([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
+    problems = [problem for problem in check_files([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
     assert {problem.severity for problem in problems} == {Severity.WARNING}
     assert [shown(problem) for problem in problems] == [
         "8:77: '1 Gi' is not a quantity: write 1Gi",
@@ -1144,5 +1144,5 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
 
 def test_an_error_in_an_expression_that_begins_with_a_negation_has_its_position(tmp_path: Path) -> None:
     path = write(tmp_path, {"example.yaml": validation("!has(object.spec.nodeNam)")}) / "example.yaml"
-    places = [(problem.code, problem.location.column) for problem in check([path]).problems]
+    places = [(problem.code, problem.location.column) for problem in check_files([path]).problems]
     assert places == [("yaml-tag", 19), ("cel-field", 36)]

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.sources.packaged_sets import packaged_sets
+from rules_engine.sources.packaged_sets import list_packaged_sets
 from rules_engine.sources.rule_files import read_rules
 from rules_engine.sources.rule_sources import (
     GitSource,
     PackagedSource,
     PathSource,
     SourceError,
+    parse_source,
     read_sides,
     read_sources,
-    rule_source,
 )
 from tests.support.git import commit, repository
 from tests.support.loading import codes, rule
@@ -31,13 +31,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_text_is_parsed_to_its_source(here: Path) -> None:
     (here / "rules").mkdir()
-    assert rule_source("rules") == PathSource(Path("rules"))
-    assert rule_source("default") == PackagedSource("default")
-    assert rule_source("set:default") == PackagedSource("default")
-    assert rule_source("git:main:rules") == GitSource("main", "rules")
-    assert rule_source("git:origin/main:a:b") == GitSource("origin/main", "a:b")
-    assert rule_source("git:HEAD:") == GitSource("HEAD", "")
-    assert [str(rule_source(text)) for text in ("rules", "default", "git:main:rules")] == [
+    assert parse_source("rules") == PathSource(Path("rules"))
+    assert parse_source("default") == PackagedSource("default")
+    assert parse_source("set:default") == PackagedSource("default")
+    assert parse_source("git:main:rules") == GitSource("main", "rules")
+    assert parse_source("git:origin/main:a:b") == GitSource("origin/main", "a:b")
+    assert parse_source("git:HEAD:") == GitSource("HEAD", "")
+    assert [str(parse_source(text)) for text in ("rules", "default", "git:main:rules")] == [
         "rules",
         "default",
         "git:main:rules",
@@ -46,7 +46,7 @@ def test_each_text_is_parsed_to_its_source(here: Path) -> None:
 
 def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
     (here / "a:b.yaml").touch()
-    assert rule_source("a:b.yaml") == PathSource(Path("a:b.yaml"))
+    assert parse_source("a:b.yaml") == PathSource(Path("a:b.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
         ("a\0b", "is no file or folder"),
         ("git:main", "'git:main' is not git:REF:PATH, such as git:main:rules"),
         ("git::rules", "'git::rules' is not git:REF:PATH, such as git:main:rules"),
-        ("set:rules", f"'rules' is no packaged set: expected {', '.join(packaged_sets())}"),
+        ("set:rules", f"'rules' is no packaged set: expected {', '.join(list_packaged_sets())}"),
     ],
 )
 def test_a_text_without_a_source_is_an_error(here: Path, text: str, message: str) -> None:
     with pytest.raises(SourceError) as caught:
-        rule_source(text)
+        parse_source(text)
     assert message in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -71,20 +71,20 @@ def test_a_text_without_a_source_is_an_error(here: Path, text: str, message: str
 def test_a_name_of_a_set_and_of_a_folder_is_ambiguous(here: Path) -> None:
     (here / "default").mkdir()
     with pytest.raises(SourceError) as caught:
-        rule_source("default")
+        parse_source("default")
     assert str(caught.value) == (
         "'default' is a packaged set and is also in the current folder: "
         "write set:default for the former, ./default for the latter"
     )
-    assert rule_source("./default") == PathSource(Path("default"))
+    assert parse_source("./default") == PathSource(Path("default"))
 
 
 def test_the_same_rules_of_each_source_have_one_digest(here: Path) -> None:
-    texts = {f"rules/{file.name}": file.read_text(encoding="utf-8") for file in packaged_sets()["default"].files}
+    texts = {f"rules/{file.name}": file.read_text(encoding="utf-8") for file in list_packaged_sets()["default"].files}
     repository(here, texts)
     expected = read_rules([here / "rules"]).loaded
     for text in ("rules", "git:HEAD:rules", "set:default"):
-        files = read_sources([rule_source(text)])
+        files = read_sources([parse_source(text)])
         assert files.problems == ()
         assert files.loaded.digest == expected.digest
         assert [rule.name for rule in files.loaded.rules] == [found.name for found in expected.rules]
@@ -93,7 +93,7 @@ def test_the_same_rules_of_each_source_have_one_digest(here: Path) -> None:
 def test_two_revisions_differ(here: Path) -> None:
     repository(here, {"rules/a.yaml": INJECTION})
     commit(here, {"rules/a.yaml": INJECTION.replace("4", "8")})
-    old, new = (read_sources([rule_source(f"git:{revision}:rules")]) for revision in ("HEAD~1", "HEAD"))
+    old, new = (read_sources([parse_source(f"git:{revision}:rules")]) for revision in ("HEAD~1", "HEAD"))
     assert old.loaded.digest != new.loaded.digest
     assert [str(files.loaded.rules[0].location) for files in (old, new)] == [
         "git:HEAD~1:rules/a.yaml:3:18",
@@ -104,7 +104,7 @@ def test_two_revisions_differ(here: Path) -> None:
 def test_each_side_has_its_own_problems(here: Path) -> None:
     repository(here, {"rules/a.yaml": INJECTION})
     (here / "rules/a.yaml").write_text(BROKEN, encoding="utf-8")
-    before, after = rule_source("git:HEAD:rules"), rule_source("rules")
+    before, after = parse_source("git:HEAD:rules"), parse_source("rules")
     sides = read_sides([before], [after])
     assert sides.old.problems == ()
     assert codes(sides.new.problems) == ["missing-field", "unknown-field"]
@@ -119,7 +119,7 @@ def test_equal_rules_have_one_digest_whatever_their_format(here: Path) -> None:
     (here / "rules/a.yaml").rename(here / "rules/b.yaml")
     with (here / "rules/b.yaml").open("a") as file:
         file.write("# a comment\n")
-    before, after = rule_source("git:HEAD:rules"), rule_source("rules")
+    before, after = parse_source("git:HEAD:rules"), parse_source("rules")
     assert read_sources([before]).loaded.digest == read_sources([after]).loaded.digest
     (here / "rules/b.yaml").write_text(INJECTION.replace("4", "8"), encoding="utf-8")
     assert read_sources([before]).loaded.digest != read_sources([after]).loaded.digest
@@ -134,7 +134,7 @@ def test_sources_may_overlap(here: Path) -> None:
         },
     )
     for folder in ("rules", "git:HEAD:rules"):
-        files = read_sources([rule_source(f"{folder}/b.yaml"), rule_source(folder)])
+        files = read_sources([parse_source(f"{folder}/b.yaml"), parse_source(folder)])
         assert [rule.name for rule in files.loaded.rules] == ["second", "x"]
 
 
@@ -155,7 +155,7 @@ def test_no_rule_is_a_problem(here: Path) -> None:
 
 def test_a_source_without_files_has_its_problem_alone(here: Path) -> None:
     repository(here, {"rules/a.yaml": INJECTION})
-    assert codes(read_sources([rule_source("git:HEAD:absent")]).problems) == ["missing-file"]
+    assert codes(read_sources([parse_source("git:HEAD:absent")]).problems) == ["missing-file"]
 
 
 @pytest.mark.parametrize(
@@ -172,20 +172,20 @@ def test_the_old_side_may_have_no_rules(here: Path, source: str, expected: str) 
     (here / "empty").mkdir()
     repository(here, {"none.yaml": rule("RuleTest", "{}")})
     (here / "rules/a.yaml").write_text(INJECTION, encoding="utf-8")
-    sides = read_sides([rule_source(source)], [rule_source("rules")])
+    sides = read_sides([parse_source(source)], [parse_source("rules")])
     [problem] = map(str, sides.old.problems)
     assert problem.startswith(f"{expected}: no rules before the change [")
     assert (sides.failed, sides.old.loaded.rules) == (False, ())
-    assert read_sides([rule_source("rules")], [rule_source(source)]).failed
+    assert read_sides([parse_source("rules")], [parse_source(source)]).failed
 
 
 @pytest.mark.parametrize("source", ["git:absent:rules", "git:HEAD:link"])
 def test_an_old_side_that_is_not_found_is_an_error(here: Path, source: str) -> None:
     repository(here, {"a.yaml": INJECTION}, {"link/b.yaml": "absent.yaml"})
-    assert read_sides([rule_source(source)], [rule_source("a.yaml")]).failed
+    assert read_sides([parse_source(source)], [parse_source("a.yaml")]).failed
 
 
 def test_the_expressions_of_a_revision_are_checked(here: Path) -> None:
     repository(here, {"a.yaml": rule("Validation", "{validations: [{expression: objct.x, message: m}]}")})
-    [problem] = read_sources([rule_source("git:HEAD:a.yaml")]).problems
+    [problem] = read_sources([parse_source("git:HEAD:a.yaml")]).problems
     assert str(problem).startswith("git:HEAD:a.yaml:4:35: error: undeclared reference to 'objct'")

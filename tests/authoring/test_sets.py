@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.starting.schemas import without_schema_comments
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, file_size_limit, write
@@ -82,7 +82,7 @@ def test_a_copy_has_the_same_files_and_passes_its_tests(name: str, tmp_path: Pat
     copied = {path.name: path.read_text() for path in folder.iterdir()}
     assert copied == {path.name: without_schema_comments(path.read_text()) for path in (SHIPPED / name).iterdir()}
     assert sorted(result.stdout.splitlines()) == sorted(str(folder / file) for file in copied)
-    assert check([folder]).problems == ()
+    assert check_files([folder]).problems == ()
     assert run_tests([folder]).succeeded
 
 
@@ -95,7 +95,7 @@ def test_a_set_is_shown_as_one_stream_that_passes_its_tests(name: str, tmp_path:
     titles = re.findall(r"^# (\S+\.yaml)$", result.stdout, re.MULTILINE)
     assert titles == sorted(titles, key=lambda title: (title.endswith(".test.yaml"), title))
     write(tmp_path, {"set.yaml": result.stdout})
-    assert check([tmp_path]).problems == ()
+    assert check_files([tmp_path]).problems == ()
     assert run_tests([tmp_path]).succeeded
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rules_engine.starting.schemas import combined_schema
+from rules_engine.starting.schemas import combine_schemas
 from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks
 
@@ -70,8 +70,8 @@ def test_the_test_fails_if_the_rule_changes(started: Path) -> None:
 
 def test_editors_find_the_schema(started: Path) -> None:
     schema = started / "gpu-rules.schema.json"
-    assert json.loads(schema.read_text()) == combined_schema()
-    validator = jsonschema.Draft202012Validator(combined_schema())
+    assert json.loads(schema.read_text()) == combine_schemas()
+    validator = jsonschema.Draft202012Validator(combine_schemas())
     for name in RULES:
         text = (started / name).read_text()
         modeline = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
@@ -174,7 +174,7 @@ def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
-    with file_size_limit(len(json.dumps(combined_schema())) // 2):
+    with file_size_limit(len(json.dumps(combine_schemas())) // 2):
         result = cli("init", tmp_path)
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.model.problems.problem import Problems
-from rules_engine.sources.yaml_text import dump
+from rules_engine.sources.yaml_text import dump_yaml
 
 TRICKY = [
     *("a\nb", "a\n", "a\nb\n", "\na\nb", "a\n\nb", " a\nb", "a \nb", "a\n\n", "\x85", "", "-", "- a", "a: b", "# x"),
@@ -28,7 +28,7 @@ DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=4)
 @given(DOCUMENTS)
 @example({"args": ["set -e\nfoo\n", "a\n\nb"]})
 def test_written_yaml_reads_back_as_the_same_value(document: dict[str, Any]) -> None:
-    text = dump(document)
+    text = dump_yaml(document)
     assert yaml.safe_load(text) == document
     report = Problems()
     (read,) = read_documents(SourceFile("f", text), report)
@@ -50,4 +50,4 @@ def test_written_yaml_reads_back_as_the_same_value(document: dict[str, Any]) -> 
     ],
 )
 def test_yaml_is_written_in_the_style_of_people(document: dict[str, Any], text: str) -> None:
-    assert dump(document) == text
+    assert dump_yaml(document) == text

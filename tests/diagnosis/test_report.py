@@ -8,7 +8,7 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Remedy
-from rules_engine.report.html import html
+from rules_engine.report.html import render_html
 from rules_engine.report.text import Screen
 from tests.support.html_pages import missing_words, page_of
 from tests.support.reports import (
@@ -224,7 +224,7 @@ def test_markup_from_the_cluster_is_escaped() -> None:
         remedies=(Remedy(text=evil, command=f"echo {evil}\necho two"),),
     )
     overview = replace(whole_report().overview, nodes=(reported_node(evil, product=evil),))
-    source = html(diagnosis_report(whole_report(overview=overview, findings=(group(finding),), rules=evil)))
+    source = render_html(diagnosis_report(whole_report(overview=overview, findings=(group(finding),), rules=evil)))
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)
     assert "echo &lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e\necho two" in source

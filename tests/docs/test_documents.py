@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
@@ -73,7 +73,7 @@ def test_rules_in_examples_are_valid_unless_titled_broken(document: Path, tmp_pa
             file.write_text(block.text)
 
     if any(tmp_path.iterdir()):
-        checked = check([tmp_path])
+        checked = check_files([tmp_path])
         assert [render(problem, checked.sources) for problem in checked.problems] == []
 
 

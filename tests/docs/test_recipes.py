@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.model.problems.problem import render
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.documents import REPOSITORY, blocks
@@ -23,7 +23,7 @@ def documents(text: str) -> tuple[list[Any], list[Any]]:
 
 
 def problems(folder: Path) -> list[str]:
-    checked = check([folder])
+    checked = check_files([folder])
     return [render(problem, checked.sources) for problem in checked.problems]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.problem_reference import RULES, Entry, reference
+from rules_engine.checking.problem_reference import RULES, ProblemEntry, reference_entries
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
@@ -14,7 +14,7 @@ from rules_engine.model.problems.problem import render
 from rules_engine.sources.rule_files import read_rules
 
 BROKEN = Path(__file__).parent / "broken"
-EXAMPLES = [entry for entry in reference().values() if entry.wrong and entry.file == RULES]
+EXAMPLES = [entry for entry in reference_entries().values() if entry.wrong and entry.file == RULES]
 CASES = sorted(path.stem for path in BROKEN.glob("*.txt"))
 
 
@@ -72,7 +72,7 @@ def test_a_document_with_an_error_yields_nothing(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("entry", EXAMPLES, ids=lambda entry: entry.code.value)
-def test_an_example_with_an_error_yields_nothing(entry: Entry, tmp_path: Path) -> None:
+def test_an_example_with_an_error_yields_nothing(entry: ProblemEntry, tmp_path: Path) -> None:
     path = tmp_path / entry.file
     path.write_text(entry.wrong, encoding="utf-8")
     assert_no_document_has_an_error(path)

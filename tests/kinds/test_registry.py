@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.analysis import analyse
+from rules_engine.checking.analysis import analyse_rules
 from rules_engine.documents.load import load_files, rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.explaining.effective import effective
+from rules_engine.explaining.effective import effective_rules
 from rules_engine.kinds import KINDS, compile_rules
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
@@ -73,7 +73,7 @@ def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
 
 
 def test_its_scalar_fields_are_effective_settings(rule_set: RuleSet) -> None:
-    view = effective([found.rule for found in rule_set.rules], "ml", kinds=WITH_TOY)
+    view = effective_rules([found.rule for found in rule_set.rules], "ml", kinds=WITH_TOY)
     mark = view.rules[-1]
     assert (mark.rule.id, mark.endpoint) == ("Mark/marked", Endpoint.MUTATE)
     assert [setting.value for setting in mark.settings if setting.location is not None] == [GPU]
@@ -102,7 +102,7 @@ def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) ->
     rules = load_files(
         [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], DOCUMENTS
     ).rules
-    assert [found.code for found in analyse(rules, WITH_TOY)] == ["overwritten-mark"]
+    assert [found.code for found in analyse_rules(rules, WITH_TOY)] == ["overwritten-mark"]
 
 
 def test_without_its_line_in_the_registry_it_is_unknown(tmp_path: Path) -> None:

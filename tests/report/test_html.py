@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from rules_engine.report.html import MAX_ROWS, MAX_TEXT, UNFOLDED, html
+from rules_engine.report.html import MAX_ROWS, MAX_TEXT, UNFOLDED, render_html
 from rules_engine.report.values import (
     Bar,
     Block,
@@ -24,7 +24,7 @@ from rules_engine.report.values import (
     Table,
     Tone,
     Tree,
-    area,
+    area_path,
 )
 from tests.support.html_pages import Page, page_of
 
@@ -70,7 +70,7 @@ def test_the_page_needs_no_other_file_and_runs_nothing() -> None:
         assert "src" not in attributes
         assert (attributes.get("href") or "#").startswith("#")
         assert not [name for name in attributes if name.startswith("on")]
-    assert "url(" not in html(report(*blocks()))
+    assert "url(" not in render_html(report(*blocks()))
     policy = next(attributes for _, attributes in rendered.elements if attributes.get("http-equiv"))
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -83,7 +83,7 @@ def test_every_link_leads_to_a_section() -> None:
 
 
 def test_the_page_has_a_light_and_a_dark_scheme() -> None:
-    source = html(report())
+    source = render_html(report())
     light, dark = re.findall(r":root \{(.*?)\}", source, re.DOTALL)
     assert "@media (prefers-color-scheme: dark)" in source
     assert '<meta name="color-scheme" content="light dark">' in source
@@ -92,7 +92,7 @@ def test_the_page_has_a_light_and_a_dark_scheme() -> None:
 
 
 def test_markup_and_control_characters_are_escaped() -> None:
-    source = html(report(*blocks(EVIL), title=EVIL))
+    source = render_html(report(*blocks(EVIL), title=EVIL))
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)
     assert source.count("&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e") > 25
@@ -128,4 +128,4 @@ def test_long_parts_are_cut_and_folded() -> None:
     ],
 )
 def test_an_area_has_a_step_for_each_change(means: list[int], capacity: int, path: str) -> None:
-    assert area([Fraction(mean) for mean in means], capacity, 40) == path
+    assert area_path([Fraction(mean) for mean in means], capacity, 40) == path

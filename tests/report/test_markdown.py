@@ -34,7 +34,7 @@ EVIL = (
 
 
 def markdown(found: Answer) -> str:
-    return renderer.markdown(report(found))
+    return renderer.render_markdown(report(found))
 
 
 def page(found: Answer) -> Page:

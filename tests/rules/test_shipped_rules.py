@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rules_engine.checking.check import check
+from rules_engine.checking.check import check_files
 from rules_engine.loading import schema
 from rules_engine.model.problems.problem import render
 from rules_engine.testing.rule_tests import run_tests
@@ -32,7 +32,7 @@ def test_there_is_a_default_set_and_the_80_gb_ladder() -> None:
 
 @shipped([*SHIPPED, EXAMPLES])
 def test_a_set_on_its_own_has_no_problem_not_even_a_warning(folder: Path) -> None:
-    checked = check([folder])
+    checked = check_files([folder])
 
     assert [render(problem, checked.sources) for problem in checked.problems] == []
     assert checked.rules > 0 or folder.name == "diagnostics"
@@ -57,7 +57,7 @@ def test_the_cases_of_a_set_cover_all_of_its_rules(folder: Path) -> None:
 
 
 def test_the_ladders_of_different_cards_can_be_loaded_together() -> None:
-    assert check([RULES / "mig-40gb", RULES / "mig-80gb"]).problems == ()
+    assert check_files([RULES / "mig-40gb", RULES / "mig-80gb"]).problems == ()
 
 
 @pytest.mark.parametrize("command", ["check", "test"])

@@ -1,7 +1,7 @@
 """Drawings of nodes, and pages that have them."""
 
 from rules_engine.model.rules.simulation import NodeEvent, NodeState
-from rules_engine.report.html import html
+from rules_engine.report.html import render_html
 from rules_engine.report.values import WIDTH, Drawing
 from rules_engine.simulation.answer import answer
 from rules_engine.simulation.drawings import LANE, node_drawings
@@ -25,7 +25,7 @@ ONE, THREE = admitted_pod({GPU: 1}), admitted_pod({GPU: 3})
 
 
 def source_of(*records: Record) -> str:
-    return html(report(answer(records), drawn=True))
+    return render_html(report(answer(records), drawn=True))
 
 
 def large_record(nodes: int, pods: int) -> Record:

@@ -3,7 +3,7 @@
 from collections import Counter
 from html.parser import HTMLParser
 
-from rules_engine.report.html import html
+from rules_engine.report.html import render_html
 from rules_engine.report.values import Report
 
 VOID = {"meta", "br", "link", "img"}
@@ -45,7 +45,7 @@ class Page(HTMLParser):
 
 def page_of(report: Report) -> Page:
     """Return the page of a report, whose elements are all closed."""
-    found = Page(html(report))
+    found = Page(render_html(report))
     assert found.open == []
     return found
 

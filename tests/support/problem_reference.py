@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.checking.check import check
-from rules_engine.checking.problem_reference import Entry, reference
-from rules_engine.converting.convert import convert
+from rules_engine.checking.check import check_files
+from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
+from rules_engine.converting.convert import convert_text
 from rules_engine.model.problems.problem import Problem, render
 from tests.support.documents import REPOSITORY, renewed
 
@@ -31,15 +31,15 @@ rule, in `rules_engine/kinds/`.
 """
 
 
-def problems(entry: Entry, text: str) -> tuple[tuple[Problem, ...], str]:
+def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
     """Return the problems of the text of an example, and the output for people."""
     if entry.file == CONFIGURATION:
-        converted = convert(text, CONFIGURATION)
+        converted = convert_text(text, CONFIGURATION)
         return converted.findings, _output(converted.findings, converted.sources)
     with TemporaryDirectory() as folder:
         path = Path(folder) / entry.file
         path.write_text(text, encoding="utf-8")
-        checked = check([path])
+        checked = check_files([path])
     return checked.problems, _output(checked.problems, checked.sources).replace(f"{folder}/", "")
 
 
@@ -47,7 +47,7 @@ def _output(found: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> s
     return "".join(f"{render(problem, sources)}\n" for problem in found)
 
 
-def _console(entry: Entry) -> str:
+def _console(entry: ProblemEntry) -> str:
     """Return the block of an example's commands, without their output."""
     commands = "".join(f"$ {command}\n" for command in entry.commands.splitlines())
     return f"```console\n{commands}```\n"
@@ -55,7 +55,7 @@ def _console(entry: Entry) -> str:
 
 def document() -> str:
     """Return the document, without the output of commands."""
-    areas = groupby(reference().values(), key=lambda entry: entry.area)
+    areas = groupby(reference_entries().values(), key=lambda entry: entry.area)
     return HEAD + "".join(f"\n## {area}\n{''.join(map(_section, entries))}" for area, entries in areas)
 
 
@@ -64,7 +64,7 @@ def without_output(text: str) -> str:
     return _CONSOLE.sub(lambda block: re.sub(r"^(?![$`]).*\n", "", block[0], flags=re.MULTILINE), text)
 
 
-def _section(entry: Entry) -> str:
+def _section(entry: ProblemEntry) -> str:
     meaning = f"\n### {entry.code}\n\n{entry.severity.value.capitalize()}. {entry.cause}\n\n"
     if entry.commands:
         return f"{meaning}{_console(entry)}\n{entry.remedy}\n"
@@ -72,7 +72,7 @@ def _section(entry: Entry) -> str:
     return f"{meaning}{shown}\n{entry.remedy}\n\n{_block(entry, 'fixed', entry.right)}"
 
 
-def _block(entry: Entry, title: str, text: str) -> str:
+def _block(entry: ProblemEntry, title: str, text: str) -> str:
     suffix = Path(entry.file).suffix.removeprefix(".")
     return f"```{suffix}{f' {title}.yaml' if suffix == 'yaml' else ''}\n{text}```\n"
 

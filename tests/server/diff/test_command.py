@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from rules_engine.difference.reading.share import RUN
 from rules_engine.difference.values import Kind
-from rules_engine.sources.rule_sources import read_sources, rule_source
+from rules_engine.sources.rule_sources import parse_source, read_sources
 from server.cli import main
 from server.http.messages import Response
 from tests.support.apiserver import api_server
@@ -308,7 +308,7 @@ def test_a_full_device_is_an_error(folder: Path) -> None:
 
 
 def test_the_rules_in_force_are_compared(folder: Path, tmp_path: Path) -> None:
-    digest = read_sources([rule_source("deny.yaml")]).loaded.digest
+    digest = read_sources([parse_source("deny.yaml")]).loaded.digest
     body = json.dumps({"digest": digest}).encode()
     with reachable(tmp_path, Recorder(lambda _request: Response(200, body))) as server:
         url = f"https://localhost:{server.port}"

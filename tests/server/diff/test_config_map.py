@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.sources.rule_sources import PREFIXES, RuleSource, SourceError, read_sources, rule_source
+from rules_engine.sources.rule_sources import PREFIXES, RuleSource, SourceError, parse_source, read_sources
 from server.cluster.connection import Connection
 from server.diff.config_map import PREFIX, config_map_parser
 from tests.support.apiserver import ApiServer, Body, api_server
@@ -25,7 +25,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def source(api: ApiServer, text: str = NAME) -> RuleSource:
-    return rule_source(text, {**PREFIXES, PREFIX: config_map_parser(Connection(plain(api)))})
+    return parse_source(text, {**PREFIXES, PREFIX: config_map_parser(Connection(plain(api)))})
 
 
 def problems(api: ApiServer) -> list[str]:

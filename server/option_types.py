@@ -105,6 +105,21 @@ class DnsName(click.ParamType[str]):
         return str(value)
 
 
+class RulesPath(click.Path):
+    """A file or folder of rules, or `set:NAME` for the folder of a packaged set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).startswith("set:"):
+            return super().convert(value, param, ctx)
+        from rules_engine.sources.rule_files import DEFAULT_RULES
+        from rules_engine.sources.rule_sources import PackagedSource, SourceError
+
+        try:
+            return DEFAULT_RULES.parent / PackagedSource.parse(str(value).removeprefix("set:")).name
+        except SourceError as error:
+            self.fail(str(error), param, ctx)
+
+
 class ClusterPlace(click.Path):
     """A file with a cluster's inventory, or one of the words for a live cluster."""
 

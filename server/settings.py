@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from rules_engine.cli import ObjectName
+from rules_engine.cli.program import AdvancedOption, SingleOption
 from server.cluster.source import Live
 from server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
-from server.option_types import Address, AddressType, ClusterPlace, DnsName, Seconds, SecretName
+from server.option_types import Address, AddressType, ClusterPlace, DnsName, RulesPath, Seconds, SecretName
 
 DRAIN_SECONDS = 2.0
 """Default time for Services to notice that the server is not ready, and to stop sending requests."""
@@ -48,14 +49,16 @@ class Setting:
     def to_option(self) -> click.Option:
         default = self.default
         shown = default is not None and not self.attributes.get("is_flag") and not self.attributes.get("multiple")
-        return click.Option(
+        attributes = {"cls": click.Option, **self.attributes}
+        option: click.Option = attributes.pop("cls")(
             [self.option, self.name],
             envvar=self.variable,
             # As text, so that help shows it as it is typed.
             default=str(default) if isinstance(default, Address) else default,
             show_default=shown,
-            **self.attributes,
+            **attributes,
         )
+        return option
 
 
 def _setting(option: str, default: T, *, chart: str | None = None, **attributes: Any) -> T:
@@ -70,15 +73,15 @@ class Settings:
     rules: tuple[Path, ...] = _setting(
         "--rules",
         (),
-        type=click.Path(exists=True, path_type=Path),
+        type=RulesPath(exists=True, path_type=Path),
         multiple=True,
-        metavar="PATH...",
-        help="Files or folders of rules; in GPU_RULES_RULES, separated by colons. "
-        "Default: the packaged set named default.",
+        metavar="SOURCE...",
+        help="Rules: files, folders or set:NAME; in GPU_RULES_RULES, paths separated by colons. Default: set:default.",
     )
     cluster: Path | Live | None = _setting(
         "--cluster",
         None,
+        cls=SingleOption,
         type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
         metavar="in-cluster|kubeconfig|FILE",
         help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, "
@@ -87,6 +90,7 @@ class Settings:
     max_staleness_seconds: float = _setting(
         "--max-staleness",
         MAX_STALENESS_SECONDS,
+        cls=AdvancedOption,
         type=Seconds(3, 3600),
         metavar="SECONDS",
         chart="maxStalenessSeconds",
@@ -95,6 +99,7 @@ class Settings:
     declare: Path | None = _setting(
         "--declare",
         None,
+        cls=SingleOption,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
         help="A ClusterInventory of nodes that an autoscaler can add; they count as nodes of the live cluster.",
@@ -122,6 +127,7 @@ class Settings:
     decision_log_messages: bool = _setting(
         "--decision-log-messages",
         False,
+        cls=AdvancedOption,
         is_flag=True,
         chart="decisionLogMessages",
         help="Log the results of message expressions, too, which may quote any field of a pod. "
@@ -169,6 +175,7 @@ class Settings:
     reserve_for: str = _setting(
         "--reserve-for",
         "authenticated",
+        cls=AdvancedOption,
         type=click.Choice(["authenticated", "all"]),
         chart="reserveFor",
         help="Callers whose requests reserve devices and cause Events: those with a certificate of --client-ca, or "
@@ -177,12 +184,14 @@ class Settings:
     tls_bootstrap: tuple[str, str] | None = _setting(
         "--tls-bootstrap",
         None,
+        cls=AdvancedOption,
         type=SecretName(),
         help="An existing Secret, in which the server keeps a certificate that it issues and renews itself.",
     )
     tls_service: str | None = _setting(
         "--tls-service",
         None,
+        cls=AdvancedOption,
         type=DnsName(),
         metavar=DnsName.name,
         help="DNS name that the API server calls; for --tls-bootstrap.",
@@ -203,6 +212,7 @@ class Settings:
     max_concurrent: int = _setting(
         "--max-concurrent",
         CONCURRENT_DECISIONS,
+        cls=AdvancedOption,
         type=click.IntRange(1, MAX_CONCURRENT),
         metavar="NUMBER",
         chart="maxConcurrent",
@@ -211,6 +221,7 @@ class Settings:
     request_seconds: float = _setting(
         "--request-timeout",
         REQUEST_SECONDS,
+        cls=AdvancedOption,
         type=Seconds(0.1, 30),
         metavar="SECONDS",
         chart="requestTimeoutSeconds",
@@ -220,6 +231,7 @@ class Settings:
     receive_seconds: float = _setting(
         "--receive-seconds",
         RECEIVE_SECONDS,
+        cls=AdvancedOption,
         type=Seconds(1, 600),
         metavar="SECONDS",
         help="Time limit for a request's body to arrive.",
@@ -227,6 +239,7 @@ class Settings:
     drain_seconds: float = _setting(
         "--drain-seconds",
         DRAIN_SECONDS,
+        cls=AdvancedOption,
         type=Seconds(0, 600),
         metavar="SECONDS",
         chart="drainSeconds",
@@ -235,6 +248,7 @@ class Settings:
     grace_seconds: int = _setting(
         "--grace-seconds",
         GRACE_SECONDS,
+        cls=AdvancedOption,
         type=click.IntRange(1, 600),
         metavar="SECONDS",
         chart="graceSeconds",

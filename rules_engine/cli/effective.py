@@ -71,6 +71,7 @@ def effective(
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.problems.excerpt import visible
     from rules_engine.model.problems.problem import did_you_mean
+    from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -87,13 +88,15 @@ def effective(
             labels = found.namespace_labels(namespace)
             unlisted = namespace not in found.namespaces
             meant = did_you_mean(namespace, found.namespaces) if unlisted else ""
-    Screen(sys.stderr).problems(problems, sources)
-    fail_if(has_errors(problems), UNUSABLE)
-    if cluster is not None and unlisted:
+    failed = has_errors(problems)
+    shown = view(() if failed else files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
+    if cluster is not None and unlisted and not failed:
         name = visible(cluster.name)
         click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
-    shown = view(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
     if output == "json":
-        print_json(shown.to_json())
+        print_json({**shown.to_json(), "problems": [*map(problem_members, problems)]})
     else:
+        Screen(sys.stderr).problems(problems, sources)
+    fail_if(failed, UNUSABLE)
+    if output == "text":
         Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown)))

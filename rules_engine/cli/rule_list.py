@@ -31,11 +31,12 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     from rules_engine.sources.rule_list import list_rules, rule_list_json, rule_table
 
     found = list_rules(paths)
-    Screen(sys.stderr).problems(found.problems, found.sources)
-    fail_if(found.failed, UNUSABLE)
     if output == "json":
         print_json(rule_list_json(found))
     else:
+        Screen(sys.stderr).problems(found.problems, found.sources)
+    fail_if(found.failed, UNUSABLE)
+    if output == "text":
         table = rule_table(found)
         screen = Screen(sys.stdout)
         screen.table(table, 0, len(table.rows))

@@ -14,6 +14,7 @@ from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode, Rule, RuleId, Setting, setting
+from rules_engine.report.documents import location_members
 
 Labels = Mapping[str, str]
 
@@ -80,7 +81,8 @@ class EffectiveRules:
             "podLabels": None if self.pod_labels is None else {**self.pod_labels},
             "rules": [_rule_json(rule) for rule in self.rules],
             "others": [
-                {"rule": other.rule.id, "field": other.field, "source": str(other.location)} for other in self.others
+                {"rule": other.rule.id, "field": other.field, "source": location_members(other.location)}
+                for other in self.others
             ],
         }
 
@@ -293,7 +295,7 @@ def _rule_json(item: EffectiveRule) -> dict[str, Json]:
     rule = item.rule
     return {
         "rule": rule.id,
-        "source": str(rule.location),
+        "source": location_members(rule.location),
         "endpoint": item.endpoint.name.lower(),
         "description": rule.description,
         "settings": [_setting_json(setting) for setting in item.settings],
@@ -301,7 +303,7 @@ def _rule_json(item: EffectiveRule) -> dict[str, Json]:
         "precededBy": [
             {
                 "rule": first.rule.id,
-                "source": str(first.rule.location),
+                "source": location_members(first.rule.location),
                 "resources": [*first.resources],
                 "by": first.by,
                 "always": first.always,
@@ -317,7 +319,7 @@ def _setting_json(setting: Setting) -> dict[str, Json]:
         "name": setting.name,
         "value": setting.value,
         "field": setting.field,
-        "source": None if setting.location is None else str(setting.location),
+        "source": None if setting.location is None else location_members(setting.location),
         "inherited": setting.inherited,
         "overrides": None if overridden is None else _setting_json(overridden),
     }

@@ -15,6 +15,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
 
@@ -73,12 +74,12 @@ class Explanation:
             "kind": self.manifest.kind,
             "name": self.manifest.name,
             "namespace": self.namespace,
-            "source": str(self.manifest.location),
+            "source": location_members(self.manifest.location),
             "allowed": self.admission.allowed,
             "message": self.admission.message,
             "warnings": list(self.admission.warnings),
-            "mutation": self.admission.mutation.to_json(),
-            "validation": validation.to_json() if validation is not None else None,
+            "mutation": self.admission.mutation.to_json(location_members),
+            "validation": validation.to_json(location_members) if validation is not None else None,
             "pod": self.admission.result,
         }
 

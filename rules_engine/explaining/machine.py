@@ -12,7 +12,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
-from rules_engine.report.documents import field_members, location_members
+from rules_engine.report.documents import field_members, location_members, problem_members
+from rules_engine.sources.rule_files import has_errors
 from rules_engine.testing.coverage_formats import coverage_json
 from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 
@@ -27,18 +28,9 @@ def check_json(checked: CheckResult) -> Json:
         "warnings": checked.warnings + len(checked.ignored),
         "ignored": len(checked.ignored),
         "files": checked.files,
-        "passedOver": list(checked.passed_over),
+        "ignoredFiles": list(checked.passed_over),
         "rules": checked.rules,
         "tests": checked.tests,
-    }
-
-
-def problem_members(problem: Problem) -> dict[str, Json]:
-    """Return a problem with its place, and the number of characters there that it is about."""
-    return {
-        **field_members(problem, "code severity message"),
-        **location_members(problem.location),
-        "length": problem.length,
     }
 
 
@@ -144,7 +136,7 @@ def tests_json(run: TestRun) -> Json:
         "cases": [_case_json(result) for result in run.results],
         "problems": [problem_members(problem) for problem in run.problems],
         "notRun": [{**_case_name_json(case.name), "reason": case.obstacle.value} for case in run.not_run],
-        "leftOut": run.deselected,
+        "deselected": run.deselected,
         **({} if run.coverage is None else {"coverage": coverage_json(run.coverage)}),
     }
 
@@ -175,14 +167,14 @@ def _case_name_json(name: CaseName) -> dict[str, Json]:
         "test": name.test,
         "case": name.case.name,
         **({"cluster": name.cluster} if name.cluster else {}),
-        "source": str(name.case.location),
+        "source": location_members(name.case.location),
     }
 
 
 def _case_json(result: Result) -> Json:
     details: dict[str, Json] = {}
     if isinstance(result, CaseResult):
-        details["trace"] = [step.to_json() for step in result.admission.trace]
+        details["trace"] = [step.to_json(location_members) for step in result.admission.trace]
     if isinstance(result, DiagnosisResult):
         details["findings"] = [field_members(finding, "reason object message") for finding in result.findings]
     return {
@@ -206,5 +198,5 @@ def explain_json(
     for index, explanation in enumerate(explanations):
         allowed = allowed and explanation.admission.allowed
         yield f"{',' if index else ''}\n{indent(encode(explanation.to_json()), '    ')}"
-    yield f'\n  ],\n  "allowed": {encode(allowed)},\n'
+    yield f'\n  ],\n  "allowed": {encode(allowed and not has_errors(problems))},\n'
     yield f'  "problems": {indent(encode([*map(problem_members, problems)]), "  ").lstrip()}\n}}\n'

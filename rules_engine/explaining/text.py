@@ -40,6 +40,21 @@ _WORDS: Mapping[Action, tuple[str, Tone]] = {
 }
 
 
+_SKIPPED: Mapping[str, str] = {
+    "operation": "for other operations",
+    "namespace": "for other namespaces",
+    "namespace-selector": "for namespaces with other labels",
+    "object-selector": "for pods with other labels",
+    "resources": "for other resources",
+    "no-request": "for other resources",
+    "gpu-type": "for other types of GPUs",
+    "opt-out": "by the pod's annotation",
+    "condition": "by a match condition",
+    "already-decided": "since an earlier rule decided",
+}
+"""Reasons of skipped rules, in words."""
+
+
 def check_summary(checked: CheckResult) -> Words:
     """Return the numbers of files that `check` read and of their problems."""
     ignored = len(checked.ignored)
@@ -52,7 +67,7 @@ def check_summary(checked: CheckResult) -> Words:
         counts[-1] += f" ({ignored} ignored)"
     parts = [
         f"{counted(checked.files, 'file')} checked",
-        *([f"{len(checked.passed_over)} passed over"] if checked.passed_over else []),
+        *([f"{len(checked.passed_over)} skipped"] if checked.passed_over else []),
         *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
     ]
     warned = checked.warnings or not checked.files
@@ -99,8 +114,12 @@ def _print_case(result: Result, screen: Screen) -> None:
 def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
     """Return lines about the packaged rules and inventory that are used as defaults."""
     lines = [
-        *([f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)"] if rules else []),
-        *([f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)"] if cluster else []),
+        *([f"rules: the packaged set {DEFAULT_RULES.name} (use --rules for others)"] if rules else []),
+        *(
+            [f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"]
+            if cluster
+            else []
+        ),
     ]
     return Lines(lines=[*(Span(line, Tone.QUIET) for line in lines), *([""] if lines else [])], whole=True)
 
@@ -121,7 +140,7 @@ def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> It
 
 
 def decision_blocks(record: LoggedDecision, *, skipped: bool = False) -> Iterator[Block]:
-    """Yield a logged decision in the form of `explanation_blocks`, but with the patch: the log does not have the pod."""
+    """Yield a logged decision in the form of `explanation_blocks`, but with the patch: the log has no pod."""
     title = (Span(record.pod, Tone.STRONG), f" {record.title}")
     yield Tree(line=title, children=[_decision_tree(record.endpoint, record.decision, skipped=skipped)])
     lines: list[Words] = ["", *map(_patch_line, record.patch), *_warning_lines(record.decision.warnings)]
@@ -182,7 +201,7 @@ def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
         children.append(Tree(line=Span(f"refused: {decision.refusal.message}", Tone.BAD)))
     elif not decision.trace:
         children.append(Tree(line=Span("no rule was evaluated", Tone.QUIET)))
-    reasons = Counter(step.reason for step in decision.trace if step.action is Action.SKIP)
+    reasons = Counter(_SKIPPED.get(step.reason, step.reason) for step in decision.trace if step.action is Action.SKIP)
     folded = not skipped and reasons.total() > 1
     children += [_step_tree(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
     if folded:

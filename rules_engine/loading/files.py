@@ -36,6 +36,12 @@ NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or ker
 OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)|.+\.schema\.json")
 """File names of Kustomize, Helm and JSON Schema: such files may lie beside rules, and may have no apiVersion."""
 
+_KUBECTL_TEXT = re.compile(
+    r"(?:NAMESPACE {2,})?NAME {2,}[A-Z](?:[A-Z0-9 ()-]*[A-Z0-9)])? *(?:\r?\n|\Z)"
+    r"|(?P<describe>Name: {4,}\S.*\r?\n(?:Namespace|Roles|Labels|Priority): {2,})"
+)
+"""The beginning of what `kubectl get` and `kubectl describe` print for people."""
+
 LINE_END = re.compile(r"\r\n|\n|\r")
 """A line end as YAML counts lines."""
 
@@ -152,6 +158,11 @@ def decode_source(path: Path, data: bytes, problems: Problems) -> SourceFile | N
     is_json = path.suffix == ".json"
     try:
         text = data.decode("utf-8-sig")
+        if output := _KUBECTL_TEXT.match(text):
+            form = "describe text" if output["describe"] else "table"
+            message = f"this is kubectl's {form}: write it with kubectl get -o yaml"
+            problems.error(Code.YAML_SYNTAX, message, Location(str(path), 1, 1))
+            return None
         return SourceFile(str(path), text, is_json or (path == STDIN and text.lstrip().startswith("{")))
     except UnicodeDecodeError as error:
         before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines

@@ -8,6 +8,7 @@ from typing import Any
 
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
 from rules_engine.model.wording import time
 
@@ -41,6 +42,15 @@ def json_value(value: object) -> Any:
 def location_members(location: Location) -> dict[str, Any]:
     """Return a location as JSON members."""
     return field_members(location, "file line column")
+
+
+def problem_members(problem: Problem) -> dict[str, Any]:
+    """Return a problem with its place, and the number of characters there that it is about."""
+    return {
+        **field_members(problem, "code severity message"),
+        **location_members(problem.location),
+        "length": problem.length,
+    }
 
 
 def object_parts(head: Mapping[str, object], lists: Mapping[str, Iterable[Any]], dump: Dump) -> Iterator[str]:

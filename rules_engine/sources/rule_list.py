@@ -12,7 +12,7 @@ from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.kinds import in_order
 from rules_engine.model.problems.problem import Problem, in_file_order
 from rules_engine.model.rules.rule import Rule
-from rules_engine.report.documents import field_members, location_members
+from rules_engine.report.documents import field_members, location_members, problem_members
 from rules_engine.report.values import Table
 from rules_engine.sources.rule_files import has_errors, no_rules_problem, read_rules
 
@@ -72,4 +72,5 @@ def rule_list_json(listing: RuleList) -> dict[str, Any]:
             {**field_members(each, "name for_each reason severity"), **location_members(each.location)}
             for each in listing.diagnostics
         ],
+        "problems": [*map(problem_members, listing.problems)],
     }

@@ -57,8 +57,8 @@ def fix_command(name: str, configuration: Object | None) -> str:
             "then helm upgrade with that file, under helm 4 with --force-conflicts"
         )
     return (
-        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace_option(configuration)} | kubectl apply -f -, "
-        "with the options of its last use, such as --url and --failure-policy"
+        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace_option(configuration)} | "
+        "kubectl apply -f -, with the options of its last use, such as --url and --failure-policy"
     )
 
 

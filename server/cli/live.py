@@ -58,7 +58,7 @@ class LiveCluster(ClusterAccess):
             listing = Listing(connection(context), {}, seconds=READ_SECONDS, progress=progress)
             unread = listing.write(kinds, file)
         report_unread(context, unread)
-        amounts = ", ".join(f"{count:,} {collection}" for collection, count in counts.items())
+        amounts = ", ".join(f"{collection} {count:,}" for collection, count in counts.items())
         name = kubeconfig_options(context).get("--context", "the current context")
         click.echo(
             f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True

@@ -12,11 +12,11 @@ from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.kept_fields import Kept, all_kept
 from rules_engine.model.problems.problem import Problem, in_file_order
-from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors, read_rules
-from rules_engine.sources.rule_sources import PathSource, RuleSource, load_sources
+from rules_engine.sources.rule_files import has_errors
+from rules_engine.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
 from server.rules.folder_watch import Signature, signature
 
-PACKAGED = DEFAULT_RULES.parent / "diagnostics"
+PACKAGED = PackagedSource("diagnostics")
 """The packaged set of Diagnostics."""
 
 
@@ -52,7 +52,10 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
     kinds = (*RULES, DIAGNOSTIC)
-    packaged, given = read_rules(packaged_files(), kinds), load_sources(rules, kinds) if rules else None
+    packaged, given = (
+        load_sources((PackagedSource(PACKAGED.name),), kinds),
+        load_sources(rules, kinds) if rules else None,
+    )
     for files in filter(None, (packaged, given)):
         diagnostics |= {found.name: found for found in files.loaded.of(Diagnostic)}
         problems += files.problems
@@ -76,8 +79,3 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
 def paths_of(rules: Sequence[RuleSource]) -> Sequence[Path]:
     """Return the sources that are files and folders, which can be watched."""
     return [source.path for source in rules if isinstance(source, PathSource)]
-
-
-def packaged_files() -> Sequence[Path]:
-    """Return the files of the packaged Diagnostics, without their tests."""
-    return [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]

@@ -79,6 +79,6 @@ def _compared(found: Compared) -> dict[str, Any]:
         "generation": found.generation,
         "at": None if found.at is None else rfc3339(found.at),
         "differences": found.differences,
-        "mending": found.fix_command,
+        "remedy": found.fix_command,
         "problem": found.problem,
     }

@@ -41,7 +41,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 REQUESTS = counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
-REMEMBERED = counter("remembered", "Requests answered from the decision cache.", "endpoint")
+DECISION_CACHE_HITS = counter("decision_cache_hits", "Requests answered from the decision cache.", "endpoint")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
@@ -98,9 +98,9 @@ LOG_UNRECORDED = counter(
     "decision_log_unrecorded", "Lines of the decision log whose requests are not recorded, by reason.", "reason"
 )
 
-_WITHOUT_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
+_WITHOUT_RULE = frozenset({REQUESTS.name, DECISION_CACHE_HITS.name})
 
-COUNTED = (REQUESTS, REMEMBERED, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
+COUNTED = (REQUESTS, DECISION_CACHE_HITS, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
 
 FAMILIES = (
     *COUNTED,
@@ -161,7 +161,7 @@ def _samples(requests: Alike) -> Iterator[Sample]:
     endpoint, outcome, dry_run, cached, steps = requests
     yield REQUESTS.name, endpoint, outcome, "true" if dry_run else "false"
     if cached:
-        yield REMEMBERED.name, endpoint
+        yield DECISION_CACHE_HITS.name, endpoint
     yield from steps
 
 

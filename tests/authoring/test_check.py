@@ -120,7 +120,7 @@ def test_documents_beside_one_with_a_syntax_error_are_checked_against_each_other
 
 def test_files_of_other_tools_are_counted(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": GOOD, "b.yaml": WARNED, "kustomization.yaml": "resources: [a.yaml]\n"})
-    assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 passed over, 1 warning\n")
+    assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 skipped, 1 warning\n")
     document = json.loads(cli("check", tmp_path, "--output", "json").stdout)
     assert (document["files"], document["passedOver"]) == (2, [f"{tmp_path}/kustomization.yaml"])
 
@@ -130,7 +130,7 @@ def test_a_check_of_nothing_does_not_look_like_success(tmp_path: Path) -> None:
     missing = "no document with apiVersion gpurules.io/v1 found"
     for argument in (path, tmp_path):
         result = cli("check", argument)
-        assert result.stdout == f"0 files checked, 1 passed over, {missing}\n"
+        assert result.stdout == f"0 files checked, 1 skipped, {missing}\n"
         for output in ("json", "sarif", "github"):
             assert cli("check", argument, "--output", output).stderr == f"gpu-rules: {missing} in {argument}\n"
 

@@ -511,7 +511,7 @@ def test_a_file_that_is_no_cluster_and_a_missing_file_are_reported(folder: Path)
 def test_the_packaged_rules_are_the_default(folder: Path) -> None:
     result = cli("effective", "-n", "ml")
     assert (result.stderr, result.exit_code) == ("", 0)
-    assert result.stdout.startswith("rules: the packaged set default (--rules names others)\n\nnamespace ml,")
+    assert result.stdout.startswith("rules: the packaged set default (use --rules for others)\n\nnamespace ml,")
     assert "FallbackLadder/mig-to-gpu" in result.stdout
 
 

@@ -370,8 +370,8 @@ def test_the_location_is_of_the_entry_or_expression_that_decided(folder: Path) -
 
 
 def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
-    rules = "rules: the packaged set default (--rules names others)\n"
-    cluster = "cluster: the packaged inventory two-workers (--cluster names another one)\n"
+    rules = "rules: the packaged set default (use --rules for others)\n"
+    cluster = "cluster: the packaged inventory two-workers (use --cluster for another one)\n"
     assert cli("explain", "-f", "pod.yaml").stdout.startswith(f"{rules}{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:5]).stdout.startswith(f"{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:3], *EXPLAINED[5:]).stdout.startswith(f"{rules}\nPod default/train")
@@ -384,7 +384,7 @@ def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
 def test_several_skipped_rules_are_one_line_without_all(folder: Path) -> None:
     elsewhere = ladder("other", MIG, "nvidia.com/gpu", match="{namespaces: [other]}")
     write(folder, {"rules/more.yaml": f"{elsewhere}---\n{injection('a')}---\n{injection('b')}"})
-    folded = "│   └── 3 rules skipped: 2 no-request, 1 namespace (--all shows each)\n"
+    folded = "│   └── 3 rules skipped: 2 for other resources, 1 for other namespaces (--all shows each)\n"
     each = [
         "FallbackLadder/other  skipped: not for the namespace default",
         "ResourceInjection/a  skipped: no container requests nvidia.com/gpu",

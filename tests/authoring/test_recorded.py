@@ -109,7 +109,7 @@ def test_skipped_rules_are_folded_unless_all_are_shown(tmp_path: Path) -> None:
     rules = [validation(check("1 > 2"), name=name, match_conditions={"c": "3 > 4"}) for name in ("a", "b")]
     path = write_log(tmp_path, logged("/validate", asks({GPU: 1}), *rules))
     short, whole = (cli("explain", "--from-log", path, "--pod", "ml/job", *more).stdout for more in ((), ("--all",)))
-    assert "└── 2 rules skipped: 2 condition (--all shows each)\n" in short
+    assert "└── 2 rules skipped: 2 by a match condition (--all shows each)\n" in short
     assert "Validation/b  skipped: the match condition c is false  <expression>:1:1 matchConditions[0]" in whole
 
 

@@ -15,7 +15,7 @@ from tests.cel.evaluating import both, outcome
 from tests.cel.test_checker import POLICY
 
 INSIDE = POLICY.with_variables(
-    c=types.shape("Container"),
+    c=types.shape_type("Container"),
     limit=types.AMOUNT,
     several=types.list_of(types.AMOUNT),
     most=types.INT,

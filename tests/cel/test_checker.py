@@ -12,7 +12,7 @@ POLICY = Environment(
         "oldObject": types.POD,
         "request": types.ADMISSION_REQUEST,
         "namespaceObject": types.NAMESPACE,
-        "node": types.shape("Node"),
+        "node": types.shape_type("Node"),
         "params": types.object_of("params", {"team": types.STRING}),
         "variables": types.object_of("variables", {"team": types.STRING}),
         "cluster": types.CLUSTER,
@@ -338,6 +338,6 @@ def test_an_environment_can_be_extended() -> None:
 def test_a_type_is_written_as_in_cel() -> None:
     assert str(types.map_of(types.STRING, types.list_of(types.INT))) == "map(string, list(int))"
     assert types.list_of(types.INT).plain == types.Type("list")
-    assert types.POD.fields["spec"] == types.shape("PodSpec")
-    assert "containers" in set(types.shape("PodSpec").fields)
-    assert len(types.shape("Pod").fields) == 5
+    assert types.POD.fields["spec"] == types.shape_type("PodSpec")
+    assert "containers" in set(types.shape_type("PodSpec").fields)
+    assert len(types.shape_type("Pod").fields) == 5

@@ -20,7 +20,7 @@ def test_the_table_is_current() -> None:
 
 def test_every_type_of_the_table_is_known() -> None:
     seen: set[str] = set()
-    left: list[types.Type] = [types.POD, types.NAMESPACE, *map(types.shape, ("Node", "DaemonSet", "Event"))]
+    left: list[types.Type] = [types.POD, types.NAMESPACE, *map(types.shape_type, ("Node", "DaemonSet", "Event"))]
     while left:
         kind = left.pop()
         left += kind.parameters
@@ -32,10 +32,10 @@ def test_every_type_of_the_table_is_known() -> None:
 
 
 def test_labels_annotations_and_resources_are_open_maps() -> None:
-    metadata = types.shape("ObjectMeta").fields
+    metadata = types.shape_type("ObjectMeta").fields
     assert metadata["labels"] == metadata["annotations"] == types.map_of(types.STRING, types.STRING)
     for field in ("limits", "requests"):
-        amounts = types.shape("ResourceRequirements").fields[field]
+        amounts = types.shape_type("ResourceRequirements").fields[field]
         assert amounts == types.map_of(types.STRING, types.STRING)
         assert amounts.parameters[1] is types.AMOUNT
-    assert types.shape("EmptyDirVolumeSource").fields["sizeLimit"] is types.AMOUNT
+    assert types.shape_type("EmptyDirVolumeSource").fields["sizeLimit"] is types.AMOUNT

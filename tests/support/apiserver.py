@@ -31,13 +31,21 @@ from rules_engine.model.kubernetes.cluster_objects import RESOURCES
 Object = dict[str, Any]
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
-KINDS = {collection: kind for kind, collection in RESOURCES.items()}
+KINDS = {
+    **{collection: kind for kind, collection in RESOURCES.items()},
+    "priorityclasses": "PriorityClass",
+    "replicationcontrollers": "ReplicationController",
+    "controllerrevisions": "ControllerRevision",
+    "limitranges": "LimitRange",
+}
 GROUPED = {
     "daemonsets": "apps",
     "replicasets": "apps",
     "statefulsets": "apps",
+    "controllerrevisions": "apps",
     "jobs": "batch",
     "runtimeclasses": "node.k8s.io",
+    "priorityclasses": "scheduling.k8s.io",
 }
 PATHS = {
     f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection

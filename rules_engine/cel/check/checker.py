@@ -183,6 +183,8 @@ class _Checker:
     locals: dict[str, Type] = field(default_factory=dict)
     local_types: dict[Name, Type] = field(default_factory=dict)
     binds: list[Bind] = field(default_factory=list)
+    compared: set[Expression] = field(default_factory=set)
+    """Operands of a comparison: an undeclared name there may be a string without quotes."""
 
     def type(self, node: Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
@@ -222,6 +224,8 @@ class _Checker:
         subject = self.environment.variables.get("object")
         fields = subject.fields if isinstance(subject, ObjectType) else ()
         hint = hints.name_hint(node.name, names, fields) or did_you_mean(node.name, names)
+        if not hint and node in self.compared:
+            hint = hints.remedy_clause(hints.string_literal(node.name, self.source.text))
         spelling = f".{node.name}" if node.absolute else node.name
         return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{spelling}'{hint}", node.span)
 
@@ -545,6 +549,8 @@ class _Checker:
         key = self._report_dotted_key(node) if node.operator in ("/", "-") else None
         if key is not None:
             return key
+        if node.operator in ("==", "!=", "in"):
+            self.compared.update((node.left, node.right))
         kinds = [self.type(node.left), self.type(node.right)]
         if isinstance(kinds[1], ObjectType) and node.operator == "in":
             kinds[1] = types.MAP

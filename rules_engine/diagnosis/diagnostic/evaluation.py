@@ -1,7 +1,8 @@
 """Compilation of Diagnostics, and their evaluation for each object of their kind."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
@@ -14,6 +15,7 @@ from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept, merged
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
@@ -21,6 +23,9 @@ from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
 
 DIAGNOSTIC_COST = 50_000_000
 """Cost units of one Diagnostic for all objects: 500 for each of 100,000 pods, and at most about five seconds."""
+
+MAX_QUOTED = 120
+"""Characters of a command that a problem repeats in quotes."""
 
 MAX_TEXT = 1_024
 """Characters of a message or of a line of evidence: the API server's bound for the message of an Event."""
@@ -56,7 +61,7 @@ class CompiledDiagnostic:
     diagnostic: Diagnostic
     variables: Mapping[str, NamedProgram]
     when: Program
-    message: Program
+    message: Program | None
     evidence: tuple[Evidence, ...]
     commands: tuple[Program | None, ...]
     kept: Mapping[str, Kept]
@@ -107,13 +112,14 @@ def compile_diagnostics(
 def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledDiagnostic | None:
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
-    message = compiler.text(diagnostic.message_expression)
+    message = None if diagnostic.message_expression is None else compiler.text(diagnostic.message_expression)
     evidence = _compile_texts(diagnostic.evidence, compiler)
     commands = tuple(
-        None if remedy.command is None else compiler.text(remedy.command) for remedy in diagnostic.remedies
+        None if remedy.command is None else _compile_command(remedy.command, compiler) for remedy in diagnostic.remedies
     )
-    if when is None or message is None:
+    if when is None or compiler.failed:
         return None
+    decisive = (when, *filter(None, [message]))
     return CompiledDiagnostic(
         diagnostic=diagnostic,
         variables=compiler.variables,
@@ -123,11 +129,24 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
             Evidence(line, fields_read(diagnostic.for_each, compiler.variables, (line,)).needs) for line in evidence
         ),
         commands=commands,
-        kept=fields_read(
-            diagnostic.for_each, compiler.variables, (when, message, *evidence, *filter(None, commands))
-        ).kept,
-        needs=fields_read(diagnostic.for_each, compiler.variables, (when, message)).needs,
+        kept=fields_read(diagnostic.for_each, compiler.variables, (*decisive, *evidence, *filter(None, commands))).kept,
+        needs=fields_read(diagnostic.for_each, compiler.variables, decisive).needs,
     )
+
+
+def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Program | None:
+    """Compile the expression of a shell command; one that is written without quotes is a single problem."""
+    before = len(compiler.problems)
+    program = compiler.text(command)
+    problems = compiler.problems[before:]
+    text = command.text.strip()
+    bare = text.isidentifier() and any(problem.code is Code.CEL_UNDECLARED for problem in problems)
+    if bare or any(problem.code is Code.CEL_SYNTAX for problem in problems):
+        literal, quote = (f"'{text}'", '"') if "'" not in text else (json.dumps(text), "'")
+        shown = f": write {quote}{literal}{quote}" if len(text) <= MAX_QUOTED and text.count(quote) <= 1 else ""
+        problem = replace(problems[0], message=f"command is an expression, and its text needs quotes{shown}")
+        compiler.problems[before:] = [problem]
+    return program
 
 
 def fields_of_diagnostics(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
@@ -232,7 +251,7 @@ class _DiagnosticRun:
                 reason=diagnostic.reason,
                 severity=diagnostic.severity,
                 object=_finding_object(item),
-                message=_evaluate_text(scope, compiled.message),
+                message=self._evaluate_message(scope),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
                 caused_by=diagnostic.caused_by,
@@ -252,6 +271,20 @@ class _DiagnosticRun:
                 location=diagnostic.location,
             )
         )
+
+    def _evaluate_message(self, scope: LazyScope) -> str:
+        """Evaluate the message expression, in whose place `message` stands if there is one. Raises EvaluationError."""
+        text = self._compiled.diagnostic.message
+        if self._compiled.message is None:
+            return text
+        try:
+            return _evaluate_text(scope, self._compiled.message) or text
+        except CostExceeded:
+            raise
+        except EvaluationError:
+            if not text:
+                raise
+            return text
 
 
 def _finding_object(item: ApiObject | ClusterView) -> ObjectName:

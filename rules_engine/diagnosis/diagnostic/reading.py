@@ -27,7 +27,7 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     """
     spec = map_field(root, "spec")
     declared = expression_fields(root, problems)
-    when, message_expression = source_field(spec, "when"), source_field(spec, "messageExpression")
+    when = source_field(spec, "when")
     for_each, severity = string_field(spec, "forEach"), string_field(spec, "severity")
     if not for_each:
         return None
@@ -42,7 +42,7 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
         when=when or SourceText.inline("true"),
         severity=FindingSeverity(severity) if severity else FindingSeverity.ERROR,
         reason=string_field(spec, "reason"),
-        message_expression=message_expression or SourceText.inline("''"),
+        message_expression=source_field(spec, "messageExpression"),
         caused_by=string_items(spec, "causedBy"),
         evidence=tuple(line.source for line in list_items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_read_remedy, remedies)),

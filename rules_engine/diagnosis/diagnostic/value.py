@@ -30,9 +30,9 @@ class WrittenRemedy:
 class Diagnostic(Declared):
     """A rule for findings: each object for which `when` is true gets one.
 
-    `caused_by`: reasons of other findings that cause this one if they are about the same object. `evidence`:
-    expressions of lines of evidence. `on_host`: True if the API cannot show the cause, so that the commands of the
-    remedies look on the node itself.
+    `message` stands in for a message expression that is absent, empty or fails. `caused_by`: reasons of other findings
+    that cause this one if they are about the same object. `evidence`: expressions of lines of evidence. `on_host`: True
+    if the API cannot show the cause, so that the commands of the remedies look on the node itself.
     """
 
     kind = "Diagnostic"
@@ -41,7 +41,8 @@ class Diagnostic(Declared):
     when: SourceText
     severity: FindingSeverity
     reason: str
-    message_expression: SourceText
+    message: str = ""
+    message_expression: SourceText | None = None
     certainty: Certainty = Certainty.CERTAIN
     cause: str = ""
     caused_by: tuple[str, ...] = ()

@@ -115,8 +115,8 @@ def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         severity=FindingSeverity.ERROR,
-        message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's node selector or "
-        "affinity",
+        message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's "
+        "node selector or affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
         evidence=(
             *exclusion.steps,
@@ -149,7 +149,8 @@ def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
         if matched == excluded:
             continue
         values = [f"{key}={other}" for other in sets.values_of(key, excluded)]
-        yield f"node selector {key}={value}: {_match_count(matched, excluded)}; they have {join_names(values) or 'no such label'}"
+        labels = join_names(values) or "no such label"
+        yield f"node selector {key}={value}: {_match_count(matched, excluded)}; they have {labels}"
     if placement.terms is not None:
         matched = sets.affine_nodes(placement) & excluded
         if matched != excluded:

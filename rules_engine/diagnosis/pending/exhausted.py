@@ -167,8 +167,8 @@ def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation
                 command=shell_command("kubectl", "describe", "node", first),
             ),
             Remedy(
-                text=f"{f'Request less {join_names(resources)}, or move' if resources else 'Move'} pods without GPUs off "
-                "these nodes.",
+                text=f"{f'Request less {join_names(resources)}, or move' if resources else 'Move'} pods without GPUs "
+                "off these nodes.",
                 risk=Risk.MEDIUM,
             ),
         ),

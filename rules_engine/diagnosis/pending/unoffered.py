@@ -126,8 +126,8 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
     return Explanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
         severity=FindingSeverity.ERROR,
-        message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such devices "
-        f"as {join_names(first.resources)}",
+        message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such "
+        f"devices as {join_names(first.resources)}",
         cause="The MIG strategy of the device plugin decides the names of a node's devices.",
         evidence=tuple(
             f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names([*sets.names(each.nodes)])}"

@@ -1,7 +1,9 @@
 """Source locations of values in rule files."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,9 +28,9 @@ class Field:
     def __str__(self) -> str:
         return f"{self.location} {self.path}"
 
-    def to_json(self) -> dict[str, str]:
-        """Return its members in `--output json` and in logs."""
-        return {"source": str(self.location), "field": self.path}
+    def to_json(self, place: Callable[[Location], Any] = str) -> dict[str, Any]:
+        """Return its members in `--output json` and in logs; `place` writes its location."""
+        return {"source": place(self.location), "field": self.path}
 
 
 @dataclass(frozen=True, slots=True)

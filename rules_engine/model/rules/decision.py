@@ -15,6 +15,9 @@ from rules_engine.model.rules.rule import RuleId
 
 T = TypeVar("T")
 
+Place = Callable[[Location], Json]
+"""A function that writes a location: as text in logs, as an object in the output of commands."""
+
 
 class Action(Enum):
     """The action of a rule on a request; for a rule in audit mode, the action that it would have taken."""
@@ -55,9 +58,9 @@ class Attempt(Struct, frozen=True):
     reason: str
     field: Field | None = None
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self, place: Place = str) -> dict[str, Json]:
         """Return the attempt for logs and `--output json`."""
-        where = self.field.to_json() if self.field is not None else {}
+        where = self.field.to_json(place) if self.field is not None else {}
         return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **where}
 
 
@@ -100,9 +103,9 @@ class Amount(Struct, frozen=True, kw_only=True):
     after: str
     field: Field | None = None
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self, place: Place = str) -> dict[str, Json]:
         """Return the amount for logs and `--output json`."""
-        where = self.field.to_json() if self.field is not None else {}
+        where = self.field.to_json(place) if self.field is not None else {}
         return {
             "container": self.container,
             "resource": self.resource,
@@ -162,9 +165,9 @@ class Step(Struct, frozen=True, kw_only=True):
         """True if this rule is in audit mode and would have contributed to the decision."""
         return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the step for logs and `--output json`; empty members are left out."""
-        where = [field.to_json() for field in self.fields] or [{"source": str(self.location)}]
+    def to_json(self, place: Place = str) -> dict[str, Json]:
+        """Return the step for logs and `--output json`; empty members are left out. `place` writes locations."""
+        where = [field.to_json(place) for field in self.fields] or [{"source": place(self.location)}]
         members: dict[str, Json] = {
             "rule": self.rule,
             **where[0],
@@ -181,11 +184,11 @@ class Step(Struct, frozen=True, kw_only=True):
                     "resource": decision.resource,
                     "to": decision.to,
                     "reason": decision.reason,
-                    "attempts": [attempt.to_json() for attempt in decision.attempts],
+                    "attempts": [attempt.to_json(place) for attempt in decision.attempts],
                 }
                 for decision in self.resources
             ],
-            "amounts": [amount.to_json() for amount in self.amounts],
+            "amounts": [amount.to_json(place) for amount in self.amounts],
             "annotations": dict(self.annotations),
             "notes": list(self.notes),
         }
@@ -286,14 +289,14 @@ class Decision(Struct, frozen=True, kw_only=True):
             if step.recorded or (step.audit and step.action is not Action.SKIP and step.action is not Action.PASS)
         }
 
-    def to_json(self) -> dict[str, Json]:
-        """Return the decision for logs and `--output json`."""
+    def to_json(self, place: Place = str) -> dict[str, Json]:
+        """Return the decision for logs and `--output json`; `place` writes locations."""
         members: dict[str, Json] = {
             "allowed": self.allowed,
             "warnings": list(self.warnings),
             "auditAnnotations": dict(self.audit_annotations),
             "patch": [operation.to_json() for operation in self.patch],
-            "trace": [step.to_json() for step in self.trace],
+            "trace": [step.to_json(place) for step in self.trace],
         }
         if self.status is not None:
             status = self.status

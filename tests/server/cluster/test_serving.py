@@ -220,7 +220,7 @@ def test_capture_names_a_missing_permission(api: ApiServer, tmp_path: Path, monk
     api.forbidden = {"pods"}
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     done = CliRunner().invoke(main, ["capture"])
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("gpu-rules capture: cannot list and watch pods: 403: pods is forbidden")
 
 
@@ -228,4 +228,4 @@ def test_capture_respects_its_timeout(api: ApiServer, tmp_path: Path, monkeypatc
     api.fail("nodes", Silence())
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     done = CliRunner().invoke(main, ["capture", "--timeout", "1"])
-    assert (done.exit_code, done.stderr) == (1, "gpu-rules capture: the cluster was not read in 1 seconds\n")
+    assert (done.exit_code, done.stderr) == (2, "gpu-rules capture: the cluster was not read in 1 seconds\n")

@@ -246,7 +246,7 @@ def test_several_clusters_have_columns(folder: Path) -> None:
 
 def test_the_packaged_cluster_is_named_where_it_matters(folder: Path) -> None:
     write(folder, {"mig.yaml": INVENTORY % MIG})
-    shown = "\n  cluster: the packaged inventory two-workers (--cluster names another one)\n"
+    shown = "\n  cluster: the packaged inventory two-workers (use --cluster for another one)\n"
     assert diff("ada.yaml", new="fall.yaml").stdout.endswith(shown)
     assert "cluster:" not in diff("ada.yaml", new="deny.yaml").stdout
     assert "cluster:" not in diff("ada.yaml", "--cluster", "mig.yaml", new="fall.yaml").stdout

@@ -73,7 +73,7 @@ def test_cached_decisions_are_counted_like_all_others() -> None:
     metrics = Metrics(state)
     for _ in range(3):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
-    assert counted(metrics, "gpu_rules_remembered_total") == {"{endpoint=mutate}": 2}
+    assert counted(metrics, "gpu_rules_decision_cache_hits_total") == {"{endpoint=mutate}": 2}
     assert sum(counted(metrics, "gpu_rules_ladder_falls_total").values()) == 3
 
 
@@ -189,7 +189,7 @@ def test_series_of_former_rules_are_deleted() -> None:
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
     assert counted(metrics, "gpu_rules_requests_total")
-    assert counted(metrics, "gpu_rules_remembered_total")
+    assert counted(metrics, "gpu_rules_decision_cache_hits_total")
     assert counted(metrics, "gpu_rules_rules_generation") == {"": 2}
 
 

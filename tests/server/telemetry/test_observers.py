@@ -225,7 +225,7 @@ def test_values_derived_from_cached_decisions_are_bounded(tmp_path: Path) -> Non
         log.stop()
     assert log.sent == 1202
     assert used < 2 * MAX_BYTES
-    assert next(iter(counted(metrics, "gpu_rules_remembered_total").values())) == 601
+    assert next(iter(counted(metrics, "gpu_rules_decision_cache_hits_total").values())) == 601
 
 
 def test_times_in_lines_of_text_and_of_json_are_rfc_3339_in_utc() -> None:

@@ -1,0 +1,392 @@
+"""The rules of docs/command-line.md, for all commands."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from rules_engine.cli.program import AdvancedOption, SingleOption
+from rules_engine.model.kubernetes.quantity import Quantity
+from server.cli import main
+from server.cli.live import KINDS
+from tests.support.apiserver import ApiServer, api_server
+from tests.support.authoring import ladder, write
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "command-line.md").read_text()
+GROUPS = {
+    f"{name} {inner}": each
+    for name, group in main.commands.items()
+    if isinstance(group, click.Group)
+    for inner, each in group.commands.items()
+}
+COMMANDS = {
+    name: command for name, command in {**main.commands, **GROUPS}.items() if not isinstance(command, click.Group)
+}
+MIG = "nvidia.com/mig-3g.40gb"
+POD = f"kind: Pod\nmetadata: {{name: p, namespace: ml}}\nspec: {{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}\n"
+NODES = [{"name": "n1", "allocatable": {MIG: 2, "cpu": 8, "memory": "8Gi", "pods": 10}}]
+LOAD = f"""\
+apiVersion: gpurules.io/v1
+kind: Simulation
+metadata: {{name: load}}
+spec:
+  arrivals: [{{pod: {{metadata: {{namespace: ml, name: p}}, spec: {{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}}}}}]
+"""
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: t}
+spec:
+  rules: [rules.yaml]
+  cluster: {nodes: []}
+  cases: [{name: a, podFile: pod.yaml, expect: {allowed: true}}]
+"""
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    return {name: each for each in command.params if isinstance(each, click.Option) for name in each.opts}
+
+
+def run(*arguments: str | Path, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)], input=stdin, prog_name="gpu-rules")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    files = {"pod.yaml": POD, "rules.yaml": ladder("a", MIG, "nvidia.com/gpu"), "load.yaml": LOAD, "t.test.yaml": TEST}
+    monkeypatch.chdir(write(tmp_path, files))
+    return tmp_path
+
+
+@pytest.fixture
+def api(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    with api_server() as server:
+        status = {
+            "allocatable": {MIG: "1", "cpu": "8", "memory": "8Gi", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        server.put("nodes", {"metadata": {"name": "live-1"}, "status": status})
+        pod = {"containers": [{"name": "c", "image": "i"}]}
+        server.put("pods", {"metadata": {"name": "lone", "namespace": "ml", "uid": "u"}, "spec": pod})
+        server.put("namespaces", {"metadata": {"name": "ml", "labels": {"team": "ml"}}})
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(folder)))
+        yield server
+
+
+# The same options everywhere
+
+
+def test_the_help_groups_all_commands_but_the_one_for_pre_commit() -> None:
+    grouped = [name for names in main.sections.values() for name in names]
+    assert sorted(grouped) == sorted(main.commands.keys() - {"pre-commit"})
+    assert main.commands["pre-commit"].hidden
+    help_text = run("--help").stdout
+    assert [title for title in main.sections if f"\n{title}:\n" in help_text] == [*main.sections]
+    assert "pre-commit" not in help_text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_of_one_name_are_one_option(name: str) -> None:
+    known = options(COMMANDS[name])
+    if "--output" in known:
+        assert known.get("-o") is known["--output"]
+    if "--filename" in known:
+        assert known.get("-f") is known["--filename"]
+        assert known["-f"].multiple
+    if "--rules" in known and name != "serve":
+        assert "SOURCE" in str(known["--rules"].metavar)
+        assert known["--rules"].multiple
+    if "--cluster" in known and name != "serve":
+        assert known["--cluster"].metavar == "kubeconfig|FILE"
+        assert {"--context", "--kubeconfig"} <= known.keys()
+    for single in ("--cluster", "--context", "--kubeconfig", "--from-log", "--declare"):
+        if single in known and not (name == "diff" and single == "--cluster"):
+            assert isinstance(known[single], SingleOption), single
+
+
+INPUTS = [
+    (name, option)
+    for name, command in COMMANDS.items()
+    for option, each in options(command).items()
+    if isinstance(each, SingleOption) and option.startswith("--")
+]
+
+
+@pytest.mark.parametrize(("name", "option"), INPUTS, ids=map(" ".join, INPUTS))
+def test_an_input_that_takes_one_value_is_given_once(name: str, option: str, folder: Path) -> None:
+    result = run(*name.split(), option, "pod.yaml", option, "rules.yaml")
+    assert result.exit_code == 2
+    assert "it is given twice, and takes one value" in result.stderr
+
+
+def test_advanced_options_of_serve_are_at_the_end_of_its_help() -> None:
+    text = run("serve", "--help").stdout
+    _, _, advanced = text.partition("\nAdvanced:\n")
+    names = [each.opts[0] for each in main.commands["serve"].params if isinstance(each, AdvancedOption)]
+    assert len(names) > 5
+    assert all(f"  {name} " in advanced for name in names)
+
+
+@pytest.mark.parametrize("name", sorted({name.partition(" ")[0] for name in COMMANDS} - {"pre-commit"}))
+def test_the_page_has_every_command_and_its_exit_codes(name: str) -> None:
+    assert re.search(rf"^\| `{name}` \|", PAGE, re.MULTILINE)
+
+
+# Sources of rules, clusters, objects
+
+
+@pytest.mark.parametrize("source", ["rules.yaml", ".", "set:mig-80gb", "mig-80gb"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "explain -f pod.yaml",
+        "effective -n ml",
+        "webhook-config",
+        "simulate -f load.yaml --cluster cluster.yaml",
+        "doctor -f cluster.yaml",
+        "eval 1 -f pod.yaml --rule FallbackLadder/{}",
+    ],
+)
+def test_rules_come_from_any_source(command: str, source: str, folder: Path) -> None:
+    spec = {"nodes": NODES}
+    (folder / "cluster.yaml").write_text(
+        json.dumps(
+            {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
+        )
+    )
+    if command.startswith("doctor"):
+        node = {"kind": "Node", "metadata": {"name": "n1"}, "status": {}}
+        (folder / "cluster.yaml").write_text(
+            json.dumps(
+                {
+                    "kind": "List",
+                    "apiVersion": "v1",
+                    "items": [node, {"kind": "Pod", "metadata": {"name": "p", "namespace": "x"}}],
+                }
+            )
+        )
+    command = command.replace("{}", "mig-80gb" if "mig" in source else "a")
+    result = run(*command.split(), "--rules", source)
+    assert result.exit_code == 0, result.output
+    assert "rule_sets" not in result.output
+
+
+def test_the_nearest_set_file_or_folder_is_proposed(folder: Path) -> None:
+    (folder / "gpu-policies").mkdir()
+    for name, near in (("mig-80gbb", "mig-80gb"), ("rules.yam", "rules.yaml"), ("gpu-polices", "gpu-policies")):
+        assert f"(did you mean '{near}'?)" in run("explain", "-f", "pod.yaml", "--rules", name).stderr
+
+
+def test_objects_come_from_files_folders_and_standard_input(folder: Path) -> None:
+    write(
+        folder,
+        {
+            "pods/a.yaml": POD.replace("name: p,", "name: a,"),
+            "pods/b/values.yaml": "x: 1\n",
+            "pods/c.yaml": "kind: ConfigMap\n",
+        },
+    )
+    result = run(
+        "explain",
+        "-f",
+        "pods",
+        "-f",
+        "-",
+        "-f",
+        "pod.yaml",
+        "--rules",
+        "rules.yaml",
+        stdin=POD.replace("name: p,", "name: b,"),
+    )
+    assert re.findall(r"^Pod ml/(\w+)$", result.stdout, re.MULTILINE) == ["a", "b", "p"]
+    assert run("eval", "object.metadata.name", "-f", "pods", "-f", "pod.yaml").stdout.count(" : string") == 2
+    empty = run("explain", "-f", write(folder, {"none/c.yaml": "kind: ConfigMap\n"}) / "none")
+    assert (empty.exit_code, empty.stdout) == (2, "")
+    assert "no pod and no object with a pod template found" in empty.stderr
+
+
+LIVE = {
+    "explain": "explain -f pod.yaml --rules rules.yaml",
+    "eval": f"eval cluster.allocatable('{MIG}') -f pod.yaml",
+    "effective": "effective -n ml --rules rules.yaml",
+    "check": "check rules.yaml",
+    "simulate": "simulate -f load.yaml --rules rules.yaml",
+    "diff": "diff --old rules.yaml --new rules.yaml",
+}
+ANSWERS = {
+    "explain": f"{MIG} is offered",
+    "eval": "1 : int",
+    "effective": "namespace labels team=ml",
+    "check": "1 file checked",
+    "simulate": "live-1",
+    "diff": "1 pod",
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_cluster_is_read_and_its_age_is_printed(name: str, api: ApiServer) -> None:
+    result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"^cluster: the current context of the kubeconfig, read at 20\S+Z: nodes 1, ", result.stderr, re.MULTILINE
+    )
+    assert ANSWERS[name] in result.stdout
+
+
+@pytest.mark.parametrize("name", [*LIVE, "doctor", "capture"])
+def test_a_context_of_another_file_is_read(
+    name: str, api: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    config = str(api.kubeconfig(folder))
+    cluster = ("--cluster", "kubeconfig") if name in LIVE else ()
+    command = LIVE.get(name, name).split()
+    missing = run(*command, *cluster, "--kubeconfig", config, "--context", "absent")
+    assert missing.exit_code == 2
+    assert "absent" in missing.stderr
+    assert run(*command, *cluster, "--kubeconfig", config).exit_code == 0
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_cluster_that_cannot_be_read_is_exit_code_2(name: str, api: ApiServer) -> None:
+    api.forbidden = {"nodes"}
+    result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"gpu-rules {name}: cannot list nodes: 403" in result.stderr
+
+
+def test_options_of_the_kubeconfig_need_the_live_cluster(folder: Path) -> None:
+    result = run("explain", "-f", "pod.yaml", "--context", "a")
+    assert (result.exit_code, "--context needs --cluster kubeconfig" in result.stderr) == (2, True)
+    result = run("doctor", "-f", "pod.yaml", "--context", "a")
+    assert (result.exit_code, "--context cannot be used with -f" in result.stderr) == (2, True)
+
+
+def test_rules_of_a_config_map_are_a_source_of_every_command(api: ApiServer) -> None:
+    api.single["/api/v1/namespaces/gpu/configmaps/rules"] = {"data": {"a.yaml": ladder("a", MIG, "nvidia.com/gpu")}}
+    result = run("explain", "-f", "pod.yaml", "--rules", "configmap:gpu/rules", "--all")
+    assert "FallbackLadder/a" in result.stdout
+    assert "configmap:gpu/rules/a.yaml:" in result.stdout
+
+
+def test_pages_of_a_live_cluster_that_expire_are_read_again(api: ApiServer) -> None:
+    from tests.support.apiserver import Status
+
+    api.put("pods", {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"containers": []}})
+    api.fail("pods", Status(410))
+    assert run(*LIVE["explain"].split(), "--cluster", "kubeconfig").exit_code == 0
+
+
+def test_live_collections_have_kinds() -> None:
+    used = {
+        name
+        for command in COMMANDS.values()
+        for name in re.findall(
+            r"kubectl get ([a-z,]+) -A",
+            str(options(command)["--cluster"].help if "--cluster" in options(command) else ""),
+        )
+    }
+    assert {collection for names in used for collection in names.split(",")} <= KINDS.keys()
+
+
+# JSON
+
+
+DOCUMENTS = {
+    "check": "check rules.yaml t.test.yaml",
+    "test": "test t.test.yaml --coverage",
+    "explain": "explain -f pod.yaml --rules rules.yaml",
+    "list": "list rules.yaml",
+    "effective": "effective -n ml --rules rules.yaml",
+}
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_have_a_schema_and_the_problems_of_the_input(name: str, broken: bool, folder: Path) -> None:
+    if broken:
+        (folder / "rules.yaml").write_text(ladder("a", MIG, "nvidia.com/gpu").replace("rungs", "rugs"))
+    result = run(*DOCUMENTS[name].split(), "-o", "json")
+    document = json.loads(result.stdout)
+    schema: Any = json.loads((ROOT / "schemas" / "output" / f"{name}.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)
+    assert result.stderr == ""
+    assert bool([each for each in document["problems"] if each["severity"] == "error"]) is broken
+    assert result.exit_code == (0 if not broken else 1 if name == "check" else 2)
+    assert Quantity.parse("1")  # the engine is loaded
+
+
+def test_no_place_is_in_the_package(folder: Path) -> None:
+    for command in ("explain -f pod.yaml", "effective -n ml"):
+        for form in ("text", "json"):
+            assert "rule_sets" not in run(*command.split(), "-o", form).output
+
+
+# Text of kubectl for people
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "explain -f FILE",
+        "eval 1 -f FILE",
+        "doctor -f FILE",
+        "explain -f pod.yaml --cluster FILE",
+        "diff --old default --new default FILE",
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "NAMESPACE   NAME    READY   STATUS    RESTARTS      AGE\nml          a       1/1     Running   0 (3d ago)    3d\n",
+            "table",
+        ),
+        ("NAME     STATUS   ROLES    AGE    VERSION\nn1       Ready    <none>   3d     v1.36.0\n", "table"),
+        ("Name:             train\nNamespace:        ml\nPriority:         0\n", "describe text"),
+    ],
+)
+def test_a_table_of_kubectl_is_named(name: str, text: str, message: str, folder: Path) -> None:
+    (folder / "text.yaml").write_text(text)
+    result = run(*name.replace("FILE", "text.yaml").split())
+    assert result.exit_code == 2
+    assert f"text.yaml:1:1: error: this is kubectl's {message}: write it with kubectl get -o yaml" in result.stderr
+
+
+# Documentation of fields
+
+
+def test_explain_prints_the_documentation_of_a_field(folder: Path) -> None:
+    result = run("explain", "FallbackLadder.spec.rungs")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "FallbackLadder.spec.rungs <list of rung, required>\n    The resources of the ladder"
+    )
+    assert "\n  resource <extended resource name, required>\n" in result.stdout
+    assert "FallbackLadder.spec.rungs.when <CEL expression>" in run("explain", "fallbackladder.spec.rungs.when").stdout
+    assert "default: " in run("explain", "Validation.spec.failurePolicy").stdout
+    assert "one of: " in run("explain", "FallbackLadder.spec.offered").stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("FallbackLader", "'FallbackLader' is no kind (did you mean 'FallbackLadder'?)"),
+        ("FallbackLadder.spec.rugs", "FallbackLadder.spec has no field 'rugs' (did you mean 'rungs'?)"),
+        ("FallbackLadder.kind.x", "FallbackLadder.kind has no field 'x'"),
+        ("pod.yaml", "'pod.yaml' is a file: write -f or --rules before it"),
+    ],
+)
+def test_a_wrong_field_is_a_usage_error(path: str, message: str, folder: Path) -> None:
+    result = run("explain", path)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+    both = run("explain", "FallbackLadder", "-f", "pod.yaml")
+    assert "--filename cannot be used with the documentation of a field" in both.stderr

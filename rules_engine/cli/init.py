@@ -30,7 +30,7 @@ def init(folder: Path, ci: str) -> None:
     """Start a repository of rules in DIR, by default the current folder.
 
     Writes a rule with its test, the schema of rules, the configuration of pre-commit and VS Code, and a CI job.
-    Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 1 if a file cannot
+    Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 2 if a file cannot
     be written.
     """
     from rules_engine.model.problems.excerpt import visible

@@ -15,6 +15,7 @@ from typing import TypeVar
 from rules_engine.documents.digest import digest_documents
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.headers import DOCUMENT_KINDS, api_version, is_foreign, pair_with_kinds, read_kind
+from rules_engine.documents.large_clusters import read_large_cluster
 from rules_engine.documents.references import (
     Inventory,
     ReadCluster,
@@ -163,8 +164,20 @@ def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sourc
 
     The file may be a pipe, such as a shell's process substitution.
     """
-    inventory, problems, sources = load_inventory(path, regular=False)
+    inventory, problems, sources = load_reduced_inventory(path, regular=False)
     return inventory.cluster if inventory is not None else None, problems, sources
+
+
+def load_reduced_inventory(
+    path: Path, *, regular: bool = True
+) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
+    """Load a cluster as `load_inventory` does; of large output of kubectl, only what rules and a scheduler read."""
+    problems = Problems()
+    large = read_large_cluster(path, problems)
+    if large is None and not problems.failed:
+        return load_inventory(path, regular=regular)
+    inventory = None if large is None else kubectl_inventory(str(path), large, problems)
+    return inventory, tuple(problems.items), {}
 
 
 def load_inventory(path: Path, *, regular: bool = True) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:

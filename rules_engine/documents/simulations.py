@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.large_clusters import read_large_cluster
-from rules_engine.documents.load import load_inventory, load_single_document
-from rules_engine.documents.references import Inventory, References, Sources, kubectl_inventory, read_cluster
+from rules_engine.documents.load import load_reduced_inventory, load_single_document
+from rules_engine.documents.references import Inventory, References, Sources, read_cluster
 from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
 from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.loading.rule_fields import document_name
@@ -70,16 +69,7 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
 
     kind = replace(SIMULATION, read=read)
     wanted = "a Simulation"
-    return load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, _load_large_cluster)
-
-
-def _load_large_cluster(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
-    problems = Problems()
-    large = read_large_cluster(path, problems)
-    if large is None and not problems.failed:
-        return load_inventory(path)
-    inventory = None if large is None else kubectl_inventory(str(path), large, problems)
-    return inventory, tuple(problems.items), {}
+    return load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, load_reduced_inventory)
 
 
 def _build_simulation(

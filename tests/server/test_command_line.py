@@ -30,14 +30,15 @@ COMMANDS = {
     name: command for name, command in {**main.commands, **GROUPS}.items() if not isinstance(command, click.Group)
 }
 MIG = "nvidia.com/mig-3g.40gb"
-POD = f"kind: Pod\nmetadata: {{name: p, namespace: ml}}\nspec: {{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}\n"
+SPEC = f"{{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}"
+POD = f"kind: Pod\nmetadata: {{name: p, namespace: ml}}\nspec: {SPEC}\n"
 NODES = [{"name": "n1", "allocatable": {MIG: 2, "cpu": 8, "memory": "8Gi", "pods": 10}}]
 LOAD = f"""\
 apiVersion: gpurules.io/v1
 kind: Simulation
 metadata: {{name: load}}
 spec:
-  arrivals: [{{pod: {{metadata: {{namespace: ml, name: p}}, spec: {{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}}}}}]
+  arrivals: [{{pod: {{metadata: {{namespace: ml, name: p}}, spec: {SPEC}}}}}]
 """
 TEST = """\
 apiVersion: gpurules.io/v1
@@ -347,7 +348,7 @@ def test_no_place_is_in_the_package(folder: Path) -> None:
     ("text", "message"),
     [
         (
-            "NAMESPACE   NAME    READY   STATUS    RESTARTS      AGE\nml          a       1/1     Running   0 (3d ago)    3d\n",
+            "NAMESPACE   NAME  READY   STATUS   RESTARTS      AGE\nml          a     1/1     Running  0 (3d ago)  3d\n",
             "table",
         ),
         ("NAME     STATUS   ROLES    AGE    VERSION\nn1       Ready    <none>   3d     v1.36.0\n", "table"),

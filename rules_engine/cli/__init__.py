@@ -2,6 +2,6 @@
 
 from rules_engine.cli.commands import COMMANDS
 from rules_engine.cli.options import LAST_PORT, ObjectName
-from rules_engine.cli.program import Command, Root, examples
+from rules_engine.cli.program import Command, Root, help_examples
 
-__all__ = ["COMMANDS", "LAST_PORT", "Command", "ObjectName", "Root", "examples"]
+__all__ = ["COMMANDS", "LAST_PORT", "Command", "ObjectName", "Root", "help_examples"]

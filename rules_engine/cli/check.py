@@ -15,7 +15,7 @@ from rules_engine.cli.options import (
     output_option,
     paths_argument,
 )
-from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.cli.program import Command, fail_if, help_examples, print_json
 
 if TYPE_CHECKING:
     from rules_engine.checking.problem_reference import ProblemEntry
@@ -41,7 +41,7 @@ class CodeName(KnownValue["ProblemEntry"]):
         return {str(code): entry.cause for code, entry in reference_entries().items()}
 
 
-def _explain(ctx: click.Context, _: click.Parameter, entry: "ProblemEntry | None") -> None:
+def _print_explanation(ctx: click.Context, _: click.Parameter, entry: "ProblemEntry | None") -> None:
     if entry is not None and not ctx.resilient_parsing:
         click.echo(entry.explanation())
         ctx.exit()
@@ -49,7 +49,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "ProblemEntry | None
 
 @click.command(
     cls=Command,
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules check rules",
         "gpu-rules check - < ladder.yaml",
         "gpu-rules check --output sarif rules > rules.sarif",
@@ -64,7 +64,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "ProblemEntry | None
     type=CodeName(),
     is_eager=True,
     expose_value=False,
-    callback=_explain,
+    callback=_print_explanation,
     help="Print cause, example and remedy of a problem's code, and exit. Needs no PATH.",
 )
 def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str, strict: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rules_engine.cli.options import FOLDER, ObjectName, PathOrStdin, write_new_files
-from rules_engine.cli.program import UNUSABLE, Command, Group, examples, fail_if
+from rules_engine.cli.program import UNUSABLE, Command, Group, fail_if, help_examples
 
 if TYPE_CHECKING:
     from rules_engine.converting.convert import Conversion
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.group(
     cls=Group,
     short_help="Convert other webhooks' settings to rules.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules convert gpuinjector old.json > rules.yaml",
         "gpu-rules convert webhook-ladder --resources x.io/a,x.io/b",
     ),
@@ -29,7 +29,7 @@ def convert() -> None:
 @convert.command(
     cls=Command,
     short_help="Convert gpuinjector's configuration to ResourceInjections.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules convert gpuinjector old.json > rules.yaml",
         "gpu-rules convert gpuinjector -o injections old.json",
     ),
@@ -52,7 +52,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     from rules_engine.converting.convert import convert_file
 
     conversion = convert_file(file)
-    _report(conversion, file)
+    _report_conversion(conversion, file)
     fail_if(not conversion.rules, UNUSABLE)
     if folder is None:
         click.echo(conversion.text, nl=False)
@@ -64,7 +64,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     write_new_files(folder, {**rules, **pin_results(conversion, tuple(rules))})
 
 
-def _report(conversion: "Conversion", file: Path) -> None:
+def _report_conversion(conversion: "Conversion", file: Path) -> None:
     """Print each entry with its rule and its differences to standard error, after the other findings."""
     from rules_engine.model.problems.excerpt import visible
     from rules_engine.report.text import Screen
@@ -88,7 +88,7 @@ def _report(conversion: "Conversion", file: Path) -> None:
     "webhook-ladder",
     cls=Command,
     short_help="Convert the GPU allocation webhook's ladder.",
-    epilog=examples("gpu-rules convert webhook-ladder --resources x.io/a,x.io/b"),
+    epilog=help_examples("gpu-rules convert webhook-ladder --resources x.io/a,x.io/b"),
 )
 @click.option(
     "--resources",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rules_engine.cli.options import ClusterArgument, NamespaceName, cluster_option, output_option, rules_option
-from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.model.kubernetes.names import is_label_key, is_label_value
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ class Labels(click.ParamType[Mapping[str, str]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, str]:
         labels: dict[str, str] = {}
         for text in filter(None, str(value).split(",")):
-            key, sign, given = text.partition("=")
-            if not (sign and is_label_key(key) and is_label_value(given)):
+            key, sign, label = text.partition("=")
+            if not (sign and is_label_key(key) and is_label_value(label)):
                 self.fail(f"{text!r} is not a label: write KEY=VALUE, separated by commas", param, ctx)
-            if labels.setdefault(key, given) != given:
+            if labels.setdefault(key, label) != label:
                 self.fail(f"the label {key} has two values", param, ctx)
         return labels
 
@@ -33,7 +33,7 @@ class Labels(click.ParamType[Mapping[str, str]]):
 @click.command(
     cls=Command,
     short_help="Show what applies in a namespace.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules effective -n ml",
         "gpu-rules effective -n ml --cluster cluster.yaml",
         "gpu-rules effective -n ml --labels team=ml --output json",
@@ -82,12 +82,12 @@ def effective(
     problems, sources = files.problems, files.loaded.sources
     unlisted, meant = False, ""
     if cluster is not None:
-        found, more, lines = load_cluster(cluster.file)
+        inventory, more, lines = load_cluster(cluster.file)
         problems, sources = (*problems, *more), {**sources, **lines}
-        if found is not None and labels is None:
-            labels = found.namespace_labels(namespace)
-            unlisted = namespace not in found.namespaces
-            meant = did_you_mean(namespace, found.namespaces) if unlisted else ""
+        if inventory is not None and labels is None:
+            labels = inventory.namespace_labels(namespace)
+            unlisted = namespace not in inventory.namespaces
+            meant = did_you_mean(namespace, inventory.namespaces) if unlisted else ""
     failed = has_errors(problems)
     shown = view(() if failed else files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
     if cluster is not None and unlisted and not failed:

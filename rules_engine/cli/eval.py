@@ -15,7 +15,7 @@ from rules_engine.cli.options import (
     request_namespace_option,
     sources_option,
 )
-from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples
 
 if TYPE_CHECKING:
     from rules_engine.explaining.eval import Subject
@@ -39,7 +39,7 @@ class _Expression(click.ParamType[str]):
     name="eval",
     cls=Command,
     short_help="Evaluate a CEL expression on a pod.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules eval 'object.spec.containers.size()' -f pod.yaml",
         "gpu-rules eval request -f pod.yaml -n ml",
         "kubectl get pod p -o json | gpu-rules eval object -f -",
@@ -83,9 +83,9 @@ def evaluate(
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
 
     files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
-    found, unclear, cluster_sources = load_cluster(DEFAULT_CLUSTER if cluster is None else cluster.file)
+    inventory, cluster_problems, cluster_sources = load_cluster(DEFAULT_CLUSTER if cluster is None else cluster.file)
     manifest = join_parts(stream_manifests(manifests))
-    problems = (*(files.problems if files else ()), *unclear, *manifest.problems)
+    problems = (*(files.problems if files else ()), *cluster_problems, *manifest.problems)
     sources = {**(files.loaded.sources if files else {}), **cluster_sources, **manifest.sources}
     errors = Screen(sys.stderr)
     errors.problems(problems, sources)
@@ -99,11 +99,11 @@ def evaluate(
                 f"rule {rule_id!r} not found{did_you_mean(str(rule_id), by_id)}", param_hint="'--rule'"
             )
     try:
-        subjects = [Subject(pod, found or Cluster(), namespace=namespace, rule=rule) for pod in manifest.pods]
+        subjects = [Subject(pod, inventory or Cluster(), namespace=namespace, rule=rule) for pod in manifest.pods]
     except NamespaceError as error:
         raise click.UsageError(str(error)) from None
     failed = False
-    for text in _expressions(expression, subjects[0]):
+    for text in _read_expressions(expression, subjects[0]):
         for index, subject in enumerate(subjects):
             evaluated = subject.evaluate(text)
             places = {**sources, EXPRESSION: evaluated.lines}
@@ -130,8 +130,8 @@ def _point_to_rule(expression: str, rule_id: str | None) -> None:
         click.echo("variables and params are those of a rule: --rule KIND/NAME names it", err=True)
 
 
-def _expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
-    """Return the expression, or those that the user enters at the prompt."""
+def _read_expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
+    """Return the expression, or the expressions that the user enters at the prompt."""
     if expression is not None:
         return (expression,)
     from rules_engine.explaining.prompt import prompt_lines

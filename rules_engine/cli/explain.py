@@ -24,8 +24,8 @@ from rules_engine.cli.program import (
     Command,
     SingleOption,
     end_unusable,
-    examples,
     fail_if,
+    help_examples,
     json_text,
     print_json,
 )
@@ -59,7 +59,7 @@ class FieldPath(click.ParamType["FieldDocumentation"]):
 @click.command(
     cls=Command,
     short_help="Show the admission decision for a pod.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules explain -f pod.yaml",
         "gpu-rules explain -f pod.yaml --rules rules -n ml",
         "gpu-rules explain -f job.yaml --cluster cluster.yaml --all",
@@ -120,7 +120,7 @@ def explain(
     for the pod.
     """
     if field is not None:
-        if others := _given_options(context, frozenset({"field"})):
+        if others := _options_beside(context, frozenset({"field"})):
             raise click.UsageError(f"{others[0]} cannot be used with the documentation of a field")
         click.echo(field.text())
         return
@@ -163,7 +163,7 @@ def explain(
 class _Run:
     """Explanations of the pods of manifests, one part after the other.
 
-    `problems` are those of the parts so far, which are printed unless they become members of JSON.
+    `problems` has the problems of the parts so far, which are printed unless they become members of JSON.
     """
 
     def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], *, as_json: bool) -> None:
@@ -199,7 +199,7 @@ _WITH_LOG = frozenset({"log", "pod", "every", "output"})
 """Parameters of explain that --from-log does not exclude."""
 
 
-def _given_options(context: click.Context, allowed: frozenset[str]) -> Sequence[str]:
+def _options_beside(context: click.Context, allowed: frozenset[str]) -> Sequence[str]:
     """Return the options on the command line, or in the environment, that are not among parameters that are allowed."""
     others = (parameter for parameter in context.command.params if parameter.name not in allowed)
     return [each.opts[-1] for each in others if context.get_parameter_source(str(each.name)) not in _DEFAULTS]
@@ -216,9 +216,9 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:
-        missing, given = ("--from-log", "--pod") if log is None else ("--pod", "--from-log")
-        raise click.UsageError(f"{given} requires {missing}")
-    if others := _given_options(context, _WITH_LOG):
+        missing, present = ("--from-log", "--pod") if log is None else ("--pod", "--from-log")
+        raise click.UsageError(f"{present} requires {missing}")
+    if others := _options_beside(context, _WITH_LOG):
         raise click.UsageError(f"{others[0]} cannot be used with --from-log: its decisions are made")
     namespace, _, name = pod.partition("/")
     if not namespace or not name:
@@ -226,22 +226,22 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     wanted = PodName(namespace, name)
     shown = visible(str(log))
     try:
-        found = read_log(log, wanted)
+        logged = read_log(log, wanted)
     except OSError as error:
         end_unusable("explain", f"{shown} cannot be read: {error.strerror or error}")
-    if found.unread and found.decisions:
-        lines = "1 line is not a decision" if found.unread == 1 else f"{found.unread} lines are not decisions"
+    if logged.unread and logged.decisions:
+        lines = "1 line is not a decision" if logged.unread == 1 else f"{logged.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
-    if not found.records:
-        among = f"among {found.decisions}" if found.decisions else "and none at all: is it a decision log?"
+    if not logged.records:
+        among = f"among {logged.decisions}" if logged.decisions else "and none at all: is it a decision log?"
         end_unusable("explain", visible(f"{log}: no decision for pod {wanted} {among}"))
     if output == "json":
-        print_json(found.to_json())
+        print_json(logged.to_json())
         return
     screen = Screen(sys.stdout)
-    for index, record in enumerate(found.records):
+    for index, record in enumerate(logged.records):
         if index:
             screen.line("")
         screen.blocks(decision_blocks(record, skipped=every))
-    if found.found > len(found.records):
-        click.echo(f"{shown}: the newest {len(found.records)} of {found.found} decisions are shown", err=True)
+    if logged.found > len(logged.records):
+        click.echo(f"{shown}: the newest {len(logged.records)} of {logged.found} decisions are shown", err=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from rules_engine.cli.options import FOLDER
-from rules_engine.cli.program import Command, examples
+from rules_engine.cli.program import Command, help_examples
 
 
 @click.command(
     cls=Command,
     short_help="Start a repository of rules.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules init",
         "gpu-rules init gpu-policies",
         "gpu-rules init --ci gitlab gpu-policies",

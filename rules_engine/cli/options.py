@@ -29,7 +29,7 @@ LAST_PORT = 65535
 
 
 class KnownValue(click.ParamType[T], ABC):
-    """A value out of those that are known: shells complete it, in any letter case."""
+    """One of a fixed set of values: shells complete it, in any letter case."""
 
     @abstractmethod
     def known(self) -> Mapping[str, str | None]:
@@ -61,12 +61,12 @@ class TargetType(KnownValue[Target]):
         self._formats = formats
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        form, given, file = str(value).partition("=")
+        form, sign, file = str(value).partition("=")
         if form not in self._formats:
             self.fail(f"{form!r} is not one of {', '.join(self._formats)}", param, ctx)
-        if given and not file:
+        if sign and not file:
             self.fail(f"{value!r} names no file", param, ctx)
-        return Target(form, Path(file) if given else None)
+        return Target(form, Path(file) if sign else None)
 
     def known(self) -> Mapping[str, None]:
         return dict.fromkeys(self._formats)
@@ -129,7 +129,7 @@ class ClusterAccess:
         return {}
 
 
-def _access(context: click.Context) -> ClusterAccess:
+def _cluster_access(context: click.Context) -> ClusterAccess:
     return context.find_object(ClusterAccess) or ClusterAccess()
 
 
@@ -141,7 +141,7 @@ class RuleSourceType(click.ParamType["RuleSource"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
         from rules_engine.sources.rule_sources import PREFIXES, SourceError, parse_source
 
-        parsers = {} if ctx is None else _access(ctx).parsers(ctx)
+        parsers = {} if ctx is None else _cluster_access(ctx).parsers(ctx)
         try:
             return parse_source(str(value), {**PREFIXES, **parsers})
         except SourceError as error:
@@ -226,7 +226,7 @@ class ClusterArgument:
         """A file with the cluster. Ends the command if the live one cannot be read."""
         if self.name != KUBECONFIG:
             return Path(self.name)
-        return _access(self.context).file(self.context, self.collections)
+        return _cluster_access(self.context).file(self.context, self.collections)
 
 
 def cluster_option(
@@ -234,7 +234,7 @@ def cluster_option(
 ) -> Decorator:
     """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
 
-    `help_end` ends the help, after the formats; `collections` are those of the cluster that the command reads.
+    `help_end` ends the help, after the formats; `collections` are the collections that the command reads.
     `multiple`: a tuple `clusters` in place of `cluster`.
     """
     option = click.option(
@@ -280,7 +280,7 @@ def live_options(function: Callable[..., None]) -> Callable[..., None]:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
         expose_value=False,
-        callback=_keep,
+        callback=_keep_option,
         help="File of the live cluster. Default: KUBECONFIG, or ~/.kube/config.",
     )
     context = click.option(
@@ -288,13 +288,13 @@ def live_options(function: Callable[..., None]) -> Callable[..., None]:
         cls=SingleOption,
         metavar="NAME",
         expose_value=False,
-        callback=_keep,
+        callback=_keep_option,
         help="Context of the kubeconfig. Default: its current one.",
     )
     return file(context(function))
 
 
-def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+def _keep_option(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     if value is not None:
         context.meta.setdefault(__name__, {})[parameter.opts[0]] = str(value)
     return value
@@ -332,19 +332,21 @@ def targets_option(*formats: str) -> Decorator:
         "targets",
         type=TargetType(formats),
         multiple=True,
-        callback=_targets,
+        callback=_check_targets,
         help=f"Output format: {choices}, to standard output or to FILE. Repeatable.",
     )
 
 
-def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:
+def _check_targets(
+    _context: click.Context, _parameter: click.Parameter, targets: Sequence[Target]
+) -> tuple[Target, ...]:
     """Check that no two formats go to the same place."""
-    files = [target.file and target.file.resolve() for target in given]
-    for target, file in zip(given, files, strict=True):
+    files = [target.file and target.file.resolve() for target in targets]
+    for target, file in zip(targets, files, strict=True):
         if files.count(file) > 1:
             place = target.file or "standard output"
             raise click.BadParameter(f"only one format can go to {place}: write {target.format}=FILE for another file")
-    return tuple(given) if None in files else (*given, Target("text", None))
+    return tuple(targets) if None in files else (*targets, Target("text", None))
 
 
 FOLDER = click.Path(file_okay=False, path_type=Path)

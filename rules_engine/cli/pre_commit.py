@@ -7,7 +7,7 @@ from typing import cast
 
 import click
 
-from rules_engine.cli.program import Command, examples, fail_if
+from rules_engine.cli.program import Command, fail_if, help_examples
 
 RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
 """Names of folders that hold a rule set."""
@@ -19,7 +19,7 @@ RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
     hidden=True,
     short_help="Check or test the rule sets of changed files.",
     context_settings={"allow_interspersed_args": False},
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules pre-commit check rules/ladder.yaml",
         "gpu-rules pre-commit test --coverage rules/ladder.yaml",
     ),
@@ -32,9 +32,10 @@ def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...])
 
     A rule set is the outermost folder named rules or gpu-rules above the file, else the file's own folder. Each is
     checked whole, since a changed rule can conflict with others and has its tests in other files, and apart from the
-    other sets, which may have rules of the same names. Options are those of the command, with values as --option=value.
+    other sets, which may have rules of the same names. It takes the options of the command, with values as
+    --option=value.
     """
-    options, files = _split(arguments)
+    options, files = _split_options(arguments)
     if not files:
         raise click.UsageError("no files are given")
     for file in files:
@@ -42,11 +43,11 @@ def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...])
             raise click.UsageError(f"'{file}' is not a file; the value of an option is written --option=value")
     failed = False
     for folder in dict.fromkeys(map(rule_set_of, files)):
-        failed |= _fails(context, command, [*options, "--", str(folder)])
+        failed |= _command_fails(context, command, [*options, "--", str(folder)])
     fail_if(failed)
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return options and files. All arguments after `--` are files.
 
     pre-commit writes no `--` between its `args` and the files of a commit, so before it a file is known by its
@@ -61,11 +62,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def rule_set_of(file: str) -> Path:
     """Return the folder of the rule set that a file belongs to."""
     path = PurePath(os.path.relpath(file))
-    named = [folder for folder in path.parents if folder.name in RULE_FOLDERS]
-    return Path(named[-1] if named else path.parent)
+    rule_folders = [folder for folder in path.parents if folder.name in RULE_FOLDERS]
+    return Path(rule_folders[-1] if rule_folders else path.parent)
 
 
-def _fails(context: click.Context, name: str, arguments: list[str]) -> bool:
+def _command_fails(context: click.Context, name: str, arguments: list[str]) -> bool:
     """Run another command of the same program; return True if its exit code is not 0."""
     root = context.find_root()
     command = cast(click.Group, root.command).commands[name]

@@ -28,26 +28,26 @@ INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
 
 _REPLACEMENTS = dict(zip("✓✗→×−…▕▏░█▁▂▃▄▅▆▇│├└─", "+x>x-.||.#_.:-=+*|+`-", strict=True))
-"""Signs of one column, for those that a terminal's encoding lacks; "?" replaces all others."""
+"""Replacements of one column for signs that a terminal's encoding lacks; "?" replaces all others."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file or device that accepts no more data."""
 
 _CONTROLS = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters that JSON does not escape: DEL and C1, and those that end lines or change their direction."""
+"""Control characters that JSON does not escape: DEL, C1 and marks that end lines or change their direction."""
 
 ENCODING_ERRORS = "gpu-rules"
 """Name of the encoding error handler that writes the replacements."""
 
 
-def _replace(error: UnicodeError) -> tuple[str, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
     return "".join(_REPLACEMENTS.get(character, "?") for character in missing), error.end
 
 
-codecs.register_error(ENCODING_ERRORS, _replace)
+codecs.register_error(ENCODING_ERRORS, _replace_unencodable)
 
 
 class Group(click.Group):
@@ -95,7 +95,7 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def examples(*lines: str) -> str:
+def help_examples(*lines: str) -> str:
     """Return the epilog of a command: command lines, which `_write_examples` prints below its options."""
     return "\n".join(lines)
 
@@ -184,7 +184,7 @@ def _with_option_repeated(arguments: Sequence[str], several: Mapping[str, str]) 
 
 
 @contextmanager
-def opened(file: Path | None) -> Iterator[TextIO]:
+def open_output(file: Path | None) -> Iterator[TextIO]:
     """Open a file for output; None: standard output. Raises FileError if it cannot be written."""
     if file is None:
         yield sys.stdout
@@ -202,18 +202,18 @@ def check_writable(file: Path | None) -> None:
         return
     folder = file.parent
     if os.access(file, os.F_OK) or not (os.access(folder, os.W_OK) and folder.is_dir()):
-        with opened(file):  # which fails, and says why
+        with open_output(file):  # which fails, and says why
             pass
 
 
 def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:
     """Return JSON for a stream, by default standard output.
 
-    Characters that its encoding may lack are escaped rather than replaced, and those that a terminal would interpret.
+    Characters that its encoding may lack, or that a terminal would interpret, are escaped rather than replaced.
     """
     encoding = (stream or sys.stdout).encoding or ""
     text = json.dumps(value, indent=indent, ensure_ascii=not encoding.lower().startswith("utf"))
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_json(value: Any) -> None:
@@ -237,7 +237,7 @@ def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str
     """Write an answer in each format by `write`. Ends the command if one cannot be written: it has no answer then."""
     for target in targets:
         try:
-            with opened(target.file) as stream:
+            with open_output(target.file) as stream:
                 write(target.format, stream)
                 stream.flush()
         except BrokenPipeError:

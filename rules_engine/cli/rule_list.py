@@ -6,14 +6,14 @@ from pathlib import Path
 import click
 
 from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
-from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 
 
 @click.command(
     "list",
     cls=Command,
     short_help="List the rules in files and folders, with their digest.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules list rules",
         "gpu-rules list --output json rules",
     ),
@@ -30,14 +30,14 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_list import list_rules, rule_list_json, rule_table
 
-    found = list_rules(paths)
+    listing = list_rules(paths)
     if output == "json":
-        print_json(rule_list_json(found))
+        print_json(rule_list_json(listing))
     else:
-        Screen(sys.stderr).problems(found.problems, found.sources)
-    fail_if(found.failed, UNUSABLE)
+        Screen(sys.stderr).problems(listing.problems, listing.sources)
+    fail_if(listing.failed, UNUSABLE)
     if output == "text":
-        table = rule_table(found)
+        table = rule_table(listing)
         screen = Screen(sys.stdout)
         screen.table(table, 0, len(table.rows))
-        screen.line(f"digest {found.digest}")
+        screen.line(f"digest {listing.digest}")

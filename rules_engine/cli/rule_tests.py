@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import Target, paths_argument, targets_option
-from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, json_text, opened
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, json_text, open_output
 
 if TYPE_CHECKING:
     from rules_engine.testing.rule_tests import TestRun
@@ -19,7 +19,7 @@ FORMATS = ("text", "json", "junit", "github", "lcov")
 @click.command(
     cls=Command,
     short_help="Run the RuleTests in files and folders.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules test rules",
         "gpu-rules test rules -k card",
         "gpu-rules test rules --coverage --output junit=tests.xml",
@@ -60,16 +60,16 @@ def test(
     from rules_engine.testing.rule_tests import run_tests
 
     measured = coverage or minimum is not None or any(target.format == "lcov" for target in targets)
-    written = [target.file for target in targets if target.file is not None]
+    outputs = [target.file for target in targets if target.file is not None]
     watched = paths
     while True:
-        before = read_signatures(watched, written=written)
+        before = read_signatures(watched, written=outputs)
         run = run_tests(paths, keyword, coverage=measured)
         enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
         shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
         table = () if shown is None else tuple(coverage_table(shown, minimum or 0))
         for target in targets:
-            _write(target, run, table, quiet=quiet)
+            _write_results(target, run, table, quiet=quiet)
         if not enough and all(target.format != "text" for target in targets):
             click.echo(table[-1], err=True)
         if not run.results and not run.problems:
@@ -80,20 +80,20 @@ def test(
             break
         watched = (*paths, *run.references)
         # The signatures from before the run: a file may have changed since it was read.
-        known = {**read_signatures(watched, written=written), **before}
-        click.echo(f"watching {len(known)} files", err=True)
-        wait_for_change(known, watched, time.sleep, written)
+        signatures = {**read_signatures(watched, written=outputs), **before}
+        click.echo(f"watching {len(signatures)} files", err=True)
+        wait_for_change(signatures, watched, time.sleep, outputs)
     fail_if(bool(run.not_run) or has_errors(run.problems) or not run.results, UNUSABLE)
     fail_if(not (run.succeeded and enough))
 
 
-def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool) -> None:
+def _write_results(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool) -> None:
     """Write the results in a format. Raises FileError if the file cannot be written."""
-    with opened(target.file) as stream:
-        _print(target.format, run, table, stream, quiet=quiet)
+    with open_output(target.file) as stream:
+        _print_results(target.format, run, table, stream, quiet=quiet)
 
 
-def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
+def _print_results(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
     from rules_engine.explaining import machine
     from rules_engine.testing.coverage_formats import lcov_lines
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rules_engine.cli.options import KnownValue
-from rules_engine.cli.program import Command, examples, print_json
+from rules_engine.cli.program import Command, help_examples, print_json
 
 
 class KindName(KnownValue[str]):
@@ -21,9 +21,9 @@ class KindName(KnownValue[str]):
         by_casefold = {kind.casefold(): kind for kind in DOCUMENT_KINDS}
         kind = by_casefold.get(str(value).casefold())
         if kind is None:
-            known = ", ".join(DOCUMENT_KINDS)
+            names = ", ".join(DOCUMENT_KINDS)
             self.fail(
-                f"unknown kind {value!r}{did_you_mean(str(value), DOCUMENT_KINDS)}: must be one of {known}", param, ctx
+                f"unknown kind {value!r}{did_you_mean(str(value), DOCUMENT_KINDS)}: must be one of {names}", param, ctx
             )
         return kind
 
@@ -36,7 +36,7 @@ class KindName(KnownValue[str]):
 @click.command(
     cls=Command,
     short_help="Print the JSON Schema of one kind or of all kinds.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules schema FallbackLadder",
         "gpu-rules schema > gpu-rules.schema.json",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rules_engine.cli.options import FOLDER, KnownValue, write_new_files
-from rules_engine.cli.program import Command, Group, examples
+from rules_engine.cli.program import Command, Group, help_examples
 
 USED = {"default": "used without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""
@@ -22,10 +22,10 @@ class SetName(KnownValue[str]):
         from rules_engine.model.problems.problem import did_you_mean
         from rules_engine.sources.packaged_sets import list_packaged_sets
 
-        known = list_packaged_sets()
-        if value not in known:
-            near = did_you_mean(str(value), known)
-            self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(known)}", param, ctx)
+        packaged = list_packaged_sets()
+        if value not in packaged:
+            near = did_you_mean(str(value), packaged)
+            self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(packaged)}", param, ctx)
         return str(value)
 
     def known(self) -> Mapping[str, None]:
@@ -37,7 +37,7 @@ class SetName(KnownValue[str]):
 @click.group(
     cls=Group,
     short_help="List, show and copy the packaged rule sets.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules sets list",
         "gpu-rules sets copy mig-80gb my-rules",
     ),
@@ -50,22 +50,22 @@ def sets() -> None:
     "list",
     cls=Command,
     short_help="List the packaged sets with their rules and Diagnostics.",
-    epilog=examples("gpu-rules sets list"),
+    epilog=help_examples("gpu-rules sets list"),
 )
 def list_sets() -> None:
     """List the packaged sets with the description of each rule and Diagnostic."""
     from rules_engine.sources.packaged_sets import list_packaged_sets
 
-    for found in list_packaged_sets().values():
-        click.echo("  ".join(filter(None, (found.name, USED.get(found.name)))))
-        for rule in found.rules:
+    for packaged_set in list_packaged_sets().values():
+        click.echo("  ".join(filter(None, (packaged_set.name, USED.get(packaged_set.name)))))
+        for rule in packaged_set.rules:
             click.echo(f"  {rule.id}  {rule.description}")
 
 
 @sets.command(
     cls=Command,
     short_help="Print the files of a packaged set.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules sets show default",
         "gpu-rules sets show mig-80gb > mig-80gb.yaml",
     ),
@@ -82,7 +82,7 @@ def show(name: str) -> None:
 @sets.command(
     cls=Command,
     short_help="Copy the files of a packaged set.",
-    epilog=examples("gpu-rules sets copy mig-80gb my-rules"),
+    epilog=help_examples("gpu-rules sets copy mig-80gb my-rules"),
 )
 @click.argument("name", metavar="NAME", type=SetName())
 @click.argument("folder", metavar="DIR", type=FOLDER)

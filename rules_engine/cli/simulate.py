@@ -27,7 +27,7 @@ from rules_engine.cli.program import (
     Command,
     SingleOption,
     check_writable,
-    examples,
+    help_examples,
     json_text,
     write_answer,
     write_report,
@@ -48,7 +48,7 @@ MAX_SEED = 2**63 - 1
 @click.command(
     cls=Command,
     short_help="Show which pods of a load run, wait or fall under rules.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",
         "gpu-rules simulate -f load.yaml --compare rules",
@@ -107,7 +107,7 @@ def simulate(
     sets |= {str(source): (source,) for source in compare}
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")
-    simulation, files = _read(file, cluster, sets.values())
+    simulation, files = _read_inputs(file, cluster, sets.values())
     for target in targets:
         check_writable(target.file)
     options = simulation.scheduler
@@ -116,14 +116,14 @@ def simulate(
     if no_preemption:
         options = replace(options, preemption=False)
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
-    with interrupts() as check:
-        found = answer(_played(simulation, dict(zip(sets, files, strict=True)), check))
-        write_answer("simulate", targets, partial(_write, found))
-    if found.interrupted:
+    with deferred_interrupts() as check:
+        result = answer(_play_rule_sets(simulation, dict(zip(sets, files, strict=True)), check))
+        write_answer("simulate", targets, partial(_write_answer, result))
+    if result.interrupted:
         raise SystemExit(INTERRUPTED)
 
 
-def _read(
+def _read_inputs(
     file: Path, cluster: ClusterArgument | None, sets: "Iterable[Sequence[RuleSource]]"
 ) -> "tuple[Simulation, Sequence[RuleFiles]]":
     """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
@@ -143,7 +143,9 @@ def _read(
     return simulation, files
 
 
-def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]) -> "Sequence[Record]":
+def _play_rule_sets(
+    simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
+) -> "Sequence[Record]":
     """Play a simulation with each rule set; once `check` has raised KeyboardInterrupt, with no further one."""
     from rules_engine.simulation.play import play
 
@@ -162,7 +164,7 @@ def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Ca
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], None]]:
+def deferred_interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
 
     An answer is written to its end. A second Ctrl-C ends the command at once.
@@ -190,20 +192,20 @@ def interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write(found: "Answer", format: str, stream: TextIO) -> None:
+def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     match format:
         case "json":
             from rules_engine.simulation.document import document
 
-            stream.writelines(document(found, partial(json_text, stream=stream, indent=None)))
+            stream.writelines(document(result, partial(json_text, stream=stream, indent=None)))
         case "csv" | "usage-csv":
             from rules_engine.report.tables import write_csv
             from rules_engine.simulation.document import PODS, USAGE, pod_rows, usage_rows
 
             pods = format == "csv"
-            write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(found))
+            write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(result))
         case _:
             from rules_engine.simulation.report import report
 
-            write_report(report(found, drawn=format == "html"), format, stream)
+            write_report(report(result, drawn=format == "html"), format, stream)

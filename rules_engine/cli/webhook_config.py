@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from rules_engine.cli.options import LAST_PORT, NamespaceName, ObjectName, live_options, rules_option
-from rules_engine.cli.program import UNUSABLE, Command, examples, fail_if, print_json
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
@@ -37,7 +37,7 @@ class ServiceAddress(click.ParamType[Service]):
     "webhook-config",
     cls=Command,
     short_help="Print the webhook configurations for rules.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules webhook-config --rules rules",
         "gpu-rules webhook-config --failure-policy Fail",
         "gpu-rules webhook-config --url https://192.0.2.1:8443",
@@ -50,7 +50,7 @@ class ServiceAddress(click.ParamType[Service]):
     type=NamespaceName(),
     default=DEFAULT_SETTINGS.namespace,
     show_default=True,
-    help="Namespace of the server. Its pods and those of kube-system are excluded.",
+    help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
 )
 @click.option(
     "--name",
@@ -133,21 +133,21 @@ def webhook_config(
     from rules_engine.webhooks import configuration as webhooks
 
     files = load_sources(rules or DEFAULT_SOURCES)
-    found = () if files.failed else tuple(webhooks.find_warnings(files.rule_set))
-    Screen(sys.stderr).problems(in_file_order((*files.problems, *found), files.loaded.files), files.loaded.sources)
+    warnings = () if files.failed else tuple(webhooks.find_warnings(files.rule_set))
+    Screen(sys.stderr).problems(in_file_order((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
-    given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
-    policies = {endpoint: policy for endpoint, policy in zip(Endpoint, given, strict=True) if policy}
+    by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
+    policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}
     unenforced = webhooks.ignore_policy_warnings(files.rule_set, policies, as_values=output == "helm-values")
     for warning in (*unenforced, *webhooks.fail_policy_warnings(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
-        for option in _given_options("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
+        for option in _options_on_command_line("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
             click.echo(
                 f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )
-        named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
-        texts = {name: "\n".join(files.loaded.sources[name]) for name in named}
+        rule_files = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
+        texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files}
         click.echo(dump_yaml(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
         return
     settings = Settings(
@@ -165,11 +165,11 @@ def webhook_config(
         click.echo("---\n".join(map(dump_yaml, made)), nl=False)
 
 
-def _given_options(*parameters: str) -> list[str]:
+def _options_on_command_line(*parameters: str) -> list[str]:
     """Return the options on the command line that set one of these parameters of the current command."""
     context = click.get_current_context()
-    given = {name for name in parameters if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    return [option.opts[0] for option in context.command.params if option.name in given]
+    names = {name for name in parameters if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return [option.opts[0] for option in context.command.params if option.name in names]
 
 
 def _read_certificates(path: Path) -> bytes:

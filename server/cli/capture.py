@@ -4,17 +4,17 @@ import logging
 
 import click
 
-from rules_engine.cli import Command, examples
+from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import live_options
 from rules_engine.cli.program import UNUSABLE
-from server.cli.live import connection
+from server.cli.live import open_connection
 from server.option_types import timeout_option
 
 
 @click.command(
     cls=Command,
     short_help="Print the live cluster as a ClusterInventory.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules capture > cluster.yaml",
         "gpu-rules capture --output json > cluster.json",
     ),
@@ -40,7 +40,7 @@ def capture(context: click.Context, form: str, timeout: float) -> None:
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        document = capturing.capture(connection(context), timeout)
+        document = capturing.capture(open_connection(context), timeout)
     except capturing.CaptureError as error:
         for problem in error.problems:
             click.echo(f"gpu-rules capture: {problem}", err=True)

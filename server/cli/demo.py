@@ -2,13 +2,13 @@
 
 import click
 
-from rules_engine.cli import Command, examples
+from rules_engine.cli import Command, help_examples
 
 
 @click.command(
     cls=Command,
     short_help="Send scenarios to a real server over HTTPS.",
-    epilog=examples("gpu-rules demo"),
+    epilog=help_examples("gpu-rules demo"),
 )
 def demo() -> None:
     """Send scenarios to a real server over HTTPS and print the results."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from rules_engine.cli import Command, examples
+from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import (
     KUBECONFIG,
     ClusterArgument,
@@ -99,7 +99,7 @@ class _Command(Command):
 @click.command(
     cls=_Command,
     short_help="Show which workloads a change of rules changes.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules diff --old git:main:rules --new rules job.yaml",
         "gpu-rules diff --old rules --new new-rules cluster.json",
         "gpu-rules diff --old default --new rules --allow Rule .",
@@ -165,7 +165,7 @@ class _Command(Command):
     "--processes",
     type=click.IntRange(1, MAX_PROCESSES),
     metavar="NUMBER",
-    help="Number of processes. Default: 1 for small input, else that of the cores, at most 4.",
+    help="Number of processes. Default: 1 for small input, else the number of cores, at most 4.",
 )
 @targets_option("text", "json", "markdown", "html")
 def diff(
@@ -207,10 +207,10 @@ def diff(
     in_force = None if url is None else _in_force(url, ca, timeout, sides)
     files = [each.file for each in clusters]
     pods = (*inputs, *further) or tuple(each.file for each in live)
-    run = _run(pods, files, sides, (old, new), namespace, processes, frozenset(allow), in_force)
+    run = _decide_pods(pods, files, sides, (old, new), namespace, processes, frozenset(allow), in_force)
     if run.answer is None:
         raise SystemExit(UNUSABLE)
-    write_answer("diff", targets, partial(_write, run.answer))
+    write_answer("diff", targets, partial(_write_answer, run.answer))
     raise SystemExit(run.answer.exit_code)
 
 
@@ -222,11 +222,11 @@ def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFi
     from rules_engine.report.text import Screen
 
     if files.problems:
-        click.echo(f"{option} {_name(sources)}:", err=True)
+        click.echo(f"{option} {_source_names(sources)}:", err=True)
         Screen(sys.stderr).problems(files.problems, files.loaded.sources)
 
 
-def _name(sources: "Sequence[RuleSource]") -> str:
+def _source_names(sources: "Sequence[RuleSource]") -> str:
     from rules_engine.model.problems.excerpt import visible
 
     return visible(" ".join(map(str, sources)))
@@ -245,7 +245,7 @@ def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "InF
         logging.disable(logging.NOTSET)
 
 
-def _run(
+def _decide_pods(
     inputs: Sequence[Path],
     clusters: Sequence[Path],
     sides: "Sides",
@@ -265,10 +265,10 @@ def _run(
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file
-    old, new = (_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
+    old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
     try:
         with progress_bar("remaining", threaded=False) as report:
-            found = run(
+            result = run(
                 old,
                 new,
                 inputs,
@@ -283,25 +283,25 @@ def _run(
             )
     except ProcessError as error:
         _fail(str(error))
-    Screen(sys.stderr).problems(found.problems, found.sources)
-    if found.unreported:
-        click.echo(counted(found.unreported, "more problem"), err=True)
-    return found
+    Screen(sys.stderr).problems(result.problems, result.sources)
+    if result.unreported:
+        click.echo(counted(result.unreported, "more problem"), err=True)
+    return result
 
 
-def _side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
+def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
     from rules_engine.difference.run import Side
 
-    return Side(name=_name(sources), rule_set=files.rule_set, digest=files.loaded.digest)
+    return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)
 
 
-def _write(found: "Answer", format: str, stream: TextIO) -> None:
+def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     if format == "json":
         from rules_engine.difference.document import document
 
-        stream.writelines(document(found, partial(json_text, stream=stream, indent=None)))
+        stream.writelines(document(result, partial(json_text, stream=stream, indent=None)))
     else:
         from rules_engine.difference.report import report
 
-        write_report(report(found), format, stream)
+        write_report(report(result), format, stream)

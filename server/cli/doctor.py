@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 from click.core import ParameterSource
 
-from rules_engine.cli import Command, ObjectName, examples
+from rules_engine.cli import Command, ObjectName, help_examples
 from rules_engine.cli.options import (
     NamespaceName,
     PathOrStdin,
@@ -22,7 +22,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
-from server.cli.live import connection, reading, report_unread
+from server.cli.live import ending_if_unreadable, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ SEVERITIES = ("Error", "Warning", "Info")
 @click.command(
     cls=Command,
     short_help="Explain why GPU pods wait and why nodes offer no GPUs.",
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules doctor",
         "gpu-rules doctor --pod ml/train-0 --rules rules",
         "gpu-rules doctor -f cluster.json --output html=report.html",
@@ -182,19 +182,19 @@ def doctor(
             log_format=log_format,
         )
         try:
-            run(settings, prepared, connection(context))
+            run(settings, prepared, open_connection(context))
         except WatchError as error:
             _fail(str(error))
         return
     from rules_engine.diagnosis.doctor import diagnose
 
-    objects = _read(files, prepared) if files else _listed(context, prepared, timeout)
+    objects = _read_files(files, prepared) if files else _list_live_objects(context, prepared, timeout)
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
-    found = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
-    write_answer("doctor", targets, partial(_write, found))
-    if found.overview.pending or found.has(FindingSeverity(fail_on)):
+    diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
+    write_answer("doctor", targets, partial(_write_diagnosis, diagnosis))
+    if diagnosis.overview.pending or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
 
@@ -226,7 +226,7 @@ def _in_namespace(pod: tuple[str, str], namespace: str | None) -> tuple[str, str
 _fail = partial(end_unusable, "doctor")
 
 
-def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
+def _read_files(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     """Read the objects of files; print their problems. Ends the command if there are errors."""
     from rules_engine.diagnosis.reading.files import read_objects
     from rules_engine.report.text import Screen
@@ -239,13 +239,13 @@ def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     return reading.objects
 
 
-def _listed(context: click.Context, prepared: "Prepared", seconds: float) -> "ClusterObjects":
+def _list_live_objects(context: click.Context, prepared: "Prepared", seconds: float) -> "ClusterObjects":
     """List the objects of the live cluster. Ends the command if it cannot be read."""
     from server.doctor.listing import Listing
 
-    with reading(context), progress_bar("elapsed") as report:
+    with ending_if_unreadable(context), progress_bar("elapsed") as report:
         listing = Listing(
-            connection(context),
+            open_connection(context),
             prepared.kept,
             seconds=seconds,
             progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
@@ -255,13 +255,13 @@ def _listed(context: click.Context, prepared: "Prepared", seconds: float) -> "Cl
     return listed.objects
 
 
-def _write(found: "Diagnosis", format: str, stream: TextIO) -> None:
+def _write_diagnosis(diagnosis: "Diagnosis", format: str, stream: TextIO) -> None:
     """Write the diagnosis in a format."""
     if format == "json":
         from rules_engine.diagnosis.document import diagnosis_document
 
-        stream.write(f"{json_text(diagnosis_document(found), stream)}\n")
+        stream.write(f"{json_text(diagnosis_document(diagnosis), stream)}\n")
     else:
         from rules_engine.diagnosis.report import diagnosis_report
 
-        write_report(diagnosis_report(found), format, stream)
+        write_report(diagnosis_report(diagnosis), format, stream)

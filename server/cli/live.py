@@ -38,7 +38,7 @@ KINDS: Mapping[str, str] = {
 
 
 class LiveCluster(ClusterAccess):
-    """The cluster of a kubeconfig, or in a pod without one that of its service account."""
+    """The cluster of a kubeconfig, or of the service account in a pod without one."""
 
     def file(self, context: click.Context, collections: Sequence[str]) -> Path:
         """Read collections to a file that exists until the command ends, as kubectl would write them."""
@@ -49,13 +49,13 @@ class LiveCluster(ClusterAccess):
         kinds = {KINDS[collection]: collection for collection in collections}
         counts: dict[str, int] = {}
 
-        with reading(context), progress_bar("elapsed") as report, path.open("wb") as file:
+        with ending_if_unreadable(context), progress_bar("elapsed") as report, path.open("wb") as file:
 
             def progress(collection: str, done: int) -> None:
                 counts[collection] = done
                 report(f"{collection}: {done:,}", 0, 0)
 
-            listing = Listing(connection(context), {}, seconds=READ_SECONDS, progress=progress)
+            listing = Listing(open_connection(context), {}, seconds=READ_SECONDS, progress=progress)
             unread = listing.write(kinds, file)
         report_unread(context, unread)
         amounts = ", ".join(f"{collection} {count:,}" for collection, count in counts.items())
@@ -69,10 +69,10 @@ class LiveCluster(ClusterAccess):
         """Return the parser of `configmap:NAMESPACE/NAME`."""
         from server.diff.config_map import PREFIX, config_map_parser
 
-        return {PREFIX: config_map_parser(connection(context))}
+        return {PREFIX: config_map_parser(open_connection(context))}
 
 
-def connection(context: click.Context) -> "Connection":
+def open_connection(context: click.Context) -> "Connection":
     """Return a connection as `--kubeconfig` and `--context` say, which may be parsed after this call."""
     from server.cluster.connection import Connection, as_kubectl
 
@@ -84,7 +84,7 @@ def connection(context: click.Context) -> "Connection":
 
 
 @contextmanager
-def reading(context: click.Context) -> Iterator[None]:
+def ending_if_unreadable(context: click.Context) -> Iterator[None]:
     """Read a live cluster in the block. Ends the command, with the reason, if it cannot be read."""
     from server.cluster.connection import ApiError
 

@@ -2,7 +2,7 @@
 
 import click
 
-from rules_engine.cli import COMMANDS, Root, examples
+from rules_engine.cli import COMMANDS, Root, help_examples
 from server.cli.capture import capture
 from server.cli.demo import demo
 from server.cli.diff import diff
@@ -14,7 +14,7 @@ from server.cli.serve import serve
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "obj": LiveCluster()},
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules check rules",
         "gpu-rules explain -f pod.yaml --rules rules",
         "gpu-rules COMMAND --help",

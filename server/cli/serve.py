@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import Command, examples
+from rules_engine.cli import Command, help_examples
 from server.settings import SETTINGS, Settings
 
 
 @click.command(
     cls=Command,
     params=[setting.to_option() for setting in SETTINGS],
-    epilog=examples(
+    epilog=help_examples(
         "gpu-rules serve",
         "gpu-rules serve --rules rules --cluster cluster.yaml",
         "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve",

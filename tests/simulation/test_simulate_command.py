@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 from jsonschema import Draft202012Validator
 
-from rules_engine.cli.simulate import interrupts
+from rules_engine.cli.simulate import deferred_interrupts
 from tests.support.authoring import cli, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +248,7 @@ def test_a_second_ctrl_c_ends_the_command_at_once() -> None:
     """The first one waits for the end of a step, and for that of the answer; the second one does not."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with interrupts() as check:
+        with deferred_interrupts() as check:
             check()
             signal.raise_signal(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):

@@ -4,15 +4,15 @@ import re
 from collections.abc import Mapping
 
 UNITS: Mapping[str, int] = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-"""Milliseconds of each unit, in the order in which units are written: those of Go's durations, and days."""
+"""Milliseconds of each unit, in the order in which units are written: the units of Go's durations, and days."""
 
 MAX_DURATION = 3650 * UNITS["d"]
-"""Longest duration: ten years, which is longer than the life of a GPU."""
+"""Longest duration: ten years, longer than the life of a GPU."""
 
 MAX_DURATION_TEXT = "3650d"
 
 _DIGITS = 12
-"""Digits of a number, before and after its point: those of MAX_DURATION in milliseconds."""
+"""Digits of a number, before and after its point: as many as MAX_DURATION has in milliseconds."""
 
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,{_DIGITS}}})(?:\.([0-9]{{1,{_DIGITS}}}))?{unit})?" for unit in UNITS))
 
@@ -23,12 +23,12 @@ _WORDS: Mapping[str, str] = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", ""), "s"),
     **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), "ms"),
 }
-"""Words that people write for units, in small letters; "": without a unit."""
+"""Words that people write for units, in lower case; "": no unit."""
 
 _PARTS = re.compile(r"\s{0,9}([0-9]{1,12})\s{0,9}([a-z]{0,12})")
 _CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2})")
 _MAX_MEANT = 100
-"""Characters of a text in which a duration is looked for."""
+"""Characters of a text in which durations_meant looks for a duration."""
 
 
 class DurationError(ValueError):
@@ -38,20 +38,20 @@ class DurationError(ValueError):
 def parse_duration(text: str) -> int:
     """Return the milliseconds of a duration: numbers with units, from days to milliseconds, or 0. Raises DurationError.
 
-    The form is that of the schema; the size is at most MAX_DURATION.
+    The syntax is the schema's; the duration is at most MAX_DURATION.
     """
     if text == "0":
         return 0
-    found = _DURATION.fullmatch(text)
-    if found is None or not text:
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
         raise DurationError(f"'{text}' is not a duration such as 90s")
     total = 0
-    for unit, number, decimals in zip(UNITS.values(), found.groups()[::2], found.groups()[1::2], strict=True):
+    for unit, number, decimals in zip(UNITS.values(), match.groups()[::2], match.groups()[1::2], strict=True):
         if number is not None:
             total += int(number) * unit
         if decimals is not None:
-            part, rest = divmod(int(decimals) * unit, 10 ** len(decimals))
-            if rest:
+            part, remainder = divmod(int(decimals) * unit, 10 ** len(decimals))
+            if remainder:
                 raise DurationError("a duration is a whole number of milliseconds")
             total += part
     if total > MAX_DURATION:
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> int:
 
 
 def durations_meant(text: str) -> tuple[str, ...]:
-    """Return the durations that a text may mean: with blanks, with words for units, without a unit, or of a clock."""
+    """Return the durations that a text may mean: with blanks, words for units, no unit, or the form of a clock."""
     lower = text.strip().lower()[:_MAX_MEANT]
     clock = _CLOCK.fullmatch(lower)
     if clock:
@@ -68,12 +68,12 @@ def durations_meant(text: str) -> tuple[str, ...]:
         return _written({"m": first, "s": second}), _written({"h": first, "m": second})
     amounts: dict[str, int] = {}
     end = 0
-    for found in _PARTS.finditer(lower):
-        unit = _WORDS.get(found[2])
-        if found.start() != end or unit is None or unit in amounts:
+    for match in _PARTS.finditer(lower):
+        unit = _WORDS.get(match[2])
+        if match.start() != end or unit is None or unit in amounts:
             return ()
-        amounts[unit] = int(found[1])
-        end = found.end()
+        amounts[unit] = int(match[1])
+        end = match.end()
     return (_written(amounts),) if amounts and end == len(lower) else ()
 
 

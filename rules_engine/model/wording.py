@@ -14,7 +14,7 @@ _MEBIBYTE = Quantity.parse("1Mi")
 _BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
 
 NAMES = 3
-"""Names of objects in one line: the others are counted, and JSON has them all."""
+"""Names of objects that a line lists: the others are counted, and JSON lists them all."""
 
 T = TypeVar("T")
 
@@ -25,13 +25,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
-    """Return the names of objects in a line: of many, the first ones."""
+    """Return the names of objects for a line: the first NAMES, and a count of the others."""
     shown = ", ".join(map(name, objects[:NAMES]))
     return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
 
 
 def amount(resource: str, nanos: int) -> str:
-    """Return an amount as Kubernetes writes it; bytes are rounded down to Mi. Less than nothing is nothing."""
+    """Return an amount as Kubernetes writes it; bytes are rounded down to Mi, and a negative amount is 0."""
     quantity = Quantity(max(nanos, 0), Format.BINARY_SI if _BYTES.fullmatch(resource) else Format.DECIMAL_SI)
     if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
         quantity = quantity.floored(_MEBIBYTE)
@@ -42,13 +42,13 @@ def duration(milliseconds: int) -> str:
     """Return a time with its two largest units, such as 1h30m or 45s."""
     for (unit, length), (smaller, part) in pairwise(UNITS.items()):
         if milliseconds >= length:
-            rest = milliseconds % length // part
-            return f"{milliseconds // length}{unit}" + (f"{rest}{smaller}" if rest else "")
+            parts = milliseconds % length // part
+            return f"{milliseconds // length}{unit}" + (f"{parts}{smaller}" if parts else "")
     return f"{milliseconds}ms" if milliseconds else "0s"
 
 
 def percent(share: Fraction | None) -> str:
-    """Return a share in percent; "-" if it is not known."""
+    """Return a share in percent; "-" if it is unknown."""
     return "-" if share is None else f"{float(share):.0%}"
 
 

@@ -1,4 +1,4 @@
-"""MIG profiles of the cards that have them, and of the resources that stand for their devices.
+"""MIG profiles by card, and of the resources of MIG devices.
 
 Sources: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles"; the GPU Operator's default configuration of MIG
 for B300, GB200, GB300 and GH200. Drivers round memory differently, so a card may have two names for one profile.
@@ -15,7 +15,7 @@ MIG_RESOURCE = "nvidia.com/mig-"
 """Prefix of the resources of MIG devices, with the strategy mixed."""
 
 SIMULATED = "a simulated 80 GB card"
-"""The card of the clusters that the first GPU webhooks were developed on: 3g.30gb is on no real one."""
+"""The card of the clusters on which the first GPU webhooks were developed: no real card has 3g.30gb."""
 
 CARDS: Mapping[str, frozenset[str]] = {
     name: frozenset(profiles.split())
@@ -48,7 +48,7 @@ _NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.
 ("+" is "." in a resource's name), and the suffix of devices that are shared in time."""
 
 CARD_SLICES = 7
-"""Compute slices of the cards that most profiles are of; A30 has 4."""
+"""Compute slices of most cards; A30 has 4."""
 
 CACHED_SHARES = 1_000
 """Names of resources whose share of a card is cached: a cluster has some dozens."""
@@ -57,35 +57,35 @@ _SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
 
 
 def profile_of(resource: str) -> str | None:
-    """Return the profile of a MIG device's resource, or all after the prefix if that is none; None for others."""
+    """Return the profile of a MIG device's resource, else the whole name after the prefix; None for other resources."""
     if not resource.startswith(MIG_RESOURCE):
         return None
     name = resource.removeprefix(MIG_RESOURCE)
-    found = _NAME.fullmatch(name)
-    if found is None or int(found[1] or 1) > int(found[3]):
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1] or 1) > int(match[3]):
         return name
-    return found[2]
+    return match[2]
 
 
 @lru_cache(CACHED_SHARES)
 def card_share(resource: str) -> Fraction:
     """Return the share of a card's compute slices that a device of a GPU resource has; 1 for a whole card.
 
-    Of a profile that cards with different numbers of slices have, it is that of the largest. A device that is shared in
-    time counts as the device itself.
+    If cards with different numbers of slices have the profile, the largest card counts. A device that is shared in time
+    counts as the device itself.
     """
     if not resource.startswith(MIG_RESOURCE):
         return Fraction(1)
-    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
-    if found is None:
+    match = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
+    if match is None:
         return Fraction(1)
-    return Fraction(int(found[1] or found[3]), _slices(found[2]))
+    return Fraction(int(match[1] or match[3]), _slices(match[2]))
 
 
 def compute_slices(resource: str) -> int | None:
-    """Return the compute slices of a MIG device; None for other resources and profiles of no known card."""
-    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
-    return found and int(found[1] or found[3])
+    """Return the compute slices of a MIG device; None for other resources, and for profiles of no known card."""
+    match = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
+    return match and int(match[1] or match[3])
 
 
 def _slices(profile: str) -> int:
@@ -105,7 +105,7 @@ def cards_of(profile: str) -> frozenset[str]:
 def unknown_profile(resource: str, beside: Iterable[str] = ()) -> str:
     """Return a message if no known card has the profile of a MIG device's resource; "" otherwise.
 
-    The message suggests the nearest profile, of the cards that have all known profiles of the resources `beside` it.
+    The message suggests the nearest profile on the cards that have all known profiles of the resources in `beside`.
     """
     profile = profile_of(resource)
     if profile is None or profile in PROFILES:
@@ -114,9 +114,9 @@ def unknown_profile(resource: str, beside: Iterable[str] = ()) -> str:
 
 
 def known_profiles(resources: Iterable[str]) -> Mapping[str, str]:
-    """Return the profiles of the resources that stand for MIG devices of known cards."""
-    found = {resource: profile_of(resource) for resource in resources}
-    return {resource: profile for resource, profile in found.items() if profile in PROFILES}
+    """Return, by resource, the profiles of MIG devices of known cards; other resources are left out."""
+    profiles = {resource: profile_of(resource) for resource in resources}
+    return {resource: profile for resource, profile in profiles.items() if profile in PROFILES}
 
 
 def common_cards(profiles: Iterable[str]) -> frozenset[str]:
@@ -125,14 +125,14 @@ def common_cards(profiles: Iterable[str]) -> frozenset[str]:
 
 
 def _suggestion(profile: str, beside: Iterable[str]) -> str:
-    """Return a clause with the profile of as many slices whose memory is nearest, else with one spelt much alike."""
+    """Return a clause with the profile of equally many slices with the nearest memory, else of similar spelling."""
     cards = common_cards(known_profiles(beside).values()) - {SIMULATED} or CARDS.keys() - {SIMULATED}
     likely = frozenset[str]().union(*(CARDS[card] for card in cards))
     sizes = _SIZES.fullmatch(profile)
-    alike = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
-    if not sizes or not alike:
+    same_slices = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
+    if not sizes or not same_slices:
         return did_you_mean(profile, likely)
-    nearest = min(alike, key=lambda name: abs(_gigabytes(name) - int(sizes[2])))
+    nearest = min(same_slices, key=lambda name: abs(_gigabytes(name) - int(sizes[2])))
     return f" (did you mean '{nearest}'?)"
 
 

@@ -6,14 +6,14 @@ from functools import lru_cache
 _DOMAINS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
 
 _NO_DEVICES = ("nvidia.com/shm",)
-"""Resources of these domains that are no devices: shared memory, an amount in bytes that rules inject."""
+"""Resources in these domains that are not devices: shared memory, an amount in bytes that rules inject."""
 
 _RDMA_DOMAINS = ("rdma", "mellanox.com")
 
 _RDMA_WORDS = re.compile(
     r"rdma|hostdev|sriov|mlnx|mlx|infiniband|resib|(?<![a-z])(?:hca|roce|efa)(?![a-z])", re.IGNORECASE
 )
-"""Parts of the names of network devices; in the domain nvidia.com, those are the Network Operator's."""
+"""Parts of the names of network devices; in the domain nvidia.com, the Network Operator sets these names."""
 
 
 CACHED_NAMES = 1_000
@@ -22,7 +22,7 @@ CACHED_NAMES = 1_000
 
 @lru_cache(CACHED_NAMES)
 def is_gpu(resource: str) -> bool:
-    """Return True for the name of a resource that GPUs are allocated by."""
+    """Return True for the name of a resource of GPUs."""
     domain, slash, name = resource.partition("/")
     if not slash or is_rdma(resource) or resource in _NO_DEVICES:
         return False

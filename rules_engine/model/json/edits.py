@@ -8,12 +8,12 @@ from rules_engine.model.json.patch import Json, Operation, pointer
 from rules_engine.model.json.strict import Path
 
 Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
-"""The strings to set in an object, by its path; None removes a member. Missing objects on the path are created, lists
-are not; no edit replaces the object of another."""
+"""The strings to set in an object, by its path; None removes a member. Missing objects on the path are created, missing
+lists are not; no edit replaces the object of another."""
 
 
 def merged(edits: Edits, later: Edits) -> Edits:
-    """Return both, one after the other."""
+    """Return edits with the effect of `edits`, then `later`."""
     if not edits or not later:
         return edits or later
     return {**edits, **{path: {**edits.get(path, {}), **members} for path, members in later.items()}}
@@ -36,11 +36,11 @@ _Tree: TypeAlias = "dict[str | int, _Tree | str | None]"
 
 def _applied(node: Json, edits: _Tree) -> Json:
     if isinstance(node, list):
-        changed: list[Json] = list(node)
+        copy: list[Json] = list(node)
         for key, edit in edits.items():
             index = cast(int, key)
-            changed[index] = _applied(node[index], cast(_Tree, edit))
-        return node if changed == node else changed
+            copy[index] = _applied(node[index], cast(_Tree, edit))
+        return node if copy == node else copy
     before = node if isinstance(node, dict) else {}
     members = dict(before)
     for key, edit in edits.items():
@@ -81,30 +81,30 @@ def _bytes(text: str) -> int:
 def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
-    A member that is absent, or null, is written with `add`, whole, so that missing parents are created with it; no
-    operation depends on another. This applies under RFC 6902 and under the API server's library alike.
+    A member that is absent or null is added as a whole, so that missing parents are created with it; no operation
+    depends on another. The patch applies under RFC 6902 and under the API server's library alike.
     """
-    found: list[Operation] = []
-    made: dict[Path, dict[str, Json]] = {}
+    operations: list[Operation] = []
+    created: dict[Path, dict[str, Json]] = {}
     for path in sorted(edits):
         node = raw
         for depth, key in enumerate(path, start=1):
             parent = cast("dict[str | int, Json]", node)
             node = parent.get(key) if isinstance(parent, dict) else parent[key]
             if node is None:
-                _make(path[:depth], path[depth:], edits[path], made, found, item=isinstance(parent, list))
+                _make(path[:depth], path[depth:], edits[path], created, operations, item=isinstance(parent, list))
                 break
         else:
-            _change(cast("dict[str, Json]", node), _pointer(path), edits[path], found)
-    return tuple(found)
+            _change(cast("dict[str, Json]", node), _pointer(path), edits[path], operations)
+    return tuple(operations)
 
 
 def _make(
     at: Path,
     below: Path,
     members: Mapping[str, str | None],
-    made: dict[Path, dict[str, Json]],
-    found: list[Operation],
+    created: dict[Path, dict[str, Json]],
+    operations: list[Operation],
     *,
     item: bool,
 ) -> None:
@@ -112,25 +112,25 @@ def _make(
     texts = {name: text for name, text in members.items() if text is not None}
     if not texts:
         return
-    inner = made.get(at)
+    inner = created.get(at)
     if inner is None:
-        inner = made[at] = {}
-        found.append(Operation("replace" if item else "add", _pointer(at), inner))
+        inner = created[at] = {}
+        operations.append(Operation("replace" if item else "add", _pointer(at), inner))
     for key in below:
         inner = cast("dict[str, Json]", inner.setdefault(cast(str, key), {}))
     inner.update(texts)
 
 
-def _change(node: Mapping[str, Json], at: str, members: Mapping[str, str | None], found: list[Operation]) -> None:
+def _change(node: Mapping[str, Json], at: str, members: Mapping[str, str | None], operations: list[Operation]) -> None:
     for name in sorted(members):
-        text, there = members[name], node.get(name)
+        text, present = members[name], node.get(name)
         if text is None:
             if name in node:
-                found.append(Operation("remove", at + _pointer((name,))))
-        elif there is None:
-            found.append(Operation("add", at + _pointer((name,)), text))
-        elif there != text:
-            found.append(Operation("replace", at + _pointer((name,)), text))
+                operations.append(Operation("remove", at + _pointer((name,))))
+        elif present is None:
+            operations.append(Operation("add", at + _pointer((name,)), text))
+        elif present != text:
+            operations.append(Operation("replace", at + _pointer((name,)), text))
 
 
 @lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it

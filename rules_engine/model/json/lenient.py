@@ -1,7 +1,7 @@
 """Lenient JSON readers: a value that is absent or of the wrong type is empty.
 
-They are for values that the API server wrote, and for fields of a request that are only logged. Fields that decisions
-depend on are read by rules_engine.model.json.strict.
+Use them for values that the API server wrote, and for fields of a request that are only logged. For fields that
+decisions depend on, use rules_engine.model.json.strict.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ Object = Mapping[str, Json]
 
 
 MAX_OWNERS = 100
-"""Owner references that are read: an object has one or two, and its controller is the first one."""
+"""Owner references that are read: an object has one or two, and its controller comes first."""
 
 
 def mapping(value: Json) -> Object:
-    """Return an object's members."""
+    """Return an object's members; of any other value, none."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Json) -> list[Json]:
-    """Return a list's items."""
+    """Return a list's items; of any other value, none."""
     return value if isinstance(value, list) else []
 
 
@@ -36,16 +36,16 @@ def texts(value: Json) -> list[str]:
 
 
 def text(value: Object, name: str) -> str:
-    """Return a member that is a string."""
-    found = value.get(name)
-    return found if isinstance(found, str) else ""
+    """Return a member that is a string, else ""."""
+    member = value.get(name)
+    return member if isinstance(member, str) else ""
 
 
 def integer(value: Object, name: str, default: int = 0) -> int:
     """Return a member that is an integer of 64 bits, as all counts of the API are, or a default."""
-    found = value.get(name)
-    if isinstance(found, int) and not isinstance(found, bool) and -(2**63) <= found < 2**63:
-        return found
+    member = value.get(name)
+    if isinstance(member, int) and not isinstance(member, bool) and -(2**63) <= member < 2**63:
+        return member
     return default
 
 
@@ -55,7 +55,7 @@ def strings(value: Json) -> dict[str, str]:
 
 
 def controller(value: Json) -> Object | None:
-    """Return the reference to an object's controller: it has one at most (meta/v1, OwnerReference).
+    """Return an object's owner reference to its controller, of which it has one at most (meta/v1, OwnerReference).
 
     Only the first MAX_OWNERS references are read.
     """

@@ -10,7 +10,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 """A JSON value. Input is never changed: changed copies share the unchanged parts."""
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
-"""No members, as the default of a value."""
+"""The default of mappings without members."""
 
 
 class Operation(Struct, frozen=True):

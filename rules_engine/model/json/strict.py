@@ -1,4 +1,4 @@
-"""Strict JSON readers: a value that is absent or null is empty, one of the wrong type is an error with its path."""
+"""Strict JSON readers: a value that is absent or null is empty; a value of the wrong type is an error with its path."""
 
 from collections.abc import Mapping
 from typing import TypeAlias, cast

@@ -10,7 +10,7 @@ from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.quantity import Quantity
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label with a namespace's name, which the API server sets on every namespace (KEP-2161)."""
+"""The label with its name that the API server sets on every namespace (KEP-2161)."""
 
 
 class Freshness(Enum):
@@ -23,8 +23,8 @@ class Freshness(Enum):
     @property
     def unknown(self) -> str:
         """Return the message for a view that is not SYNCED."""
-        why = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
-        return f"the cluster is not known: {why}"
+        reason = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
+        return f"the cluster is not known: {reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The fields of a node that ladders read. `used`: total requests of its bound, unfinished pods by resource."""
+    """The fields of a node that ladders read. `used`: by resource, the total requests of its bound, unfinished pods."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -59,7 +59,7 @@ Change = tuple[Node | None, Node | None]
 
 
 class View(Protocol):
-    """A value computed from a cluster's nodes that is updated, not computed again, when few of them change."""
+    """A value computed from a cluster's nodes that is updated, not computed again, when a few nodes change."""
 
     def after(self, changes: Sequence[Change]) -> "View":
         """Return the view of the cluster after these changes."""
@@ -69,9 +69,9 @@ class View(Protocol):
 class Cluster:
     """Nodes and the labels of namespaces.
 
-    `namespaces_complete`: a namespace that is not listed has no labels (true for files); otherwise its labels are not
-    known, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
-    changes, and no part of its equality.
+    `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
+    unknown, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
+    changes, and it does not count for equality.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -83,7 +83,7 @@ class Cluster:
     def changed(
         self, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
     ) -> "Cluster":
-        """Return the cluster with `nodes`, which differ from its own by `changes`; its views are updated."""
+        """Return the cluster with `nodes`, which differ from its own by `changes`, and with its views updated."""
         cluster = replace(self, nodes=nodes, namespaces=namespaces)
         cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
         return cluster
@@ -93,7 +93,7 @@ class Cluster:
         return self.freshness is Freshness.SYNCED
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the namespace's labels with its name's label; None if the namespace is not known."""
+        """Return the namespace's labels, with NAMESPACE_NAME_LABEL; None if they are unknown."""
         labels = self.namespaces.get(namespace)
         if labels is None:
             if not self.namespaces_complete:

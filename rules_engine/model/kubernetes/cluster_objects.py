@@ -1,4 +1,4 @@
-"""Objects of a cluster as its API shows them, with the indexes that a diagnosis needs."""
+"""Objects of a cluster as its API returns them, with the indexes that a diagnosis needs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,12 +28,13 @@ RESOURCES: Mapping[str, str] = {
     "ResourceQuota": "resourcequotas",
     "Namespace": "namespaces",
 }
-"""The kinds of objects that a diagnosis reads, with their names in `kubectl get`."""
+"""The kinds of objects that a diagnosis reads, with their resource names, as in `kubectl get`."""
 
 PRIORITY_CLASS = "PriorityClass"
 
 FILE_KINDS = (*RESOURCES, PRIORITY_CLASS)
-"""The kinds of objects that an inventory or the output of kubectl may have: a simulation reads one more."""
+"""The kinds of objects that are read from an inventory or from the output of kubectl: a simulation reads PriorityClass
+too."""
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(RESOURCES, ""),
@@ -51,7 +52,7 @@ GROUPS: Mapping[str, str] = {
 
 
 class ApiObject(dict[str, Json]):
-    """An object of the API, reduced to the members that a diagnosis reads; `cluster` holds the others."""
+    """An object of the API, reduced to the members that a diagnosis reads; `cluster` has the other objects."""
 
     __slots__ = ("cluster",)
     cluster: "ClusterObjects"
@@ -69,8 +70,9 @@ class ApiObject(dict[str, Json]):
         return mapping(self.get("status"))
 
     def condition(self, kind: str) -> Object:
-        """Return the condition of a type; empty if there is none."""
-        return next((found for found in objects(self.status.get("conditions")) if found.get("type") == kind), {})
+        """Return the condition of a type, else an empty one."""
+        conditions = objects(self.status.get("conditions"))
+        return next((condition for condition in conditions if condition.get("type") == kind), {})
 
     @property
     def name(self) -> str:
@@ -108,22 +110,21 @@ class DaemonSetObject(ApiObject):
 
 
 CLASSES: Mapping[str, type[ApiObject]] = {"Node": NodeObject, "Pod": PodObject, "DaemonSet": DaemonSetObject}
-"""The classes of the kinds that have functions in CEL; objects of other kinds are ApiObjects."""
+"""The classes of the kinds that have functions of their own in CEL; objects of other kinds are ApiObjects."""
 
 
 def involved_object(event: Object) -> ObjectName:
-    """Return the object that an Event is about. A Node has no namespace, but some programs write one."""
+    """Return the name of the object that an Event is about. Nodes have no namespace, but some programs write one."""
     involved = mapping(event.get("involvedObject"))
     kind = text(involved, "kind")
     return ObjectName(kind, text(involved, "name"), "" if kind == "Node" else text(involved, "namespace"))
 
 
 class ClusterObjects:
-    """The objects of a cluster at one moment; they never change. Indexes are made on first use.
+    """The objects of a cluster at one moment; they never change. Indexes are built on first use.
 
-    `absent`: the kinds that were not read, which is not the same as a cluster without such objects. `partial`: those of
-    which only the objects in some namespaces were read. `now`: the moment, from which ages are counted: of a recording,
-    that of its newest timestamp.
+    `absent`: the kinds that were not read, unlike kinds without objects. `partial`: the kinds of which only the objects
+    in some namespaces were read. `now`: the time from which ages are counted, for a recording its newest timestamp.
     """
 
     def __init__(
@@ -138,21 +139,21 @@ class ClusterObjects:
         self.partial = partial
         self.now = now
         self.requests: dict[str, Mapping[str, int]] = {}
-        """Requests of pods by the text of the members that they are read from."""
+        """Cache of requests_of: the text of the members that it reads, and the result."""
         self.views: dict[str, object] = {}
-        """Values that other layers compute from the objects, by name; they live as long as these."""
+        """Values that other layers compute from the objects, by name; they live as long as the objects."""
         self._by_kind: dict[str, tuple[ApiObject, ...]] = {
             kind: tuple(self._wrapped(kind, raw) for raw in raws) for kind, raws in by_kind.items()
         }
 
     def _wrapped(self, kind: str, raw: dict[str, Json]) -> ApiObject:
-        found = CLASSES.get(kind, ApiObject)(raw)
-        found.setdefault("kind", kind)  # the items of a NodeList have none
-        found.cluster = self
-        return found
+        wrapper = CLASSES.get(kind, ApiObject)(raw)
+        wrapper.setdefault("kind", kind)  # the items of a NodeList have none
+        wrapper.cluster = self
+        return wrapper
 
     def unread(self, kind: str) -> str:
-        """Return a name for the objects of a kind that were not read, or "" if all were."""
+        """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
         if kind in self.absent:
             return RESOURCES[kind]
         return f"{RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
@@ -179,7 +180,7 @@ class ClusterObjects:
 
     @cached_property
     def _by_name(self) -> Mapping[ObjectName, ApiObject]:
-        return {found.object_name: found for found_of in self._by_kind.values() for found in found_of}
+        return {item.object_name: item for items in self._by_kind.values() for item in items}
 
     def find(self, kind: str, name: str, namespace: str = "") -> ApiObject | None:
         """Return the object of this name, or None."""
@@ -187,40 +188,40 @@ class ClusterObjects:
 
     @cached_property
     def _by_node(self) -> Mapping[str, Sequence[PodObject]]:
-        found: dict[str, list[PodObject]] = {}
+        pods: dict[str, list[PodObject]] = {}
         for pod in self.pods:
             if pod.node_name and not is_finished(pod):
-                found.setdefault(pod.node_name, []).append(pod)
-        return found
+                pods.setdefault(pod.node_name, []).append(pod)
+        return pods
 
     def pods_on(self, node: str) -> Sequence[PodObject]:
-        """Return the unfinished pods that are bound to a node: those that hold its resources."""
+        """Return the unfinished pods that are bound to a node, which hold its resources."""
         return self._by_node.get(node, ())
 
     @cached_property
     def _by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
-        found: dict[ObjectName, list[PodObject]] = {}
+        pods: dict[ObjectName, list[PodObject]] = {}
         for pod in self.pods:
             owner = controller(pod)
             if owner is not None:
                 name = ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace)
-                found.setdefault(name, []).append(pod)
-        return found
+                pods.setdefault(name, []).append(pod)
+        return pods
 
     def controlled_by(self, owner: ObjectName) -> Sequence[PodObject]:
-        """Return the pods that an object of their namespace controls, finished ones included."""
+        """Return the pods that an object of their namespace controls, including finished pods."""
         return self._by_controller.get(owner, ())
 
     @cached_property
     def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
-        found: dict[ObjectName, list[ApiObject]] = {}
+        events: dict[ObjectName, list[ApiObject]] = {}
         for event in self.events:
-            found.setdefault(involved_object(event), []).append(event)
-        return found
+            events.setdefault(involved_object(event), []).append(event)
+        return events
 
-    def events_about(self, found: ApiObject) -> Sequence[ApiObject]:
-        """Return the Events that are recorded about an object, and not about an earlier one of its name."""
-        return [event for event in self._about.get(found.object_name, ()) if is_about(event, found)]
+    def events_about(self, subject: ApiObject) -> Sequence[ApiObject]:
+        """Return the Events about an object, without Events about an earlier object of the same name."""
+        return [event for event in self._about.get(subject.object_name, ()) if is_about(event, subject)]
 
     @cached_property
     def view(self) -> Cluster:
@@ -228,14 +229,14 @@ class ClusterObjects:
         nodes = []
         for raw in self.nodes:
             node = read_node(raw, _unread)
-            nodes.append(replace(node, used=self._used(node)))
+            nodes.append(replace(node, used=self._total_requests(node)))
         return Cluster(
             nodes=tuple(nodes),
-            namespaces={found.name: strings(found.metadata.get("labels")) for found in self.of("Namespace")},
+            namespaces={item.name: strings(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
         )
 
-    def _used(self, node: Node) -> Mapping[str, Quantity]:
+    def _total_requests(self, node: Node) -> Mapping[str, Quantity]:
         sums: dict[str, int] = {}
         for pod in self.pods_on(node.name):
             for resource, nanos in requests_of(pod).items():
@@ -247,77 +248,78 @@ class ClusterObjects:
         return {node.name: node for node in self.view.nodes}
 
     def node_view(self, name: str) -> Node | None:
-        """Return a node as rules see it, with what its pods use."""
+        """Return a node as rules see it, with the amounts that its pods use."""
         return self._viewed.get(name)
 
 
-def is_about(event: Object, found: ApiObject) -> bool:
-    """Return False if an Event with the name of an object is about an earlier object of that name."""
-    ours, others = text(found.metadata, "uid"), text(mapping(event.get("involvedObject")), "uid")
+def is_about(event: Object, subject: ApiObject) -> bool:
+    """Return False if an Event with the name of an object is about an earlier object of the same name."""
+    uid, involved_uid = text(subject.metadata, "uid"), text(mapping(event.get("involvedObject")), "uid")
     # Kubelets write the name of their node in place of its UID.
-    return not ours or not others or ours == others or text(found, "kind") == "Node"
+    return not uid or not involved_uid or uid == involved_uid or text(subject, "kind") == "Node"
 
 
 MAX_CACHED_REQUESTS = 10_000
-"""Different requests that are cached for one cluster: the pods of a workload have equal ones. Each takes a kilobyte."""
+"""Distinct requests that are cached for one cluster: the pods of a workload share theirs. Each takes a kilobyte."""
 
 
 def requests_of(pod: PodObject) -> Mapping[str, int]:
-    """Return the amounts that the scheduler counts for a pod, in nanos; none if they are malformed."""
+    """Return the amounts that the scheduler counts for a pod, in nanos; malformed requests count as none."""
     spec, cached = pod.spec, pod.cluster.requests
-    read: dict[str, Json] = {name: spec.get(name) for name in ("overhead", "resources")}
+    members: dict[str, Json] = {name: spec.get(name) for name in ("overhead", "resources")}
     for member in ("containers", "initContainers"):
-        read[member] = [
+        members[member] = [
             {"restartPolicy": container.get("restartPolicy"), "resources": container.get("resources")}
             for container in objects(spec.get(member))
         ]
-    # By their text, which takes a fraction of the time of reading the amounts.
-    key = repr(read)
-    found = cached.get(key)
-    if found is None:
+    # The key is their text, since repr takes a fraction of the time of parsing the amounts.
+    key = repr(members)
+    requests = cached.get(key)
+    if requests is None:
         try:
-            found = Pod.parse({"spec": read}).effective_requests()
+            requests = Pod.parse({"spec": members}).effective_requests()
         except PodError:
-            found = {}
+            requests = {}
         if len(cached) < MAX_CACHED_REQUESTS:
-            cached[key] = found
-    return found
+            cached[key] = requests
+    return requests
 
 
 def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
-    """Leave out an amount that is malformed: the API server writes none."""
+    """Ignore a malformed amount: the API server writes none."""
 
 
 MEMBERS = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
-"""Members of an object, of its metadata and of its conditions. Others may be in the future, as deletionTimestamp."""
+"""Members with past times in an object, its metadata and its conditions. Others may be in the future, such as
+deletionTimestamp."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 
 
-def newest_change(found: Object, newest: str) -> str:
-    """Return the newest time at which an object was changed, if it is newer than another, as it is written.
+def newest_change(item: Object, newest: str) -> str:
+    """Return the later of `newest` and the newest time at which an object changed, in its original text.
 
-    Times are compared as texts, since all are in UTC; what is not a time is passed over.
+    Times are compared as texts, since all are in UTC; malformed times are ignored.
     """
-    status = mapping(found.get("status"))
-    for members in (found, mapping(found.get("metadata")), *objects(status.get("conditions"))):
+    status = mapping(item.get("status"))
+    for members in (item, mapping(item.get("metadata")), *objects(status.get("conditions"))):
         for name in MEMBERS:
-            written = members.get(name)
-            if isinstance(written, str) and written > newest and _is_time(written):
-                newest = written
+            value = members.get(name)
+            if isinstance(value, str) and value > newest and _is_time(value):
+                newest = value
     return newest
 
 
-def moment(written: str) -> datetime:
-    """Return the time that `newest_change` found; 1970 for objects without any."""
-    return datetime.fromisoformat(written) if written else datetime.fromtimestamp(0, UTC)
+def moment(text: str) -> datetime:
+    """Parse a result of `newest_change`; 1970 for objects without any time."""
+    return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
 
 
-def _is_time(written: str) -> bool:
-    if not _TIME.fullmatch(written):
+def _is_time(text: str) -> bool:
+    if not _TIME.fullmatch(text):
         return False
     try:
-        datetime.fromisoformat(written)
+        datetime.fromisoformat(text)
     except ValueError:  # such as the month 13
         return False
     return True

@@ -1,4 +1,4 @@
-"""Members of an object that are kept when it is read; all others are left out."""
+"""Fields of objects to keep when they are read; all others are dropped to save memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
@@ -7,39 +7,41 @@ from typing import TypeAlias
 from rules_engine.model.json.patch import Json
 
 Kept: TypeAlias = "Mapping[str, Kept] | None"
-"""The members that are kept, each with those below it; None keeps a whole value. The items of a list are kept alike."""
+"""The members to keep, each with the members to keep below it; None keeps a whole value. For a list, they apply to each
+item."""
 
 NOTHING: Kept = {}
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which kubectl apply writes a whole object, with its environment. It is never kept."""
+"""The annotation in which kubectl apply stores a whole object, environment variables included. It is never kept."""
 
 
-def merged(one: Kept, other: Kept) -> Kept:
-    """Return the members that one of the two keeps."""
-    if one is None or other is None:
+def merged(first: Kept, second: Kept) -> Kept:
+    """Return the members that either keeps."""
+    if first is None or second is None:
         return None
+    members = {**first, **second}
     return {
-        name: merged(one[name], other[name]) if name in one and name in other else one.get(name, other.get(name))
-        for name in {**one, **other}
+        name: merged(first[name], second[name]) if name in first and name in second else members[name]
+        for name in members
     }
 
 
 def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
-    """Return all members that are kept by one of these, by kind."""
-    kinds = dict.fromkeys(kind for each in kept for kind in each)
-    return {kind: reduce(merged, [each[kind] for each in kept if kind in each]) for kind in kinds}
+    """Merge mappings from a kind of object to the members to keep."""
+    kinds = dict.fromkeys(kind for by_kind in kept for kind in by_kind)
+    return {kind: reduce(merged, [by_kind[kind] for by_kind in kept if kind in by_kind]) for kind in kinds}
 
 
 def at(path: Iterable[str], kept: Kept = None) -> Kept:
-    """Return the members below a path of members."""
+    """Return the path of members that ends in `kept`."""
     for name in reversed([*path]):
         kept = {name: kept}
     return kept
 
 
 def keeps(kept: Kept, *path: str) -> bool:
-    """Return True if what is at a path is kept, or a part of it."""
+    """Return True if the value at a path is kept, wholly or in part."""
     for name in path:
         if kept is None:
             return True
@@ -50,7 +52,7 @@ def keeps(kept: Kept, *path: str) -> bool:
 
 
 def missing(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of what another keeps and this does not."""
+    """Yield the paths that `other` keeps and `kept` does not."""
     if kept is None:
         return
     if other is None:
@@ -64,15 +66,15 @@ def missing(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
 
 
 def reduced(value: Json, kept: Kept) -> Json:
-    """Return the kept members of a value, which are not copied."""
+    """Return a value with the members to keep. Members that are kept whole are shared, not copied."""
     if kept is None:
         return value
     if isinstance(value, dict):
-        found: dict[str, Json] = {}
+        members: dict[str, Json] = {}
         for name, below in kept.items():
             if name in value:
-                found[name] = value[name] if below is None else reduced(value[name], below)
-        return found
+                members[name] = value[name] if below is None else reduced(value[name], below)
+        return members
     if isinstance(value, list):
         return [reduced(item, kept) for item in value]
     return value

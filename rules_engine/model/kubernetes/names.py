@@ -23,7 +23,7 @@ def is_label(name: str) -> bool:
 
 
 def is_subdomain(name: str) -> bool:
-    """Return True for a DNS subdomain: such parts, of any length, separated by dots."""
+    """Return True for a DNS subdomain: parts like labels, of any length, separated by dots."""
     return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None
 
 
@@ -34,18 +34,18 @@ def is_label_key(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Return True for the value of a label (IsValidLabelValue): like the name of a key, or empty."""
+    """Return True for the value of a label (IsValidLabelValue): empty, or like the name in a key."""
     return not value or _QUALIFIED_PART.fullmatch(value) is not None
 
 
 def object_title(kind: str, name: str, namespace: str = "") -> str:
-    """Return an object in a text: `Pod ml/train`, or `Node gpu-1` without a namespace."""
+    """Return the title of an object in messages: `Pod ml/train`, or `Node gpu-1` without a namespace."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectName:
-    """The name of an object; `namespace` is "" if its kind has none."""
+    """The name of an object; `namespace` is "" for kinds without namespaces."""
 
     kind: str
     name: str
@@ -57,5 +57,5 @@ class ObjectName:
 
     @property
     def title(self) -> str:
-        """The name in a text: `Pod ml/train`, `Node gpu-1`."""
+        """The name in messages: `Pod ml/train`, `Node gpu-1`."""
         return object_title(self.kind, self.name, self.namespace)

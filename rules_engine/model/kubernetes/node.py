@@ -11,9 +11,9 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 
 def read_node(raw: Object, unread: Callable[[str, str, QuantityError], None]) -> Node:
-    """Read a node, without its usage. Missing members, and those of another type, count as absent.
+    """Read a node, without its usage. Members of the wrong type count as absent.
 
-    `unread` gets the node's name, the resource and the error of each amount that is left out because it is malformed.
+    `unread` is called for each malformed amount, which is left out: with the node's name, the resource and the error.
     """
     metadata, spec, status = (mapping(raw.get(member)) for member in ("metadata", "spec", "status"))
     name = text(metadata, "name")
@@ -36,9 +36,9 @@ def read_node(raw: Object, unread: Callable[[str, str, QuantityError], None]) ->
 
 
 def _amounts(
-    name: str, written: Object, unread: Callable[[str, str, QuantityError], None]
+    name: str, amounts: Object, unread: Callable[[str, str, QuantityError], None]
 ) -> Iterator[tuple[str, Quantity]]:
-    for resource, amount in written.items():
+    for resource, amount in amounts.items():
         try:
             yield intern(resource), Quantity.parse(_scalar(amount))
         except QuantityError as error:

@@ -1,6 +1,6 @@
 """Placement of a pod: nodeSelector, required node affinity and tolerations, as the scheduler reads them.
 
-A pod may be as large as a request: all that is read here is bounded, so that the cost of a decision is bounded.
+A pod may be as large as a request, so these readers bound all that they read, and with it the cost of a decision.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_TERMS = 1_000
 
 MAX_REQUIREMENTS = 10_000
 """Labels of the nodeSelector, expressions and their values together: each is a look-up or two, about a microsecond. A
-pod that lists the names of 5,000 nodes is under it."""
+pod that lists the names of 5,000 nodes is below this bound."""
 
 MAX_TOLERATIONS = 1_000
 """Tolerations of one pod: ten times what the largest add-ons write."""
@@ -51,14 +51,14 @@ class NodeExpression(Struct, frozen=True):
 
 
 class NodeTerm(Struct, frozen=True):
-    """A node selector term: all of its expressions and fields hold; an empty one matches no node."""
+    """A node selector term: all of its expressions and fields hold; an empty term matches no node."""
 
     expressions: tuple[NodeExpression, ...]
     fields: tuple[NodeExpression, ...]
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """A pod's requirements of its node; `terms` None: no required affinity, which is not the same as no term."""
+    """A pod's requirements of its node. `terms` None: no required affinity; an empty tuple matches no node."""
 
     node_name: str
     node_selector: tuple[tuple[str, str], ...]
@@ -88,27 +88,28 @@ def compared_integer(value: str) -> int | None:
 
 
 class PreferredTerm(Struct, frozen=True):
-    """A term of preferred node affinity, which adds its weight to the score of the nodes that it matches."""
+    """A term of preferred node affinity: it adds its weight to the score of the nodes that it matches."""
 
     weight: int
     term: NodeTerm
 
 
 def preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] | None:
-    """Read a Pod's preferred node affinity; None if it has none. Terms that match no node are left out.
+    """Return a Pod's terms of preferred node affinity; None if it has none. Terms that match no node are left out.
 
     Raises PodError, and TooLargeError beyond the bounds of this module.
     """
     at: Path = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
-    found: Json = spec.get("affinity")
+    value: Json = spec.get("affinity")
     for depth, name in enumerate(("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"), 2):
-        found = mapping(found, at[:depth]).get(name)
-    listed = items(found, at)
-    if len(listed) > MAX_TERMS:
-        raise TooLargeError(at, len(listed), "terms of preferred node affinity", MAX_TERMS)
+        value = mapping(value, at[:depth]).get(name)
+    raw_terms = items(value, at)
+    if len(raw_terms) > MAX_TERMS:
+        raise TooLargeError(at, len(raw_terms), "terms of preferred node affinity", MAX_TERMS)
     count = _Count("expressions and values of preferred node affinity")
-    read = tuple(_preferred(raw, (*at, index), count) for index, raw in enumerate(listed))
-    return tuple(one for one in read if one.weight and (one.term.expressions or one.term.fields)) if read else None
+    terms = [_preferred(raw, (*at, index), count) for index, raw in enumerate(raw_terms)]
+    scored = [term for term in terms if term.weight and (term.term.expressions or term.term.fields)]
+    return tuple(scored) if terms else None
 
 
 def _preferred(raw: Json, at: Path, count: "_Count") -> PreferredTerm:
@@ -122,23 +123,23 @@ def _preferred(raw: Json, at: Path, count: "_Count") -> PreferredTerm:
 class _Count:
     """Count of a pod's requirements, or preferences, bounded by MAX_REQUIREMENTS."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._found = 0
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self._total = 0
 
     def add(self, more: int, path: Path) -> None:
         """Add requirements. Raises TooLargeError if there are too many in all."""
-        self._found += more
-        if self._found > MAX_REQUIREMENTS:
-            raise TooLargeError(path, self._found, self._what, MAX_REQUIREMENTS)
+        self._total += more
+        if self._total > MAX_REQUIREMENTS:
+            raise TooLargeError(path, self._total, self._noun, MAX_REQUIREMENTS)
 
 
 def _tolerations(raw: Json) -> Iterator[Toleration]:
     at: Path = ("spec", "tolerations")
-    listed = items(raw, at)
-    if len(listed) > MAX_TOLERATIONS:
-        raise TooLargeError(at, len(listed), "tolerations", MAX_TOLERATIONS)
-    for index, item in enumerate(listed):
+    tolerations = items(raw, at)
+    if len(tolerations) > MAX_TOLERATIONS:
+        raise TooLargeError(at, len(tolerations), "tolerations", MAX_TOLERATIONS)
+    for index, item in enumerate(tolerations):
         here = (*at, index)
         members = mapping(item, here)
         key, operator, value, effect = [
@@ -157,12 +158,12 @@ def _terms(affinity: Json, count: _Count) -> tuple[NodeTerm, ...] | None:
     if affinity is None:
         return None
     at = (*at, "nodeSelectorTerms")
-    listed = items(mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
-    if len(listed) > MAX_TERMS:
-        raise TooLargeError(at, len(listed), "terms of required node affinity", MAX_TERMS)
+    terms = items(mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
+    if len(terms) > MAX_TERMS:
+        raise TooLargeError(at, len(terms), "terms of required node affinity", MAX_TERMS)
     # Empty terms match no node: they are left out.
     return tuple(
-        term for index, raw in enumerate(listed) if (term := _term(raw, (*at, index), count)).expressions or term.fields
+        term for index, raw in enumerate(terms) if (term := _term(raw, (*at, index), count)).expressions or term.fields
     )
 
 
@@ -172,9 +173,9 @@ def _term(raw: Json, at: Path, count: _Count) -> NodeTerm:
 
 
 def _expressions(raw: Json, at: Path, count: _Count) -> tuple[NodeExpression, ...]:
-    listed = items(raw, at)
-    count.add(len(listed), at)
-    return tuple(_expression(item, (*at, index), count) for index, item in enumerate(listed))
+    expressions = items(raw, at)
+    count.add(len(expressions), at)
+    return tuple(_expression(item, (*at, index), count) for index, item in enumerate(expressions))
 
 
 def _expression(raw: Json, at: Path, count: _Count) -> NodeExpression:

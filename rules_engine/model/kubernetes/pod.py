@@ -95,9 +95,9 @@ def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) 
 class Pod(Struct, frozen=True, kw_only=True):
     """A Pod parsed from its JSON, with the edits of rules.
 
-    `containers` holds those that name a resource: regular ones, then init containers, in their order. There is nothing
-    to decide about the others, of which 20,000 fit in 60 kB: they are checked and left out. `requests` and `limits`
-    are the pod level (spec.resources, KEP-2837), as written.
+    `containers` holds the containers that name a resource: regular containers, then init containers, in their order.
+    Rules decide nothing about the others, of which 20,000 fit in 60 kB: they are checked and left out. `requests` and
+    `limits` are the pod level (spec.resources, KEP-2837), without defaults.
     """
 
     original: dict[str, Json]
@@ -109,9 +109,9 @@ class Pod(Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
     resources: frozenset[str]
-    """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
+    """Resources with a positive request or limit in any container: rules ignore a resource that is 0 in all."""
     named: frozenset[str]
-    """Resources with a request or limit in some container, whatever the amount."""
+    """Resources with a request or limit in any container, including zero."""
     amount_count: int
     """Number of the containers' requests and limits."""
     requests: Mapping[str, Quantity]
@@ -122,8 +122,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     def parse(cls, raw: Json) -> "Pod":
         """Read a Pod. Null counts as absent, as in the API. Raises PodError with the path of a malformed value.
 
-        Amounts in `original` are strings, as the API server writes them: a number, which only other callers write,
-        would make expressions fail or compare unequal.
+        Amounts in `original` are strings, as the API server writes them. Other callers may write a number, with which
+        expressions would fail or compare unequal.
         """
         pod = mapping(raw, ())
         texts: _Texts = {}
@@ -145,7 +145,7 @@ class Pod(Struct, frozen=True, kw_only=True):
             requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
             limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
-            original=mapping(applied(pod, texts), ()) if texts else pod,  # last: it needs the texts of the others
+            original=mapping(applied(pod, texts), ()) if texts else pod,  # last: the readers above fill `texts`
         )
 
     @property
@@ -155,10 +155,10 @@ class Pod(Struct, frozen=True, kw_only=True):
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """All containers, also those that name no resource; read on each call."""
+        """All containers, including containers that name no resource; read on each call."""
         spec = mapping(self.original.get("spec"), ("spec",))
-        found = {container.path: container for container in self.containers}
-        return (*_all(spec, "containers", found), *_all(spec, "initContainers", found))
+        parsed = {container.path: container for container in self.containers}
+        return (*_all(spec, "containers", parsed), *_all(spec, "initContainers", parsed))
 
     @property
     def placement(self) -> Placement:
@@ -174,35 +174,35 @@ class Pod(Struct, frozen=True, kw_only=True):
         return self.aggregate(amounts) + self._overhead(resource)
 
     def aggregate(self, amounts: Sequence[int]) -> int:
-        """Return the aggregate of all containers, from the amount of each of `containers`, in nanos."""
+        """Return the aggregate of all containers, in nanos; `amounts` has one amount for each of `containers`."""
         return self._aggregate(zip(self.containers, amounts, strict=True))
 
     def effective_requests(self, missing: Mapping[str, int] = NO_AMOUNTS) -> Mapping[str, int]:
         """Return the amounts that the scheduler counts for this pod, in nanos: requests, or else limits.
 
-        `missing`: the amounts of a container that names none.
+        `missing`: by resource, the amount of a container that does not name it.
 
-        Every resource that it names is included. Each container is read once, whatever the number of resources. The
-        pod level's request replaces the containers' aggregate (component-helpers, PodRequests); its limit is
-        its request where no container names the resource (pkg/apis/core/v1/defaults.go, defaultPodRequests).
+        All resources that the pod names are included. Each container is read once, whatever the number of resources.
+        The pod level's request replaces the containers' aggregate (component-helpers, PodRequests); if no container
+        names the resource, it defaults to the pod level's limit (pkg/apis/core/v1/defaults.go, defaultPodRequests).
         """
-        named: dict[str, list[tuple[Container, int]]] = {
+        by_resource: dict[str, list[tuple[Container, int]]] = {
             name: [] for name in (*self.overhead, *self.requests, *self.limits)
         }
         for container in self.all_containers if missing else self.containers:
             amounts = {**container.limits, **container.requests}
             for resource, amount in amounts.items():
-                named.setdefault(resource, []).append((container, amount.nanos))
+                by_resource.setdefault(resource, []).append((container, amount.nanos))
             for resource, nanos in missing.items():
                 if resource not in amounts:
-                    named.setdefault(resource, []).append((container, nanos))
-        return {resource: self._effective_request(resource, amounts) for resource, amounts in named.items()}
+                    by_resource.setdefault(resource, []).append((container, nanos))
+        return {resource: self._effective_request(resource, amounts) for resource, amounts in by_resource.items()}
 
     def _effective_request(self, resource: str, amounts: Sequence[tuple[Container, int]]) -> int:
-        own = self.requests.get(resource)
-        if own is None and not amounts:
-            own = self.limits.get(resource)
-        return (self._aggregate(amounts) if own is None else own.nanos) + self._overhead(resource)
+        pod_level = self.requests.get(resource)
+        if pod_level is None and not amounts:
+            pod_level = self.limits.get(resource)
+        return (self._aggregate(amounts) if pod_level is None else pod_level.nanos) + self._overhead(resource)
 
     def _overhead(self, resource: str) -> int:
         overhead = self.overhead.get(resource)
@@ -212,8 +212,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     def _aggregate(amounts: Iterable[tuple[Container, int]]) -> int:
         """Aggregate containers (k8s.io/component-helpers/resource, AggregateContainerRequests; KEP-753).
 
-        It is the larger of the sum over regular containers and sidecars, and, for each init container, its own and
-        that of the sidecars started before it.
+        The result is the largest of the sum over regular containers and sidecars, and of the sum, for each init
+        container, of its amount and the amounts of the sidecars started before it.
         """
         running = sidecars = peak = 0
         for container, amount in amounts:
@@ -258,12 +258,12 @@ class Pod(Struct, frozen=True, kw_only=True):
 
 
 _Texts: TypeAlias = dict[Path, Mapping[str, str]]
-"""Texts of amounts that are written in another way, by the path of their object."""
+"""Texts that replace amounts written as numbers, by the path of their object."""
 
 
 def _containers(spec: Mapping[str, Json], member: str, texts: _Texts) -> Iterator[Container]:
-    """Yield the containers of a list that name a resource. Raises PodError for any that is malformed."""
-    # Fast path for the usual types; for all others the strict readers make the error.
+    """Yield the containers of a list that name a resource. Raises PodError for any malformed container."""
+    # Fast path for the usual types; for all others the strict readers raise the error.
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
         if not item and type(item) is dict:
             continue
@@ -281,16 +281,16 @@ def _containers(spec: Mapping[str, Json], member: str, texts: _Texts) -> Iterato
             resources = mapping(resources, (*here, "resources"))
         requests, limits = resources.get("requests"), resources.get("limits")
         if requests is not None or limits is not None:
-            read = _container(container, here, requests, limits, texts)
-            if read.requests or read.limits:
-                yield read
+            parsed = _container(container, here, requests, limits, texts)
+            if parsed.requests or parsed.limits:
+                yield parsed
 
 
-def _all(spec: Mapping[str, Json], member: str, found: Mapping[Path, Container]) -> Iterator[Container]:
-    """Yield every container of a list that _containers has checked."""
+def _all(spec: Mapping[str, Json], member: str, parsed: Mapping[Path, Container]) -> Iterator[Container]:
+    """Yield every container of a list that `_containers` has checked."""
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
         here = ("spec", member, index)
-        yield found.get(here) or _container(mapping(item, here), here, None, None, {})
+        yield parsed.get(here) or _container(mapping(item, here), here, None, None, {})
 
 
 def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _Texts) -> Container:
@@ -310,7 +310,7 @@ def _amounts(containers: Iterable[Container]) -> list[Mapping[str, Quantity]]:
 
 
 def _requested(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[str]:
-    """Return the resources that some container has more than zero of."""
+    """Return the resources with a positive amount in any container."""
     return frozenset([name for members in amounts for name, amount in members.items() if amount.nanos])
 
 
@@ -322,12 +322,12 @@ def _quantities(raw: Json, path: Path, texts: _Texts) -> Mapping[str, Quantity]:
         return _NOTHING
     members = mapping(raw, path)
     try:
-        # Fast path: nearly always all values are strings that are quantities; else the error names the one that is not.
+        # Fast path: nearly always all values are valid strings; otherwise the values are read one by one for the error.
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
-        read = {name: _quantity(value, (*path, name)) for name, value in members.items()}
-        texts[path] = {name: str(read[name]) for name, value in members.items() if isinstance(value, int | float)}
-        return read
+        quantities = {name: _quantity(value, (*path, name)) for name, value in members.items()}
+        texts[path] = {name: str(quantities[name]) for name, value in members.items() if isinstance(value, int | float)}
+        return quantities
 
 
 def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
@@ -338,7 +338,7 @@ def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Q
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:
-    # It may be a JSON number or surrounded by blanks, and null is zero (apimachinery quantity.go, UnmarshalJSON).
+    # Numbers and surrounding blanks are allowed, and null is zero (apimachinery quantity.go, UnmarshalJSON).
     if raw is None:
         return Quantity(0)
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):

@@ -1,4 +1,4 @@
-"""What the API server sets in a pod and not in the template of one: default requests, and generated names."""
+"""Defaults that the API server sets in pods and not in pod templates: requests, and generated names."""
 
 import re
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.quantity import Format, Quantity
 LISTS = ("containers", "initContainers")
 
 _AGGREGATED = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
-"""Resources whose request of the whole pod is by default the aggregate of its containers' requests."""
+"""Resources whose pod-level request defaults to the aggregate of the containers' requests, with its format."""
 
 _HUGE_PAGES = "hugepages-"
 
@@ -20,27 +20,27 @@ _NOTHING: Object = MappingProxyType({})
 
 
 def with_defaults(pod: dict[str, Json]) -> dict[str, Json]:
-    """Return a pod with its default requests; what is malformed stays as it is."""
+    """Return a pod with its default requests; malformed parts stay as they are."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return pod
-    found = dict(spec)
+    with_requests = dict(spec)
     for member in LISTS:
         containers = spec.get(member)
         if isinstance(containers, list):
-            found[member] = [
+            with_requests[member] = [
                 {**item, "resources": of_container(item["resources"])}
                 if isinstance(item, dict) and "resources" in item
                 else item
                 for item in containers
             ]
     if "resources" in spec:
-        found["resources"] = of_whole_pod(spec)
-    return {**pod, "spec": found}
+        with_requests["resources"] = of_whole_pod(spec)
+    return {**pod, "spec": with_requests}
 
 
 def of_container(resources: Json) -> Json:
-    """Return the resources of a container, whose requests default to its limits (v1, SetDefaults_Pod)."""
+    """Return the resources of a container with requests that default to its limits (v1, SetDefaults_Pod)."""
     members = mapping(resources)
     limits, requests = members.get("limits"), members.get("requests")
     if not limits or not isinstance(limits, dict) or not isinstance(requests, dict | None):
@@ -49,9 +49,9 @@ def of_container(resources: Json) -> Json:
 
 
 def of_whole_pod(spec: Object, observed: Object = _NOTHING) -> Json:
-    """Return the resources of a whole pod with its default requests.
+    """Return the pod-level resources with their default requests.
 
-    `observed`: those of the live pod, for huge pages. Rules may have raised the others since.
+    `observed`: the pod-level resources of the live pod. Only its huge pages are used: rules may have raised the others.
     Source: k8s.io/kubernetes/pkg/apis/core/v1 (defaultPodRequests; KEP-2837).
     """
     level = mapping(spec.get("resources"))
@@ -78,32 +78,32 @@ def of_whole_pod(spec: Object, observed: Object = _NOTHING) -> Json:
 
 
 MAX_BASE = 58
-"""Characters of a generateName that are used: five random ones follow, and a label has at most 63."""
+"""Characters of a generateName that are used: five random characters follow, and a label has at most 63."""
 
 _RANDOM = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
 
 
 def generated_name(base: str) -> str:
-    """Return a name that the API server may generate."""
+    """Return a name such as the API server generates."""
     return f"{base[:MAX_BASE]}xxxxx"
 
 
 def is_generated(name: str, base: str) -> bool:
-    """Return True if the API server may have generated a name. Pods of StatefulSets have another one and a base."""
+    """Return True if the API server may have generated a name. Names of StatefulSet pods end in an ordinal instead."""
     base = base[:MAX_BASE]
     return bool(base) and name.startswith(base) and _RANDOM.fullmatch(name, len(base)) is not None
 
 
 def submitted_names(kind: str, owner: str) -> dict[str, Json]:
-    """Return the names in the metadata of the first pod that the controller of an object submits.
+    """Return the name members in the metadata of the first pod that an owner's controller submits.
 
-    The controller of a StatefulSet names its pods by their ordinals; other names are generated after /mutate.
+    The controller of a StatefulSet names its pods by ordinals; other names are generated after /mutate.
     """
     return {"generateName": f"{owner}-", **({"name": f"{owner}-0"} if kind == "StatefulSet" else {})}
 
 
 def with_generated_name(pod: Json) -> Json:
-    """Return a pod with the name that the API server generates for one that has a generateName only."""
+    """Return a pod with a name: one such as the API server generates if the pod has a generateName only."""
     metadata = mapping(mapping(pod).get("metadata"))
     base = text(metadata, "generateName")
     if not base or text(metadata, "name"):

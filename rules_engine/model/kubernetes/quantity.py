@@ -1,7 +1,7 @@
 """Kubernetes quantities, exactly.
 
 Source: k8s.io/apimachinery/pkg/api/resource (quantity.go, suffix.go). A quantity is a whole number of nanos with the
-format it was written in. Two things differ from Kubernetes on purpose: values are never capped at 2^63-1, and a
+format of its text. Two things differ from Kubernetes on purpose: values are never capped at 2^63-1, and a
 result beyond exa is written in E.
 """
 
@@ -15,14 +15,14 @@ NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
 
 MAX_TEXT = 64
-"""Longest text of a quantity: far more than any real one, short enough that no text is costly to read."""
+"""Longest text of a quantity: far longer than any in use, short enough to be read quickly."""
 
 MAX_EXPONENT = 60
 """Largest decimal exponent: keeps `1e999999999` from becoming a number of a gigabyte."""
 
 MAX_NANOS = 10**60
-"""Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. No smaller one has
-a text of more than MAX_TEXT characters: what is written can be read again."""
+"""Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. The text of no
+smaller amount exceeds MAX_TEXT characters, so that every text that is written can be read."""
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -44,7 +44,7 @@ class Format(Enum):
 
 
 class Quantity(Struct, frozen=True):
-    """An exact amount; two quantities are equal when their values are, whatever their formats."""
+    """An exact amount. Equality compares values and ignores formats."""
 
     nanos: int
     format: Format = Format.DECIMAL_SI
@@ -97,13 +97,13 @@ class Quantity(Struct, frozen=True):
         return Quantity(self.nanos * factor, self.format)
 
     def times(self, other: "Quantity") -> "Quantity":
-        """Return the product of two quantities, rounded towards zero to a nano, in this one's format."""
+        """Return the product of two quantities, rounded towards zero to a nano, in the format of the first."""
         product = self.nanos * other.nanos
         nanos = abs(product) // NANOS
         return Quantity(-nanos if product < 0 else nanos, self.format)
 
     def divided(self, divisor: "Quantity") -> "Quantity":
-        """Return the quotient of two quantities, rounded towards zero to a nano, in this one's format.
+        """Return the quotient of two quantities, rounded towards zero to a nano, in the format of the first.
 
         Raises QuantityError when the divisor is zero.
         """
@@ -129,18 +129,18 @@ class Quantity(Struct, frozen=True):
 @lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
 def base_units(nanos: int) -> int | float:
     """Return an amount in cores, bytes or devices."""
-    whole, rest = divmod(nanos, NANOS)
-    return nanos / NANOS if rest else whole
+    whole, fraction = divmod(nanos, NANOS)
+    return nanos / NANOS if fraction else whole
 
 
 def parse_quantity(text: str) -> Quantity:
-    """Read a quantity like `Quantity.parse`, with one call less."""
+    """Read a quantity like `Quantity.parse`, which calls it: hot paths save a call."""
     if len(text) > MAX_TEXT:
         raise QuantityError(f"a quantity has at most {MAX_TEXT} characters")
-    found = _SYNTAX.fullmatch(text)
-    if found is None:
+    match = _SYNTAX.fullmatch(text)
+    if match is None:
         raise QuantityError(f"{text!r} is not a quantity: write a number, then one of {_suffixes()} or an exponent")
-    sign, digits, suffix, exponent_text = found.groups()
+    sign, digits, suffix, exponent_text = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int(whole + fraction)
     form = Format.DECIMAL_SI
@@ -162,10 +162,10 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _scaled_up(mantissa: int, power: int) -> int:
-    """Return mantissa × 10^power, rounded away from zero; a power far below zero costs nothing."""
+    """Return mantissa × 10^power, rounded away from zero. For a power far below zero nothing is computed."""
     if power >= 0:
         return int(mantissa * 10**power)
-    # No mantissa of MAX_TEXT characters, times 1024^6, has more than this many digits: the rest is less than one.
+    # A mantissa of MAX_TEXT characters, times 1024^6, has fewer digits than this: the result is below one nano.
     if power < -2 * MAX_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))

@@ -29,5 +29,5 @@ def fields(name: str) -> Mapping[str, str]:
 
 
 def present(name: str) -> frozenset[str]:
-    """Return the fields that every object of a kind has once the API server has read it."""
+    """Return the fields that every object of a kind has once the API server has set its defaults."""
     return frozenset(_table()["present"].get(name, ()))

@@ -1,4 +1,4 @@
-"""Stable codes of problems: of all layers here, and of each kind of rule in its package."""
+"""Stable codes of problems in all layers; the codes of a kind of rule are in its package."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ class ProblemCode(StrEnum):
 
 
 class Code(ProblemCode):
-    """Codes of problems that are not of one kind of rule."""
+    """Codes of problems that do not belong to one kind of rule."""
 
     # Files
     MISSING_FILE = "missing-file"

@@ -1,10 +1,10 @@
 """Excerpts of an author's text in messages."""
 
 MAX_EXCERPT = 60
-"""Characters of a value or an expression that a message quotes: enough to find it, and the message fits on one line."""
+"""Characters of a value or an expression that a message quotes: enough to recognize it, and to fit on one line."""
 
 MAX_REMEDY = 100
-"""Characters of YAML that a message tells to write: more is not copied from it."""
+"""Characters of YAML that a message tells the author to write: nobody copies more from a message."""
 
 
 def truncate(text: str, limit: int = MAX_EXCERPT) -> str:

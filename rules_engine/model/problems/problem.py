@@ -13,23 +13,23 @@ from rules_engine.model.problems.excerpt import visible
 from rules_engine.model.problems.source import Location
 
 MAX_COLUMNS = 8 + 160 + 1
-"""Columns of a source line, with its number and the mark of a cut: more would fill a terminal with one line."""
+"""Columns of a source line with its number and the mark of a cut, so that one line does not fill a terminal."""
 
 MIN_COLUMNS = 24
-"""Columns that are used even if the terminal has fewer: the number, and some characters around the location."""
+"""Columns that are used even if the terminal has fewer: the number and some characters around the location."""
 
 TAB_COLUMNS = 8
-"""Columns of a tab, at most."""
+"""Maximum columns of a tab."""
 
 MAX_CANDIDATES = 128
-"""Candidates that a misspelt name is compared with: more than any object has fields, and CEL functions."""
+"""Candidates that a misspelt name is compared with: more than any object has fields, and than CEL has functions."""
 
 MAX_NAME = 128
-"""Characters of a name that is compared with others, and of those: a comparison takes the product of both."""
+"""Characters of the names that are compared: the time of a comparison grows with the product of both lengths."""
 
 
 class Severity(Enum):
-    """Severity of a problem: only an ERROR keeps a rule set from being used."""
+    """Severity of a problem: only an ERROR prevents the use of a rule set."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -60,17 +60,18 @@ def warning(code: ProblemCode, message: str, location: Location, text: str) -> P
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return a clause such as " (did you mean 'object'?)" for the nearest candidate.
 
-    Empty if none is near, and if the comparison would take long.
+    The clause is empty if no candidate is near, or if the comparison would take long.
     """
-    compared = sorted(islice(candidates, MAX_CANDIDATES + 1))
-    if len(name) > MAX_NAME or len(compared) > MAX_CANDIDATES:
+    sorted_candidates = sorted(islice(candidates, MAX_CANDIDATES + 1))
+    if len(name) > MAX_NAME or len(sorted_candidates) > MAX_CANDIDATES:
         return ""
-    near = get_close_matches(name, [each for each in compared if len(each) <= MAX_NAME], n=1, cutoff=0.6)
+    short = [candidate for candidate in sorted_candidates if len(candidate) <= MAX_NAME]
+    near = get_close_matches(name, short, n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tuple[Problem, ...]:
-    """Sort distinct problems: files as listed (others after them, by name), then by line and column."""
+    """Return distinct problems in the order of `files` (unlisted files last, by name), then by line and column."""
     rank = {file: index for index, file in enumerate(files)}
 
     def key(problem: Problem) -> tuple[int, Location, str, str]:
@@ -89,7 +90,7 @@ class Page:
 
     @property
     def cut(self) -> str:
-        """The mark of a part that is left out."""
+        """The mark of an omitted part."""
         return "…" if self._encodes("…") else "..."
 
     def shown(self, character: str) -> str:
@@ -114,7 +115,7 @@ class Marked(Protocol):
 
     @property
     def severity(self) -> Severity:
-        """Whether it is an error."""
+        """Error or warning."""
 
     @property
     def location(self) -> Location:
@@ -122,25 +123,25 @@ class Marked(Protocol):
 
     @property
     def length(self) -> int:
-        """The columns from there on."""
+        """The number of columns from the first character on."""
 
 
 def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
     """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
-    A line that is too long for the page is cut to the part around the problem, and marked at the cuts.
+    A line that is too long for the page is cut to the part around the problem; marks show the cuts.
     """
     if not line.strip():
         return ""
     number = f"{problem.location.line:>5} | "
     start = min(problem.location.column - 1, len(line))
-    # A line may have millions of characters: far more than fit are left out at once.
+    # A line may have millions of characters: drop what cannot fit before any character is measured.
     left, right = max(0, start - 2 * MAX_COLUMNS), start + 2 * MAX_COLUMNS
     cells = [page.shown(character) for character in line[left:right]]
     start -= left
     end = min(max(start + 1, start + problem.length), max(len(cells), start + 1))
     room = min(max(MIN_COLUMNS, page.columns), MAX_COLUMNS) - len(number)
-    # One width more, since a problem may be at the end of the line.
+    # One extra width, since a problem may be at the end of the line.
     first, last = _window([*map(_columns, cells), 1], start, end, room, len(page.cut))
     before = f"{page.cut if left + first else ''}{''.join(cells[first:start])}"
     after = f"{''.join(cells[start:last])}{page.cut if left + last < len(line) else ''}"
@@ -151,16 +152,16 @@ def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
 
 
 def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) -> tuple[int, int]:
-    """Return the range of the characters of a line that are shown: those around `start` that fit into `room` columns.
+    """Return the range of a line's characters around `start` that fit into `room` columns.
 
     `widths` has the columns of each character, and of the end of the line; `cut` is the width of the mark of a cut.
     """
     length = len(widths) - 1
     if sum(widths[:length]) + (start == length) <= room:
         return 0, length
-    span, rest = sum(widths[start:end]) + cut, sum(widths[start : max(length, end)])
-    # Before the problem: half of the room, less if the problem needs it, more if less follows.
-    left = max(room - rest, min(room // 2, max(room // 4, room - span)))
+    span, following = sum(widths[start:end]) + cut, sum(widths[start : max(length, end)])
+    # Columns before the problem: half of the room, less if the problem needs them, more if few columns follow.
+    left = max(room - following, min(room // 2, max(room // 4, room - span)))
     first, used = start, 0
     if sum(widths[:start]) <= left:
         first, used = 0, sum(widths[:start])
@@ -169,7 +170,7 @@ def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) ->
         while used + widths[first - 1] <= left:
             first -= 1
             used += widths[first]
-    if used + rest <= room:
+    if used + following <= room:
         return first, length
     last, used = start, used + cut
     while used + widths[last] <= room:
@@ -188,7 +189,7 @@ def _columns(character: str) -> int:
 
 
 def render(problem: Marked, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
-    """Render the problem as text in one line and, if `sources` has its file, the source line with a caret below."""
+    """Render the problem as one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
     below = snippet(problem, lines[index], page) if index < len(lines) else ""

@@ -37,8 +37,8 @@ class Field:
 class SourceText:
     """A string read from a file, with the location of each of its characters.
 
-    `breaks` holds (offset, line, column) triples in order of offset, the first at offset 0: from that offset to the
-    next break, one character of `text` is one column of the file. Plain and quoted scalars have one break and one
+    `breaks` holds (offset, line, column) triples in order of offset, the first at offset 0: from each offset to the
+    next, one character of `text` is one column of the file. Plain and quoted scalars have one break and one
     more per escape or fold; block scalars have one per line.
     """
 
@@ -48,7 +48,7 @@ class SourceText:
 
     @classmethod
     def inline(cls, text: str, file: str = "<expression>") -> "SourceText":
-        """Return a text that is not in a file; its locations count from its own start."""
+        """Return a text that is not in a file, with locations that count from its own start."""
         breaks = [(0, 1, 1)]
         for offset, character in enumerate(text):
             if character == "\n":

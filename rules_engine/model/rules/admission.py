@@ -10,7 +10,7 @@ from rules_engine.model.json.strict import boolean, mapping, string
 
 
 class Endpoint(Enum):
-    """The endpoints of the server, each with a webhook configuration of its own, whose kind begins with the value."""
+    """The endpoints of the server, each with its own webhook configuration, whose kind begins with the value."""
 
     MUTATE = "Mutating"
     VALIDATE = "Validating"
@@ -25,12 +25,12 @@ class Endpoint(Enum):
 
     @property
     def webhook(self) -> str:
-        """The webhook's name; Kubernetes wants three labels at least."""
+        """The webhook's name; Kubernetes requires at least three labels."""
         return f"{self.name.lower()}.gpurules.io"
 
     @property
     def values_key(self) -> str:
-        """Below `webhook` in the chart's values."""
+        """The webhook's key below `webhook` in the chart's values."""
         return self.value.lower()
 
 
@@ -38,7 +38,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 
     `raw` is the unchanged request, for CEL's `request`; `object` and `old_object` are None if they are absent or
-    null. `namespace` is the request's: a pod made by a controller has none of its own yet.
+    null. `namespace` is the request's: a pod that a controller creates has no namespace of its own yet.
     """
 
     uid: str
@@ -58,7 +58,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
     def parse(cls, raw: dict[str, Json]) -> "AdmissionRequest":
         """Read the request of an AdmissionReview; null counts as absent. Raises PodError.
 
-        The members that only expressions read are checked for their type, and so is nothing in the objects.
+        Members that only expressions read are checked for their type; the members inside these objects are not checked.
         """
         for member in _OBJECTS:
             mapping(raw.get(member), (member,))
@@ -97,7 +97,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
 
 
 _OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
-"""Members of a request that are objects, and that only expressions of rules read."""
+"""Objects in a request that only expressions of rules read."""
 
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"

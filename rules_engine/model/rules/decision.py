@@ -20,7 +20,7 @@ Place = Callable[[Location], Json]
 
 
 class Action(Enum):
-    """The action of a rule on a request; for a rule in audit mode, the action that it would have taken."""
+    """The action of a rule on a request; for a rule in audit mode, the action that it would take."""
 
     SKIP = "skip"
     """The rule does not apply: match, conditions or an opt-out."""
@@ -42,7 +42,7 @@ EVALUATION_ERROR = "evaluation-error"
 """Reason of a rule that could not be evaluated."""
 
 UNMET_CONDITION = "condition"
-"""Reason of a rule that does not apply since a match condition is false."""
+"""Reason of a rule that does not apply because a match condition is false."""
 
 _DENY = Action.DENY  # looking a member up on its enum is slow
 
@@ -60,8 +60,8 @@ class Attempt(Struct, frozen=True):
 
     def to_json(self, place: Place = str) -> dict[str, Json]:
         """Return the attempt for logs and `--output json`."""
-        where = self.field.to_json(place) if self.field is not None else {}
-        return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **where}
+        field_members = self.field.to_json(place) if self.field is not None else {}
+        return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **field_members}
 
 
 class ResourceDecision(Struct, frozen=True, kw_only=True):
@@ -93,8 +93,8 @@ class ContainerRequest(Struct, frozen=True):
 class Amount(Struct, frozen=True, kw_only=True):
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
-    `container` may also be spec.resources.requests or spec.resources.limits, the pod level; no container's name has a
-    dot. `field`: the default coefficient that the entry of a namespace inherits, if it is not its own.
+    `container` may also be spec.resources.requests or spec.resources.limits, the pod level: names of containers have no
+    dots. `field`: the default coefficient, if the entry of a namespace inherits it.
     """
 
     container: str
@@ -105,13 +105,13 @@ class Amount(Struct, frozen=True, kw_only=True):
 
     def to_json(self, place: Place = str) -> dict[str, Json]:
         """Return the amount for logs and `--output json`."""
-        where = self.field.to_json(place) if self.field is not None else {}
+        field_members = self.field.to_json(place) if self.field is not None else {}
         return {
             "container": self.container,
             "resource": self.resource,
             "before": self.before,
             "after": self.after,
-            **where,
+            **field_members,
         }
 
 
@@ -120,10 +120,10 @@ class Step(Struct, frozen=True, kw_only=True):
 
     `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
     people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
-    `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
-    `static`: the same step with static messages, if a message expression made some of its own: they may quote the pod.
-    `requests`: the containers that request the resources that the rule decides on.
-    `fields`: the entries or expressions that decided; none if it was the rule as a whole, which is at `location`.
+    `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is unknown.
+    `static`: the same step with static messages, if message expressions made its messages, which may quote the pod.
+    `requests`: the containers' requests of the resources that the rule decides on.
+    `fields`: the entries or expressions that decided; none if the rule as a whole decided, which is at `location`.
     """
 
     rule: RuleId
@@ -167,11 +167,11 @@ class Step(Struct, frozen=True, kw_only=True):
 
     def to_json(self, place: Place = str) -> dict[str, Json]:
         """Return the step for logs and `--output json`; empty members are left out. `place` writes locations."""
-        where = [field.to_json(place) for field in self.fields] or [{"source": place(self.location)}]
+        sources = [field.to_json(place) for field in self.fields] or [{"source": place(self.location)}]
         members: dict[str, Json] = {
             "rule": self.rule,
-            **where[0],
-            "furtherFields": [{**further} for further in where[1:]],
+            **sources[0],
+            "furtherFields": [{**further} for further in sources[1:]],
             "action": self.action.value,
             "reason": self.reason,
             "message": self.message,
@@ -196,8 +196,8 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def denied(trace: Sequence[Step]) -> bool:
-    """Return True if some step denies."""
-    for step in trace:  # noqa: SIM110 - a generator would cost more than all the rest
+    """Return True if any step denies."""
+    for step in trace:  # noqa: SIM110 - the generator of any() takes longer than the loop
         if step.denies:
             return True
     return False
@@ -214,8 +214,8 @@ class Refusal(Struct, frozen=True):
 class Decision(Struct, frozen=True, kw_only=True):
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision comes from the
-    cache, from a request with the same fingerprint. Such decisions share the values that `once` has `derived`.
+    `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision was cached for a
+    request with the same fingerprint. Such decisions share the values that `once` has `derived`.
     """
 
     trace: tuple[Step, ...] = ()
@@ -227,7 +227,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     derived: dict[Any, Any] | None = None
 
     def __eq__(self, other: Any) -> bool:
-        """Return True if both are the same answer, from the cache or not."""
+        """Compare the answers, whether they come from the cache or not."""
         return isinstance(other, Decision) and self._answer == other._answer
 
     @property
@@ -238,10 +238,10 @@ class Decision(Struct, frozen=True, kw_only=True):
         """Return a value derived from the trace and the patch alone, computed once for a cached decision."""
         if self.derived is None:
             return derive(self)
-        known: T | None = self.derived.get(derive)
-        if known is None:
-            known = self.derived[derive] = derive(self)
-        return known
+        value: T | None = self.derived.get(derive)
+        if value is None:
+            value = self.derived[derive] = derive(self)
+        return value
 
     @property
     def outcome(self) -> str:
@@ -259,7 +259,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Refusal | None:
-        """Code and reason of the first denial with the messages of all; None if the request is allowed.
+        """Code and reason of the first denial, with the messages of all denials; None if the request is allowed.
 
         A message that several rules share appears once.
         """
@@ -305,7 +305,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
-"""Outcomes of a decision; Invalid: a pod that cannot be parsed."""
+"""Outcomes of a decision; Invalid: the pod cannot be parsed."""
 
 
 def _outcome(decision: Decision) -> str:
@@ -321,7 +321,7 @@ MAX_AUDIT_KEY = 63
 
 
 def _audit_key(rule: RuleId) -> str:
-    """Return the name part of a qualified name; a digest keeps the names of rules that are too long distinct."""
+    """Return the name part of a qualified name; a digest keeps names distinct that are too long."""
     key = rule.replace("/", ".").lower()
     if len(key) <= MAX_AUDIT_KEY:
         return key
@@ -331,9 +331,9 @@ def _audit_key(rule: RuleId) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of a rule that a case covers by an event, such as a rung that is requested.
+    """A part of a rule that test cases should cover, with an event: a rung that is requested, for instance.
 
-    `reached`: True if a step of the rule, for a pod in a namespace, has the event.
+    `reached(step, namespace)`: True if a step of the rule, for a pod in a namespace, shows the event.
     """
 
     name: str

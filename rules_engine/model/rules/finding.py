@@ -8,7 +8,7 @@ from rules_engine.model.problems.source import Location
 
 
 class FindingSeverity(StrEnum):
-    """The severity of a finding, the worst first."""
+    """The severity of a finding, worst first."""
 
     ERROR = "Error"
     WARNING = "Warning"
@@ -43,10 +43,10 @@ class Remedy:
 class Finding:
     """One finding about one object.
 
-    `source`: the Diagnostic (`Diagnostic/name`), or "" for a built-in reason; `location` is that of the Diagnostic.
-    `evidence`: what the objects show, a line each. `cause`: why that happens. `caused_by`: reasons of other findings
-    that cause this one if they are about the same object. `on_host`: the API cannot show the cause; the commands of the
-    remedies look on the node itself.
+    `source`: the Diagnostic (`Diagnostic/name`), or "" for a built-in reason. `location`: where the Diagnostic is.
+    `evidence`: facts that the objects show, a line each. `cause`: the reason behind them. `caused_by`: reasons of other
+    findings that cause this finding if they are about the same object. `on_host`: the API cannot show the cause; the
+    commands of the remedies inspect the node itself.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEvaluated:
-    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, and why."""
+    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, with the reason in `why`."""
 
     source: str
     why: str

@@ -15,11 +15,11 @@ SKIP_ANNOTATION = "gpurules.io/skip"
 """The annotation with which a pod, by the value "true", opts out of every rule whose optOut is Allowed."""
 
 RuleId = NewType("RuleId", str)
-"""Identifier of a rule: `Kind/name`, unique over everything loaded."""
+"""Identifier of a rule: `Kind/name`, unique among all loaded rules."""
 
 
 class Mode(Enum):
-    """The mode of a rule: it enforces, only records what it would do, or is off."""
+    """The mode of a rule: it enforces its action, only records it, or is off."""
 
     ENFORCE = "Enforce"
     AUDIT = "Audit"
@@ -58,7 +58,7 @@ class LabelRequirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True if labels meet the requirement: NotIn and DoesNotExist also if the label is absent."""
+        """Return True if labels meet the requirement. An absent label meets NotIn and DoesNotExist."""
         match self.operator:
             case ConditionKind.IN:
                 return labels.get(self.key) in self.values
@@ -108,7 +108,7 @@ class Operation(Enum):
 class Match:
     """The pods that a rule matches. Namespaces and resources are exact names or globs (`*` any run, `?` one character).
 
-    With `resources`, the pod must name one of them in limits or requests; without, it matches whatever it names.
+    With `resources`, the pod must name one of them in limits or requests; without, any pod matches.
     """
 
     namespaces: tuple[str, ...] = ("*",)
@@ -121,11 +121,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interests:
-    """The pods and fields that a rule is interested in, beyond its match, as derived by its kind.
+    """The pods and fields that a rule depends on, beyond its match, as derived by its kind.
 
-    `resources`: the rule leaves a pod that requests none of them as it is. None: any pod.
-    `moves`: the rule may replace one of its resources by another one before later rules of its kind are evaluated.
-    `annotation`: key and value; the rule leaves a pod without this annotation as it is.
+    `resources`: the rule leaves a pod unchanged that requests none of them. None: it may change any pod.
+    `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
+    `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
     `annotations`: keys of the annotations whose values the rule reads. `node_labels`: keys of the labels by which it
     selects nodes itself.
     """
@@ -179,7 +179,7 @@ class Rule(Declared, ABC):
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     opt_out: OptOut = OptOut.ALLOWED
     fields: Mapping[str, tuple[Field]] = field(init=False, repr=False, compare=False)
-    """The members of `spec` and `match`, and all expressions, by path: what steps of the rule refer to."""
+    """The members of `spec` and `match`, and all expressions, by path: steps of the rule refer to them."""
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
@@ -197,7 +197,7 @@ class Rule(Declared, ABC):
 
     @property
     def interests(self) -> Interests:
-        """The pods and fields that the rule is interested in beyond its match."""
+        """The pods and fields that the rule depends on, beyond its match."""
         return Interests()
 
     @property
@@ -207,22 +207,22 @@ class Rule(Declared, ABC):
 
     @property
     def expressions(self) -> Mapping[str, SourceText]:
-        """The expressions that may change a decision, so not those of messages, by the paths of their fields."""
-        listed = (("variables", self.variables), ("matchConditions", self.match_conditions))
+        """The expressions that may change a decision, by the paths of their fields; message expressions cannot."""
+        fields = (("variables", self.variables), ("matchConditions", self.match_conditions))
         common = {
-            f"{name}[{index}].expression": named.expression
-            for name, members in listed
-            for index, named in enumerate(members)
+            f"{field}[{index}].expression": member.expression
+            for field, members in fields
+            for index, member in enumerate(members)
         }
         return {**common, **self.own_expressions}
 
     @property
     def own_expressions(self) -> Mapping[str, SourceText]:
-        """The `expressions` that only this kind has."""
+        """The `expressions` in fields that only this kind has."""
         return {}
 
     def fields_at(self, place: Location | None) -> tuple[Field, ...]:
-        """Return the field of the expression that has this place, with the place; none if no expression has it."""
+        """Return the field of the expression that contains a place, with the place; none if none does."""
         if place is None:
             return ()
         starts = [
@@ -240,11 +240,11 @@ class Rule(Declared, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A value that holds in a namespace.
+    """A value that applies in a namespace.
 
-    `name` is the field for which it holds and `field` the field of the spec in which it is written: they differ for an
-    entry of a namespace and for a named expression. `location` None: the default of the field, which no file has.
-    `value` None: an entry removes the value that it overrides. `inherited`: an entry of the namespace merges the value.
+    `name` is the field to which it applies and `field` the field of the spec that sets it: they differ for an entry of
+    a namespace and for a named expression. `location` None: the field's default, which is in no file. `value` None: an
+    entry removes the value that it overrides. `inherited`: an entry of the namespace merges the value.
     """
 
     name: str
@@ -256,5 +256,5 @@ class Setting:
 
 
 def setting(field: str, value: Json, location: Location | None) -> Setting:
-    """Return a value that holds for the field in which it is written."""
+    """Return a value that applies to the field that sets it."""
     return Setting(name=field, value=value, field=field, location=location)

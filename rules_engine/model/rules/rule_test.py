@@ -14,12 +14,12 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 
 FilePath = NewType("FilePath", str)
-"""A file's path in messages, already joined with the folder of the file that refers to it."""
+"""A file's path as in messages, already joined with the folder of the file that refers to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """A rule that must contribute to the decision; for a ladder also the rung that was taken or kept."""
+    """A rule that must contribute to the decision; for a ladder also the rung that the pod gets or keeps."""
 
     rule: RuleId
     rung: str | None
@@ -32,7 +32,7 @@ AmountsByContainer = Mapping[str, Mapping[str, Quantity]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """A rule in audit mode that must apply, and what it would do; None, or an absent key, is not compared."""
+    """A rule in audit mode that must apply, and its expected effects; None, or an absent key, is not compared."""
 
     rule: RuleId
     location: Location
@@ -50,7 +50,7 @@ class Expectation:
     `containers`: by container name, the amounts of resources in limits, or in requests where there is no limit; in
     `requests` and `limits` each alone. `pod`: the whole pod as admitted. `annotations`: None means that the annotation
     must be absent. `warnings` and `message`: texts that must occur. `decided_by`: exactly the rules that contributed to
-    the decision, in any order; `audited`: exactly those in audit mode that would have.
+    the decision, in any order; `audited`: exactly the rules in audit mode that would have contributed.
     """
 
     location: Location
@@ -68,10 +68,10 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One pod with its expected decision; `pod` is a whole Pod, also if the author gave a template.
+    """One pod with its expected decision; `pod` is a whole Pod, even if the author wrote a template.
 
-    `expect` is for all clusters that the case is run on, and `expect_on` for one of them in addition, by its name.
-    `clusters` are the names of those clusters; the one cluster of a test without names has the name "".
+    `clusters` are the names of the clusters that the case runs on; a single cluster without a name has the name "".
+    `expect` applies to all of them; `expect_on` has further expectations by the name of a cluster.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Case:
 
 
 ObjectsOf = Callable[[], ClusterObjects]
-"""A function that returns the objects of a cluster, which only diagnoses need."""
+"""A function that returns the objects of a cluster; only diagnoses call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedFinding:
-    """One finding that must be made; `message` is a text that must occur in its message."""
+    """One finding that the diagnosis must make; `message` is a text that must occur in its message."""
 
     reason: str
     object: str
@@ -108,7 +108,7 @@ class ExpectedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The findings of Diagnostics on each cluster of the test: exactly these of `reasons`, or of all if it is None."""
+    """The expected findings on each cluster of the test: all findings with these `reasons`; None: with any reason."""
 
     name: str
     location: Location
@@ -123,7 +123,7 @@ class Diagnosis:
 class RuleTest:
     """Cases for the rules in `rules` (files or folders), decided on `cluster`, or on several `clusters` by name.
 
-    `objects` has a function of those of each cluster, by name; the one cluster without a name has the name "". It is
+    `objects` has a loader of each cluster's objects, by name; a single cluster without a name has the name "". It is
     empty without diagnoses.
     """
 

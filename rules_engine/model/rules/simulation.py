@@ -1,4 +1,4 @@
-"""Simulation: a load that arrives at a cluster. All times are whole milliseconds since the simulation began."""
+"""Simulation: a load that arrives at a cluster. All times are whole milliseconds since the start of the simulation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from rules_engine.model.rules.rule import LabelSelector
 Milliseconds = int
 
 MAX_PODS = 1_000_000
-"""Pods of a simulation, those that replace lost ones included: each takes half a kilobyte."""
+"""Pods of a simulation, including pods that replace lost pods: each takes half a kilobyte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Distribution:
     mean: Milliseconds | None = None
 
     def quantile(self, fraction: float) -> Milliseconds:
-        """Return the time that a fraction of all times is below; `fraction` is at least 0 and less than 1."""
+        """Return the time below which a fraction of all times lies; `fraction` is at least 0 and less than 1."""
         if self.mean is not None:
             return round(-self.mean * log1p(-fraction))
         return self.least + int((self.most - self.least + 1) * fraction)
@@ -36,10 +36,10 @@ class Distribution:
 class PodGroup:
     """Pods of one template in an arrival.
 
-    `pod` is a whole Pod as /mutate gets it. `parallel` run at the same time, and the next ones follow those that end
-    until there were `total`. `controlled`: they have a controller, which replaces those that are lost; their names are
-    made of `name` and a number. Otherwise it is one Pod with this name. `selector`: that of a ReplicaSet or
-    StatefulSet, by which the scheduler spreads the pods; None for other controllers.
+    `pod` is a whole Pod as /mutate receives it. `parallel` pods run at the same time; when one ends, another one
+    follows, `total` pods in all. `controlled`: a controller replaces lost pods, and their names are `name` with a
+    number; otherwise the group is one Pod with this name. `selector`: the selector of a ReplicaSet or StatefulSet, by
+    which the scheduler spreads the pods; None for other controllers.
     """
 
     name: str
@@ -52,9 +52,10 @@ class PodGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A Pod or a workload that arrives `count` times, the first time at `at`, each further one after `every`.
+    """A Pod or a workload that arrives `count` times, first at `at`, then each time after `every`.
 
-    `title` names it in answers, such as `Job/train`. `run_for`: how long a pod runs once it is bound; None: to the end.
+    `title` is its title in reports, such as `Job/train`. `run_for`: the time that a pod runs once it is bound; None: to
+    the end.
     """
 
     title: str
@@ -67,7 +68,7 @@ class Arrival:
 
 
 class NodeState(StrEnum):
-    """States that a node can be put in."""
+    """States that an event can put a node in."""
 
     NOT_READY = "NotReady"
     READY = "Ready"
@@ -105,9 +106,8 @@ class SchedulerOptions:
 class Simulation:
     """A load and the cluster that it arrives at.
 
-    `cluster` is the rules' view of `objects`: nodes, namespaces, and the pods that are there at the beginning: those
-    that are bound run for `running_for`, None: to the end; the others wait. `until` None: until nothing changes any
-    more.
+    `cluster` is the rules' view of `objects`: nodes, namespaces and the initial pods. Bound initial pods run for
+    `running_for` (None: to the end); the others wait. `until` None: until nothing changes any more.
     """
 
     name: str

@@ -20,7 +20,7 @@ from rules_engine.model.rules.rule import Rule, Setting
 
 
 def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterator[Problem]:
-    """Yield nothing: rules of the kind that are valid each on their own have no problem together, or on a cluster."""
+    """Yield nothing: valid rules of the kind have no problems together or on a cluster."""
     del rules, cluster
     return iter(())
 
@@ -32,21 +32,21 @@ def no_parts(rule: Rule) -> Iterator[Part]:
 
 
 def no_settings(rule: Rule, namespace: str) -> Iterator[Setting]:
-    """Yield nothing: rules of the kind have no fields but those of every kind, and scalar ones."""
+    """Yield nothing: rules of the kind have only the fields of every kind, and scalar fields."""
     del rule, namespace
     return iter(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
+    """A kind of rule: the functions that evaluate (`RuleKind`), read, check and explain its rules.
 
-    `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
-    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation, and `analyse_on` those that
-    hold on one cluster. `codes` has the codes of its problems, and the TOML file `problems` the reference of each.
-    `parts` yields the parts of a rule that test cases cover, beside its conditions. `effective` yields the settings of
-    a rule in a namespace, beside scalar fields and those of every kind. `schemas` is the folder of its JSON Schema. The
-    types are those of the kind's own rules, which only the kind itself knows.
+    `value`: the class of its rules. `read` reads a rule from a validated document. `compile` and `apply` are for
+    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation, and `analyse_on` warnings for
+    one cluster. `codes` has the codes of its problems, and the TOML file `problems` the reference of each. `parts`
+    yields the parts of a rule that test cases should cover, except its conditions. `effective` yields the settings of a
+    rule in a namespace, except scalar fields and fields of every kind. `schemas` is the folder of its JSON Schema.
+    Parameters are typed Any, since only the kind knows the class of its rules.
     """
 
     value: type[Rule]

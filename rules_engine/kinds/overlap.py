@@ -1,4 +1,4 @@
-"""Overlap of rules: whether one matches every pod that another matches, and which comes first."""
+"""Overlap of rules: comparison of the pods that they match, and of their order."""
 
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
@@ -10,34 +10,34 @@ R = TypeVar("R", bound=Rule)
 
 
 class Earlier(Generic[R]):
-    """Rules in the order of evaluation, by the namespaces of their match: most rules name a few, of thousands."""
+    """Earlier rules in the order of evaluation, indexed by namespace: most rules name a few of thousands."""
 
     def __init__(self) -> None:
-        self._every: list[R] = []
+        self._rules: list[R] = []
         self._by_name: dict[str, list[int]] = {}
         self._by_glob: dict[str, list[int]] = {}
 
     def add(self, rule: R) -> None:
         for name in rule.match.namespaces:
-            (self._by_glob if is_glob(name) else self._by_name).setdefault(name, []).append(len(self._every))
-        self._every.append(rule)
+            (self._by_glob if is_glob(name) else self._by_name).setdefault(name, []).append(len(self._rules))
+        self._rules.append(rule)
 
     def matching(self, namespace: str) -> Iterator[R]:
-        """Yield the rules of which a pattern certainly matches all that `namespace`, a name or a glob, matches."""
-        found = {*self._by_name.get(namespace, ())}
+        """Yield the rules with a pattern that certainly covers `namespace`, a name or a glob."""
+        rule_positions = {*self._by_name.get(namespace, ())}
         for glob, positions in self._by_glob.items():
             if _is_wider(glob, namespace):
-                found.update(positions)
-        for position in sorted(found):
-            yield self._every[position]
+                rule_positions.update(positions)
+        for position in sorted(rule_positions):
+            yield self._rules[position]
 
 
 def always_first(earlier: Rule, later: Rule) -> bool:
     """Return True if the earlier rule always decides the requests that it shares with the later one."""
     if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not covers(earlier.match, later.match):
         return False
-    # A pod that opts out of the earlier one alone is decided by the later one. (So is one that makes an expression of a
-    # rule fail which is ignored then; no author relies on that.)
+    # The later rule decides a pod that opts out of the earlier rule alone. (Likewise a pod on which an expression of
+    # the earlier rule fails with failurePolicy Ignore, but no author relies on that.)
     return earlier.opt_out is OptOut.FORBIDDEN or later.opt_out is OptOut.ALLOWED
 
 
@@ -53,7 +53,7 @@ def may_match(match: Match, namespace: str) -> bool:
 def covers(wide: Match, narrow: Match) -> bool:
     """Return True if `wide` certainly matches every pod that `narrow` matches."""
     included = all(any_wider(wide.namespaces, name) for name in narrow.namespaces)
-    left_in = all(
+    kept = all(
         any_wider(narrow.exclude_namespaces, excluded)
         or not any(is_glob(name) or _is_wider(excluded, name) for name in narrow.namespaces)
         for excluded in wide.exclude_namespaces
@@ -65,7 +65,7 @@ def covers(wide: Match, narrow: Match) -> bool:
             (wide.object_selector, narrow.object_selector),
         )
     )
-    return included and left_in and selected
+    return included and kept and selected
 
 
 def any_wider(patterns: Sequence[str], name: str) -> bool:
@@ -73,18 +73,18 @@ def any_wider(patterns: Sequence[str], name: str) -> bool:
 
 
 def _is_wider(pattern: str, name: str) -> bool:
-    """Return True if a glob certainly matches all that `name`, a name or a glob, matches."""
+    """Return True if a pattern certainly matches every name that `name`, a name or a glob, matches."""
     return pattern in ("*", name) or (not is_glob(name) and matches_glob(pattern, name))
 
 
 def contradictory(selector: LabelSelector) -> str | None:
-    """Return the key of which no label, and no absence of one, meets all requirements of a selector."""
+    """Return a key whose requirements no value and no absence of the label can meet; None if there is no such key."""
     for key in dict.fromkeys(requirement.key for requirement in selector.requirements):
-        of_key = [requirement for requirement in selector.requirements if requirement.key == key]
-        named = [{*found.values} for found in of_key if found.operator is ConditionKind.IN]
-        # No requirement names a value with a null character: it stands for all others.
-        values = named[0] if named else {"\0"}
+        requirements = [requirement for requirement in selector.requirements if requirement.key == key]
+        allowed = [{*requirement.values} for requirement in requirements if requirement.operator is ConditionKind.IN]
+        # A null character stands for all values that no requirement names.
+        values = allowed[0] if allowed else {"\0"}
         labels: list[dict[str, str]] = [{}, *({key: value} for value in sorted(values))]
-        if not any(all(found.matches(label) for found in of_key) for label in labels):
+        if not any(all(requirement.matches(label) for requirement in requirements) for label in labels):
             return key
     return None

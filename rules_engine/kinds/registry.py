@@ -22,6 +22,6 @@ def compile_rules(
 
 
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return rules by kind, in the order of the registry, and those of a kind in order of evaluation."""
+    """Sort rules by kind, in the order of the registry, then in order of evaluation."""
     kinds = [kind.name for kind in KINDS]
     return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))

@@ -1,4 +1,4 @@
-"""Problems of injections that are valid each on their own."""
+"""Problems of valid injections, alone, together and on a cluster."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,10 +31,10 @@ def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
         by_resource.setdefault(injection.gpu_resource, []).append(injection)
     for rivals in by_resource.values():
         yield from _shadowed(rivals)
-    for one in injections:
-        for resource in _given(one):
-            for other in by_resource.get(resource, ()):
-                yield from _second_pass(one, other)
+    for giver in injections:
+        for resource in _given(giver):
+            for counter in by_resource.get(resource, ()):
+                yield from _second_pass(giver, counter)
 
 
 def analyse_on(injections: Sequence[ResourceInjection], cluster: Cluster) -> Iterator[Problem]:
@@ -69,19 +69,19 @@ def _exceeding(injection: ResourceInjection, namespace: str | None, nodes: Seque
 
 
 def _exceeded(entry: Entry, node: Node) -> frozenset[str]:
-    """Return the resources of which a node has less than one GPU gets. One that it does not list is not known."""
-    has = node.allocatable
-    return frozenset(name for name, amount in entry.coefficients.items() if name in has and has[name] < amount)
+    """Return the resources of which a node has less than one GPU gets. Resources that it does not list are ignored."""
+    present = node.allocatable
+    return frozenset(name for name, amount in entry.coefficients.items() if name in present and present[name] < amount)
 
 
 def _given(injection: ResourceInjection) -> frozenset[str]:
-    """Return the resources that an injection injects in some namespace."""
+    """Return the resources that an injection injects in any namespace."""
     entries = (injection.default, *injection.namespaces.values())
     return frozenset(name for entry in entries for name, amount in entry.coefficients.items() if amount)
 
 
 def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
-    """Warn of injections of one GPU resource that can never apply; once each, with the first that precedes it."""
+    """Warn once of each injection of one GPU resource that can never apply, with the first that always precedes it."""
     before = Earlier[ResourceInjection]()
     for later in injections:
         rivals = before.matching(later.match.namespaces[0])
@@ -102,9 +102,9 @@ def _shadowed_entries(later: ResourceInjection, before: Earlier[ResourceInjectio
     for namespace, entry in later.namespaces.items():
         if not may_match(later.match, namespace):
             continue
-        there = replace(later, match=replace(later.match, namespaces=(namespace,), exclude_namespaces=()))
+        only_there = replace(later, match=replace(later.match, namespaces=(namespace,), exclude_namespaces=()))
         for earlier in before.matching(namespace):
-            if _same_type(earlier, later) and always_first(earlier, there):
+            if _same_type(earlier, later) and always_first(earlier, only_there):
                 message = (
                     f"this entry is never used: in the namespace '{namespace}' {earlier.id} ({earlier.location}) "
                     f"matches the same pods and comes first by {precedence(earlier, later)}"
@@ -121,7 +121,7 @@ def _unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
 
 
 def _unused_default(injection: ResourceInjection) -> Iterator[Problem]:
-    """Warn of coefficients for all namespaces that no namespace has: each that is matched has an entry of its own."""
+    """Warn of an unused default: each namespace that the injection matches has an entry of its own."""
     default = injection.default
     if not default or _is_used(injection, None):
         return
@@ -133,26 +133,26 @@ def _unused_default(injection: ResourceInjection) -> Iterator[Problem]:
         yield warning(InjectionCode.UNUSED_DEFAULT, message, place, field)
 
 
-def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:
-    """Warn of an injected resource that is another's GPU resource: a second admission would deny the pod for both."""
-    enforced = one.mode is Mode.ENFORCE and other.mode is Mode.ENFORCE
-    sure = not (one.match_conditions or other.match_conditions)
-    overlap = covers(one.match, other.match) or covers(other.match, one.match)
-    if not (enforced and sure and overlap and _same_type(other, one)):
+def _second_pass(giver: ResourceInjection, counter: ResourceInjection) -> Iterator[Problem]:
+    """Warn if `giver` injects the GPU resource of `counter`: a second admission would deny the pod for both."""
+    enforced = giver.mode is Mode.ENFORCE and counter.mode is Mode.ENFORCE
+    unconditional = not (giver.match_conditions or counter.match_conditions)
+    overlap = covers(giver.match, counter.match) or covers(counter.match, giver.match)
+    if not (enforced and unconditional and overlap and _same_type(counter, giver)):
         return
     reported: set[Location] = set()
-    for namespace in dict.fromkeys((None, *one.namespaces, *other.namespaces)):
-        if not (_is_used(one, namespace) and _is_used(other, namespace)):
+    for namespace in dict.fromkeys((None, *giver.namespaces, *counter.namespaces)):
+        if not (_is_used(giver, namespace) and _is_used(counter, namespace)):
             continue
-        giving, counting = _entry(one, namespace), _entry(other, namespace)
-        place = giving.origin.get((_FIELD, other.gpu_resource), giving.location)
-        if giving.coefficients.get(other.gpu_resource) and counting and place not in reported:
+        giving, counting = _entry(giver, namespace), _entry(counter, namespace)
+        place = giving.origin.get((_FIELD, counter.gpu_resource), giving.location)
+        if giving.coefficients.get(counter.gpu_resource) and counting and place not in reported:
             reported.add(place)
             message = (
-                f"{other.gpu_resource} is the GPU resource of {other.id} ({other.location}): a pod that gets it here "
-                "is denied for different GPU resources when it is admitted again"
+                f"{counter.gpu_resource} is the GPU resource of {counter.id} ({counter.location}): a pod that gets it "
+                "here is denied for different GPU resources when it is admitted again"
             )
-            yield warning(InjectionCode.INJECTION_CONFLICT, message, place, other.gpu_resource)
+            yield warning(InjectionCode.INJECTION_CONFLICT, message, place, counter.gpu_resource)
 
 
 def _entry(injection: ResourceInjection, namespace: str | None) -> Entry:
@@ -160,7 +160,7 @@ def _entry(injection: ResourceInjection, namespace: str | None) -> Entry:
 
 
 def _is_used(injection: ResourceInjection, namespace: str | None) -> bool:
-    """Return True if an injection may match pods of a namespace, or (None) of one without an entry of its own."""
+    """Return True if an injection may match pods of a namespace; None: of any namespace without an entry of its own."""
     if namespace is not None:
         return may_match(injection.match, namespace)
     return any(is_glob(name) or name not in injection.namespaces for name in injection.match.namespaces)

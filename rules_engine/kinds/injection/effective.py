@@ -1,4 +1,4 @@
-"""What explanations list of an injection in one namespace, and the entries that tests cover."""
+"""Settings of an injection in one namespace for explanations, and the entries that tests cover."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -11,7 +11,7 @@ _DEFAULT = "default"
 
 
 def effective(injection: ResourceInjection, namespace: str) -> Iterator[Setting]:
-    """Yield the entry that holds in a namespace, then its values and the default's that it overrides or removes."""
+    """Yield the entry that applies in a namespace, then its values, also default values that it inherits or removes."""
     default, entry = injection.default, injection.entry(namespace)
     base = Setting(name="entry", value=_DEFAULT, field="", location=default.location)
     if entry is default:
@@ -43,13 +43,13 @@ def _setting(injection: ResourceInjection, namespace: str, field: str, key: str)
     if location is not None and location == place:
         return Setting(name=name, value=value, field=name, location=place, inherited=entry is not default)
     path = f"namespaces.{namespace}"
-    if location is None:  # an entry that does not inherit removes what it does not name
+    if location is None:  # an entry that does not inherit removes the values that it does not name
         return Setting(name=name, value=None, field=path, location=entry.location, overrides=base)
     return Setting(name=name, value=value, field=f"{path}.{name}", location=location, overrides=base)
 
 
 def parts(injection: ResourceInjection) -> Iterator[Part]:
-    """Yield each entry that is written: a pod to which the injection applies is in its namespace."""
+    """Yield each entry in the spec: it is covered if the injection applies to a pod in its namespace."""
     if injection.default:
         yield _part(injection, "default", injection.default)
     for namespace, entry in injection.namespaces.items():

@@ -1,4 +1,4 @@
-"""Resource injection: the amounts of other resources that a pod gets for N GPUs of a type.
+"""Resource injection: a pod with N GPUs of a type gets amounts of other resources.
 
 docs/injection.md compares it with the webhook that it replaces.
 """
@@ -33,15 +33,15 @@ SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-stora
 
 _HUGE_PAGES = "hugepages-"
 _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
-"""Resources of which a container with huge pages must name one, whatever spec.resources has.
+"""Resources of which a container with huge pages must name one, regardless of spec.resources.
 
 Source: k8s.io/kubernetes/pkg/apis/core/validation."""
 
 
 class _Triggered(Struct, frozen=True, kw_only=True):
-    """An injection that applies to the pod: some container requests its GPU resource.
+    """An injection that applies to the pod: at least one container requests its GPU resource.
 
-    `served` are the containers that get their amounts, `passed_over` the sidecars and init containers that do not.
+    `served` are the containers that get amounts, `passed_over` the sidecars and init containers that do not.
     """
 
     rule: ResourceInjection
@@ -52,12 +52,12 @@ class _Triggered(Struct, frozen=True, kw_only=True):
 
     @property
     def injects(self) -> bool:
-        """True if some container gets an amount."""
+        """True if any container gets an amount."""
         return bool(self.entry and self.served)
 
     @property
     def requests(self) -> tuple[ContainerRequest, ...]:
-        """The requests of the containers that get their amounts."""
+        """The GPU requests of the containers that get amounts."""
         resource = self.rule.gpu_resource
         return tuple([ContainerRequest(item.name, resource, _count(item, resource)) for item in self.served])
 
@@ -70,9 +70,9 @@ def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRu
 def apply_injections(
     injections: Sequence[CompiledRule[ResourceInjection]], context: Context
 ) -> tuple[tuple[Step, ...], Edits]:
-    """Evaluate all that apply: at most one per GPU resource enforces; those in audit mode are each evaluated alone.
+    """Evaluate all injections that apply. At most one per GPU resource enforces; audited injections are independent.
 
-    Return their steps, and the edits of those that enforce.
+    Return their steps, and the edits of the enforcing injections.
     """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
@@ -80,50 +80,50 @@ def apply_injections(
     holders: dict[str, ResourceInjection] = {}
     for index, injection in enumerate(injections):
         rule = injection.rule
-        found = _triggered(injection, context)
-        if isinstance(found, Step):
-            steps[index] = found
+        applicable = _triggered(injection, context)
+        if isinstance(applicable, Step):
+            steps[index] = applicable
         elif rule.gpu_resource in holders:
             winner = holders[rule.gpu_resource].id
             message = f"{rule.gpu_resource} was decided by {winner}"
             steps[index] = skip_step(rule, "already-decided", message, rule.fields.get("gpuResource", ()))
         elif rule.mode is Mode.AUDIT:
-            audited[index] = found
+            audited[index] = applicable
         else:
             holders[rule.gpu_resource] = rule
-            enforced[index] = found
-    written: Edits = {}
+            enforced[index] = applicable
+    all_edits: Edits = {}
     for index, triggered in audited.items():
         steps[index], _ = _bounded(triggered, list(enforced.values()), context)
     for index, triggered in enforced.items():
         steps[index], edits = _bounded(triggered, list(enforced.values()), context)
-        written = merged(written, edits)
-    return tuple([steps[index] for index in sorted(steps)]), written
+        all_edits = merged(all_edits, edits)
+    return tuple([steps[index] for index in sorted(steps)]), all_edits
 
 
 def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> _Triggered | Step:
-    found = check_applicability(injection, context)
-    if isinstance(found, Step):
-        return found
+    applies = check_applicability(injection, context)
+    if isinstance(applies, Step):
+        return applies
     rule = injection.rule
     gpu_type = context.pod.annotations.get(rule.gpu_type_annotation)
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         message = f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}"
         return skip_step(rule, "gpu-type", message, rule.fields.get("gpuType", ()))
     pod, entry = context.pod, rule.entry(context.namespace)
-    named = rule.gpu_resource in pod.resources
-    if named and entry and len(pod.containers) > MAX_CONTAINERS:
+    requested = rule.gpu_resource in pod.resources
+    if requested and entry and len(pod.containers) > MAX_CONTAINERS:
         return failure_step(rule, container_count_error(pod))
-    requesting = [container for container in pod.containers if container.requested(rule.gpu_resource)] if named else []
-    if not requesting:
+    gpu_containers = [item for item in pod.containers if item.requested(rule.gpu_resource)] if requested else []
+    if not gpu_containers:
         message = f"no container requests {rule.gpu_resource}"
         return skip_step(rule, "no-request", message, rule.fields.get("gpuResource", ()))
     return _Triggered(
         rule=rule,
         entry=entry,
-        warnings=found.warnings,
-        served=tuple([container for container in requesting if _may_serve(rule, container)]),
-        passed_over=tuple([container for container in requesting if not _may_serve(rule, container)]),
+        warnings=applies.warnings,
+        served=tuple([container for container in gpu_containers if _may_serve(rule, container)]),
+        passed_over=tuple([container for container in gpu_containers if not _may_serve(rule, container)]),
     )
 
 
@@ -137,7 +137,7 @@ def _may_serve(rule: ResourceInjection, container: Container) -> bool:
 
 
 def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
-    """Return the step and edits of one injection, which fails if the patch gets too large: no other one writes."""
+    """Return the step and edits of one injection, which fails if its patch would get too large."""
     try:
         step, edits = _inject(triggered, enforced, context)
     except Exception as error:
@@ -165,17 +165,17 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
         fields = rule.fields.get("initContainers", ())
         return rule_step(rule, Action.DENY, "init-containers", message, warnings=warnings, fields=fields), {}
     warnings += tuple(
-        f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource} (initContainers: Ignore)"
-        for one in passed_over
+        f"{rule.id} injects nothing into {container}, which requests {rule.gpu_resource} (initContainers: Ignore)"
+        for container in passed_over
     )
     if not triggered.served:
         message = f"no regular container requests {rule.gpu_resource}"
         fields = rule.fields.get("initContainers", ())
         return rule_step(rule, Action.KEEP, "init-containers", message, warnings=warnings, fields=fields), {}
-    counted = [container for container in context.pod.containers if _may_serve(rule, container)]
-    wrong = [text for container in counted if (text := amount_problem(container, rule.gpu_resource))]
-    if wrong:
-        message = "; ".join(wrong)
+    eligible = [container for container in context.pod.containers if _may_serve(rule, container)]
+    errors = [text for container in eligible if (text := amount_problem(container, rule.gpu_resource))]
+    if errors:
+        message = "; ".join(errors)
         warnings += (f"{rule.id} left the pod as it is: {message}",)
         return rule_step(rule, Action.KEEP, "malformed", message, warnings=warnings, fields=entry.fields), {}
     return _Calculation(triggered, context, warnings).outcome()
@@ -198,15 +198,15 @@ class _Calculation:
             for container in context.pod.containers
             if container.role is not Role.INIT and container.path not in served
         ]
-        """Containers beside the GPU containers: plain ones and sidecars."""
+        """Regular containers and sidecars without GPUs."""
         self._kept: frozenset[str] = frozenset()
-        self._coefficients = self._wanted()
+        self._coefficients = self._applicable_coefficients()
 
     def outcome(self) -> tuple[Step, Edits]:
         rule, coefficients = self._rule, self._coefficients
         common: Details = {"warnings": self._warnings, "requests": self._requests, "fields": self._entry.fields}
         total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
-        # Only GPU containers that keep running share an amount, from which that of the other containers is subtracted.
+        # GPU containers that keep running share the total amount, less the requests of the other containers.
         left = {
             name: coefficient * total - self._beside(name)
             for name, coefficient in coefficients.items()
@@ -219,8 +219,8 @@ class _Calculation:
             if amount > coefficients[name] * total
         }
         if short:
-            why = "; ".join(short.values())
-            message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
+            reason = "; ".join(short.values())
+            message = f"pod {self._context.display} resource {', '.join(short)} too large: {reason}"
             return rule_step(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
@@ -232,7 +232,7 @@ class _Calculation:
                     injected = left[name].share(total, unit) * count
                 else:
                     injected = (coefficient * count).floored(unit)
-                # Written like the coefficient, also if it is 0 and the others request a negative amount.
+                # In the coefficient's format, even if it is 0 and the others request a negative amount.
                 self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
         self._lift_pod_level(amounts, edits)
         annotations = self._annotations()
@@ -255,23 +255,23 @@ class _Calculation:
         return step, edits
 
     def _owners(self, name: str) -> Iterator[tuple[str, Quantity]]:
-        """Yield what may not exceed the amount of the GPU containers, and how much each requests."""
+        """Yield, each with its owner, the requests that may not exceed the amount of the GPU containers."""
         pod = self._context.pod
         if self._rule.on_conflict is OnConflict.OVERWRITE:
             yield "spec.resources requests", pod.requests.get(name) or pod.limits.get(name) or _NONE
         yield "other containers request", self._beside(name)
 
-    def _wanted(self) -> Mapping[str, Quantity]:
-        """Return the coefficients; with Keep, without the resources that spec.resources of the pod has."""
+    def _applicable_coefficients(self) -> Mapping[str, Quantity]:
+        """Return the coefficients; with onConflict Keep, without the resources in the pod's spec.resources."""
         pod, coefficients = self._context.pod, self._entry.coefficients
         if self._rule.on_conflict is not OnConflict.KEEP:
             return coefficients
         kept = [name for name in coefficients if name in pod.requests or name in pod.limits]
         self._notes += tuple(f"the pod's own level (spec.resources) keeps its {name}: onConflict Keep" for name in kept)
         self._kept = frozenset(kept)
-        # Huge pages come last: the cpu or memory that they require is written then.
-        left = [name for name in coefficients if name not in kept]
-        return {name: coefficients[name] for name in sorted(left, key=lambda name: name.startswith(_HUGE_PAGES))}
+        # Huge pages come last, after the cpu or memory that they require is written.
+        names = [name for name in coefficients if name not in kept]
+        return {name: coefficients[name] for name in sorted(names, key=lambda name: name.startswith(_HUGE_PAGES))}
 
     def _count(self, container: Container) -> int:
         """Return the number of GPUs that a container requests."""
@@ -296,13 +296,13 @@ class _Calculation:
                 self._notes += (f"the container {container.name} gets no {name}: it has neither cpu nor memory",)
                 return
         if self._rule.on_conflict is not OnConflict.OVERWRITE:
-            named = [amount for amount in (limit, request) if amount is not None]
-            if named and self._rule.on_conflict is OnConflict.KEEP:
+            own = [amount for amount in (limit, request) if amount is not None]
+            if own and self._rule.on_conflict is OnConflict.KEEP:
                 self._notes += (f"the container {container.name} keeps its own {name}: onConflict Keep",)
                 return
-            if named and injected < max(named):
+            if own and injected < max(own):
                 self._notes += (f"the container {container.name} names more {name} than the {injected} injected",)
-            injected = max([injected, *named])
+            injected = max([injected, *own])
         if limit == injected and container.requests.get(name) == injected:
             return
         text = str(injected)
@@ -317,18 +317,18 @@ class _Calculation:
 
         Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
         least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
-        What is injected is the request and the limit of its container, so that the aggregate is enough for both.
+        Injected amounts are both request and limit of their container, so that the aggregate is enough for both.
         """
         pod = self._context.pod
-        named = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
-        if not named:
+        names = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
+        if not names:
             return
         after = pod.edited(edits)
-        for name in named:
+        for name in names:
             requested = [(container.requested(name) or _NONE).nanos for container in after.containers]
             least = Quantity(after.aggregate(requested), self._coefficients[name].format)
-            for path, own in ((POD_REQUESTS, pod.requests), (POD_LIMITS, pod.limits)):
-                before = own.get(name)
+            for path, level_amounts in ((POD_REQUESTS, pod.requests), (POD_LIMITS, pod.limits)):
+                before = level_amounts.get(name)
                 if before is not None and before < least:
                     text = str(least)
                     level, field = ".".join(map(str, path)), self._entry.inherited.get(name)
@@ -336,7 +336,7 @@ class _Calculation:
                     edits.setdefault(path, {})[name] = text
 
     def _annotations(self) -> Mapping[str, str]:
-        """Return the annotations to write: unless the rule overwrites, an existing key stays."""
+        """Return the annotations to write: unless the rule overwrites, existing values stay."""
         present = self._context.pod.annotations
         if self._rule.on_conflict is OnConflict.OVERWRITE:
             return {key: value for key, value in self._entry.annotations.items() if present.get(key) != value}

@@ -14,8 +14,8 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION
 def read(root: MapNode, problems: Problems) -> ResourceInjection:
     """Read a ResourceInjection; it is valid only if neither the schema nor `problems` has an error."""
     spec = map_field(root, "spec")
-    written = spec.key("coefficients") or spec.key("annotations")
-    default = _entry(spec, written or root, written.source.text if written else "", problems)
+    first_key = spec.key("coefficients") or spec.key("annotations")
+    default = _entry(spec, first_key or root, first_key.source.text if first_key else "", problems)
     namespaces: dict[str, Entry] = {}
     for key, node in map_members(spec, "namespaces"):
         entry = _entry(node, key, f"namespaces.{key.source.text}", problems)

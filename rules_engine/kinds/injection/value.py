@@ -34,8 +34,8 @@ class InitContainers(Enum):
 class Entry:
     """Amounts that are injected per GPU, by resource, and annotations of the pod.
 
-    `origin` has the location of each key of the two maps: that of an inherited one is in the default. `fields` has the
-    field of the entry; none for a default that is not written. `inherited`: the fields of the inherited coefficients.
+    `origin` has the location of each key of the two maps; for an inherited key, its location in the default. `fields`
+    has the field of the entry; none if the spec has no default. `inherited`: the fields of inherited coefficients.
     """
 
     location: Location
@@ -68,16 +68,16 @@ class ResourceInjection(Rule):
 
     @property
     def interests(self) -> Interests:
-        written = (key for entry in (self.default, *self.namespaces.values()) for key in entry.annotations)
+        keys = (key for entry in (self.default, *self.namespaces.values()) for key in entry.annotations)
         return Interests(
             resources=frozenset({self.gpu_resource}),
             annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
-            annotations=frozenset({self.gpu_type_annotation, *written}),
+            annotations=frozenset({self.gpu_type_annotation, *keys}),
         )
 
     @property
     def can_deny(self) -> bool:
-        """True if some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
+        """True if any entry injects: other requests may exceed the amounts, and two injections may conflict."""
         return self.mode is Mode.ENFORCE and any((self.default, *self.namespaces.values()))
 
     def entry(self, namespace: str) -> Entry:

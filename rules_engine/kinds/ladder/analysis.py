@@ -1,4 +1,4 @@
-"""Problems of ladders that are valid each on their own."""
+"""Problems of valid ladders, alone, together and on a cluster."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
 
 
 def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[Problem]:
-    """Yield warnings about rungs that no node of a cluster offers, in use or not; an assumed rung needs none."""
+    """Yield warnings about rungs that no node of a cluster offers, even if in use; an assumed rung needs no node."""
     for ladder in ladders:
         nodes = [node for node in cluster.nodes if ladder.query.counts(node)]
         offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
@@ -52,12 +52,12 @@ def _unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
 
 
 def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
-    """Warn of the first rung with a MIG profile that no card has beside those above it."""
-    known = known_profiles(ladder.rung_resources)
+    """Warn of the first rung with a MIG profile that no card has together with the profiles above it."""
+    profiles = known_profiles(ladder.rung_resources)
     above: list[str] = []
     for rung in ladder.rungs:
-        if rung.resource in known:
-            profile = known[rung.resource]
+        if rung.resource in profiles:
+            profile = profiles[rung.resource]
             if above and not common_cards([*above, profile]):
                 message = (
                     f"no card has {profile} beside {', '.join(above)}: it is a profile of {_names(cards_of(profile))}, "
@@ -69,7 +69,7 @@ def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
 
 
 def _unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
-    """Warn of the first MIG device that is larger than the one above it and smaller than another, or the reverse."""
+    """Warn of the first MIG device at which the sizes, downwards, change from falling to rising or the reverse."""
     devices = [(size, rung) for rung in ladder.rungs if (size := compute_slices(rung.resource)) is not None]
     orders = set[bool]()
     for (above, _), (size, rung) in pairwise(devices):
@@ -112,13 +112,13 @@ def _targets(ladder: FallbackLadder, index: int) -> int:
 
 
 def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
-    """Warn of rungs of a later ladder whose requests an earlier one always decides."""
+    """Warn of rungs of a later ladder whose requests an earlier ladder always decides."""
     if not always_first(earlier, later):
         return
-    named = {rung.resource for rung in earlier.rungs}
+    decided = set(earlier.rung_resources)
     for index, rung in enumerate(later.rungs):
         # No warning for a rung that cannot move anyway.
-        if rung.resource in named and not rung.assume and _targets(later, index):
+        if rung.resource in decided and not rung.assume and _targets(later, index):
             message = (
                 f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
                 f"which comes first by {precedence(earlier, later)}"

@@ -1,4 +1,4 @@
-"""Counts of the devices that a pod's containers request of a ladder's resources, and the edits that change them."""
+"""Numbers of devices that a pod's containers request of a ladder's resources, and the edits that change them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,14 @@ from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 
 class DeviceCounts(Struct, frozen=True):
-    """Whole numbers above zero by resource, for each of the pod's containers."""
+    """Positive numbers of devices by resource, for each of the pod's containers."""
 
     pod: Pod
     by_container: tuple[Mapping[str, int], ...]
 
     @classmethod
     def read(cls, pod: Pod, resources: Sequence[str]) -> "DeviceCounts":
-        """Return the counts of a pod. Without resources no container is read: there may be 60,000."""
+        """Count the devices of a pod. Without resources no container is read: there may be 60,000."""
         if not resources:
             return cls(pod, ())
         by_container = [
@@ -29,7 +29,7 @@ class DeviceCounts(Struct, frozen=True):
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources that some container requests."""
+        """The resources that any container requests."""
         return frozenset([resource for counts in self.by_container for resource in counts])
 
     def effective(self, resource: str) -> int:
@@ -37,25 +37,23 @@ class DeviceCounts(Struct, frozen=True):
         return self.pod.effective(resource, [counts.get(resource, 0) * NANOS for counts in self.by_container])
 
     def moved(self, source: str, target: str, numerator: int, denominator: int) -> "DeviceCounts":
-        """Return the counts with all of `source` moved to `target`: × numerator ÷ denominator, rounded up."""
-        moved = []
+        """Return the counts with all devices of `source` moved to `target`: × numerator ÷ denominator, rounded up."""
+        by_container = []
         for counts in self.by_container:
             count = counts.get(source)
             if count is not None:
-                rest = {resource: amount for resource, amount in counts.items() if resource != source}
-                rest[target] = rest.get(target, 0) + -(-count * numerator // denominator)
-                counts = rest
-            moved.append(counts)
-        return DeviceCounts(self.pod, tuple(moved))
+                others = {resource: amount for resource, amount in counts.items() if resource != source}
+                counts = {**others, target: others.get(target, 0) + -(-count * numerator // denominator)}
+            by_container.append(counts)
+        return DeviceCounts(self.pod, tuple(by_container))
 
 
 def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str, str]) -> Edits:
     """Return the edits that move whole resources in the pod, source to target.
 
-    The target is written into limits, and into requests as well where the container has the source or the target
-    there.
+    The target is written into limits; it is also written into requests if they have the source or the target.
     """
-    written: dict[Path, dict[str, str | None]] = {}
+    edits: dict[Path, dict[str, str | None]] = {}
     for container, old, new in zip(before.pod.containers, before.by_container, after.by_container, strict=True):
         sources = [source for source in moves if source in old]
         if not sources:
@@ -67,7 +65,7 @@ def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str,
             limits[target] = text = str(Quantity.of(new[target]))
             if source in container.requests or target in container.requests:
                 requests[target] = text
-        written[container.limits_path] = limits
+        edits[container.limits_path] = limits
         if requests:
-            written[container.requests_path] = requests
-    return written
+            edits[container.requests_path] = requests
+    return edits

@@ -1,4 +1,4 @@
-"""What explanations list of a ladder, its rungs and the nodes that count, and the parts that tests cover."""
+"""Settings of a ladder in explanations, its rungs and its filter of nodes, and the parts that tests cover."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -28,10 +28,10 @@ def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
 
 
 _GIVEN = frozenset({"moved", "offered", "assumed"})
-"""Reasons of decisions that give the pod a rung: another one, or the one that it requests."""
+"""Reasons of decisions by which the pod gets a rung: another rung, or the requested one."""
 
 _DECIDED = _GIVEN | {"exhausted"}
-"""Reasons of decisions; the others leave the pod as it is before a rung is tried."""
+"""Reasons of decisions about rungs; with other reasons the pod stays unchanged before any rung is tried."""
 
 
 def parts(ladder: FallbackLadder) -> Iterator[Part]:

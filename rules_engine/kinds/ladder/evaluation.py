@@ -46,9 +46,10 @@ class CompiledRung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLadder(CompiledRule[FallbackLadder]):
-    """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them.
+    """A compiled ladder.
 
-    `rung_fields` has the field of each rung by its resource.
+    `resources`: the resources of the rungs, in order. `query` finds the nodes that offer them. `rung_fields`: the field
+    of each rung by its resource.
     """
 
     rungs: tuple[CompiledRung, ...]
@@ -76,7 +77,7 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
 
 
 def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
-    """Compile the conditions of the rungs. A match condition that reads amounts is a warning."""
+    """Compile the conditions of the rungs. Warns of a match condition that reads amounts."""
     for condition in compiler.conditions:
         if _reads_amounts(condition.program, tuple(compiler.variables.items())):
             message = (
@@ -103,14 +104,14 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
 def _reads_amounts(program: Program, variables: Sequence[tuple[str, NamedProgram]]) -> bool:
     """Return True if an expression, or a variable that it reads, has a member named limits or requests.
 
-    A variable reads only those before it, so that one pass from the last to the first finds all that are read.
+    A variable reads only earlier variables, so that one pass from the last to the first finds all that are read.
     """
     programs, reads = [program], set(program.reads)
     for path, variable in reversed(variables):
         if path in reads or "variables" in reads:
             programs.append(variable.program)
             reads |= variable.program.reads
-    return any(not _AMOUNTS.isdisjoint(constant_texts(read.checked.expression)) for read in programs)
+    return any(not _AMOUNTS.isdisjoint(constant_texts(reader.checked.expression)) for reader in programs)
 
 
 _AMOUNTS = frozenset({"limits", "requests"})
@@ -119,20 +120,20 @@ _AMOUNTS = frozenset({"limits", "requests"})
 class Claims(Struct, frozen=True):
     """The decisions of the enforcing ladders of one admission so far.
 
-    `winners`: the ladder that decided or assigned each resource. `ladders`: all that applied, even those without a
-    request to decide: each would be evaluated before the later ones in a second admission of the result.
+    `winners`: the ladder that decided or assigned each resource. `ladders`: all ladders that applied, even without a
+    request to decide: in a second admission of the result, each is evaluated before later ladders.
     """
 
     winners: Mapping[str, RuleId] = {}
     ladders: tuple[CompiledLadder, ...] = ()
 
     def after(self, ladder: CompiledLadder, step: Step) -> "Claims":
-        named = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
-        return Claims({**dict.fromkeys(named, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
+        resources = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
+        return Claims({**dict.fromkeys(resources, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
 
 
 def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Edits]:
-    """Evaluate every ladder in order, each on the result of those before it. Return their steps and edits."""
+    """Evaluate every ladder in order, each on the result of the earlier ladders. Return their steps and edits."""
     steps: list[Step] = []
     claims = Claims()
     edits: Edits = {}
@@ -140,21 +141,21 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
     for ladder in ladders:
         if pending:
             context, pending = context.edited(pending), {}
-        found = check_applicability(ladder, context)
-        if isinstance(found, Step):
-            steps.append(found)
+        applies = check_applicability(ladder, context)
+        if isinstance(applies, Step):
+            steps.append(applies)
             continue
         try:
-            step, written = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
+            step, new_edits = _LadderRun(ladder, context, applies.scope, applies.warnings, claims).outcome()
         except Exception as error:
             steps.append(failure_step(ladder.rule, error))
             continue
-        if written and (excess := patch_size_error(merged(context.pod.edits, written))) is not None:
+        if new_edits and (excess := patch_size_error(merged(context.pod.edits, new_edits))) is not None:
             steps.append(failure_step(ladder.rule, excess))
             continue
         steps.append(step)
         if ladder.rule.mode is Mode.ENFORCE:
-            edits, pending = merged(edits, written), written
+            edits, pending = merged(edits, new_edits), new_edits
             claims = claims.after(ladder, step)
     return tuple(steps), edits
 
@@ -172,54 +173,52 @@ class _LadderRun:
         self._warnings = warnings
         self._claims = claims
         self._offers = self._offers_to(ladder)
-        named = context.pod.resources
-        self._present = [name for name in ladder.resources if name in named]
-        if self._present and len(context.pod.containers) > MAX_CONTAINERS:
+        self._requested = [name for name in ladder.resources if name in context.pod.resources]
+        if self._requested and len(context.pod.containers) > MAX_CONTAINERS:
             raise container_count_error(context.pod)
-        self._before = DeviceCounts.read(context.pod, self._present)
+        self._before = DeviceCounts.read(context.pod, self._requested)
         self._counts = self._before
-        self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
+        self._lost = [name for name in self._requested if name in claims.winners and name in self._before.resources]
         """Resources that earlier ladders decided."""
         self._settled = list(self._lost)
-        """The resources of the changed pod that are already decided: one node must offer them all together."""
+        """Decided resources of the changed pod: one node must offer them all together."""
 
     def outcome(self) -> tuple[Step, Edits]:
         """Return the step and the edits of the pod. Raises EvaluationError."""
-        pod = self._context.pod
-        winners, present = self._claims.winners, self._present
-        mine = [name for name in present if name not in winners]
+        winners, requested = self._claims.winners, self._requested
+        undecided = [name for name in requested if name not in winners]
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
         # Without a resource to decide, no container is checked: there may be 60,000.
-        wrong = mine and [text for item in pod.containers for name in present if (text := amount_problem(item, name))]
-        if wrong:
-            return self._kept(mine, "malformed", "; ".join(wrong)), {}
-        counted = self._before.resources
-        requested = [self._ladder.resources.index(name) for name in mine if name in counted]
-        if not requested:
+        containers = self._context.pod.containers if undecided else ()
+        errors = [text for item in containers for name in requested if (text := amount_problem(item, name))]
+        if errors:
+            return self._keep_all(undecided, "malformed", "; ".join(errors)), {}
+        indexes = [self._ladder.resources.index(name) for name in undecided if name in self._before.resources]
+        if not indexes:
             if notes:
                 return skip_step(self._rule, "already-decided", "; ".join(notes), self._fields(self._lost)), {}
             message = "the pod requests none of its resources"
             return skip_step(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
-        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in requested):
-            return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), {}
-        return self._finished(self._decided(requested), notes)
+        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in indexes):
+            return self._keep_all(undecided, "cluster-unknown", self._context.cluster.freshness.unknown), {}
+        return self._finished(self._decide_requests(indexes), notes)
 
-    def _decided(self, requested: Sequence[int]) -> list[ResourceDecision]:
-        """Decide each request: first those that stay, so that the others must find a node that has those as well.
-
-        The others follow in the order in which nothing falls onto a rung that then moves away.
-        """
-        ordered = requested if self._rule.direction is Direction.UP else requested[::-1]
+    def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
+        """Decide the requests of the rungs at `indexes`. The order matters in two ways."""
+        # Direction Up: from the first rung to the last. Down, and DownThenUp, which searches downwards first: from the
+        # last rung to the first. So nothing moves onto a rung whose own request then moves away.
+        ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
+        # In every direction, requests that stay are settled before any request moves: a target must be on a node that
+        # offers all settled resources together, since the pod runs on one node.
         staying = [index for index in ordered if self._stays(index)]
-        return [self._keep(index) for index in staying] + [
-            self._move(index) for index in ordered if index not in staying
-        ]
+        moving = [index for index in ordered if index not in staying]
+        return [*[self._keep_request(index) for index in staying], *[self._move_request(index) for index in moving]]
 
     def _stays(self, index: int) -> bool:
         rung = self._rule.rungs[index]
         return rung.assume or self._offers.cover({rung.resource: self._counts.effective(rung.resource)})
 
-    def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
+    def _keep_all(self, resources: Sequence[str], reason: str, message: str) -> Step:
         """Return the step of a ladder that moves nothing, with a warning."""
         unknown = reason == "cluster-unknown"
         return rule_step(
@@ -228,10 +227,10 @@ class _LadderRun:
             reason,
             message,
             warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
-            resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in mine),
+            resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in resources),
             cluster_unknown=unknown,
-            requests=self._requests(mine) if unknown else (),
-            fields=self._fields(mine),
+            requests=self._requests(resources) if unknown else (),
+            fields=self._fields(resources),
         )
 
     def _requests(self, resources: Sequence[str]) -> tuple[ContainerRequest, ...]:
@@ -249,12 +248,12 @@ class _LadderRun:
         """Return the fields of the rungs of these resources."""
         return tuple([self._ladder.rung_fields[name] for name in resources])
 
-    def _keep(self, index: int) -> ResourceDecision:
+    def _keep_request(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
         self._settled.append(rung.resource)
         return ResourceDecision(resource=rung.resource, to=None, reason="assumed" if rung.assume else "offered")
 
-    def _move(self, index: int) -> ResourceDecision:
+    def _move_request(self, index: int) -> ResourceDecision:
         """Move a request that cannot stay to the first rung that can serve it."""
         resource = self._rule.rungs[index].resource
         need = Quantity(self._counts.effective(resource))
@@ -273,7 +272,7 @@ class _LadderRun:
         return ResourceDecision(resource=resource, to=None, reason="exhausted", attempts=tuple(attempts))
 
     def _targets(self, index: int) -> Iterator[CompiledRung]:
-        """Yield the rungs to which the request at `index` may move, in the order of trying; the assumed rung last."""
+        """Yield the rungs to which the request at `index` may move, in the order of attempts; the assumed rung last."""
         lower = self._ladder.rungs[index + 1 :]
         higher = self._ladder.rungs[:index][::-1]
         match self._rule.direction:
@@ -293,12 +292,12 @@ class _LadderRun:
         return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
 
     def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
-        """Try a target. `when` comes first: its errors must not depend on the cluster."""
+        """Try a target. `when` is evaluated first: its errors must not depend on the cluster."""
         resource = target.rung.resource
         if target.when is not None and not self._scope.holds(target.when):
             return Attempt(resource, False, "its condition is false", target.when_field)
         together = dict.fromkeys((resource, *self._settled))
-        # Each attempt reads all containers: a pod with many containers and many resources would take minutes.
+        # Each attempt reads all containers: without a budget, many containers with many resources would take minutes.
         work = len(after.by_container) * len(together)
         self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
         demand = {name: after.effective(name) for name in together}
@@ -311,14 +310,14 @@ class _LadderRun:
         return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
 
     def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
-        """Return True if an earlier ladder keeps the resource: else a second admission would change the pod again."""
+        """Return True if an earlier ladder keeps the resource, so that a second admission does not change the pod."""
         for rung in earlier.rule.rungs:
             if rung.resource == resource:
                 return rung.assume or self._offers_to(earlier).cover({resource: need})
         return True
 
     def _offers_to(self, ladder: CompiledLadder) -> Offers:
-        """Return the offers of nodes to an earlier ladder, at the cost of this one's budget."""
+        """Return the offers of nodes to a ladder, at the cost of this ladder's budget."""
         context = self._context
         return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
 
@@ -341,15 +340,15 @@ class _LadderRun:
             return rule_step(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
         annotations = self._annotations(moves)
-        written = edits_between(self._before, self._counts, moves)
+        edits = edits_between(self._before, self._counts, moves)
         if annotations:
-            written = {**written, ANNOTATIONS: annotations}
+            edits = {**edits, ANNOTATIONS: annotations}
         common["annotations"] = annotations
         common["fields"] = self._fields(dict.fromkeys(moves.values()))
-        return rule_step(self._rule, Action.CHANGE, "moved", message, **common), written
+        return rule_step(self._rule, Action.CHANGE, "moved", message, **common), edits
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the rule's annotation: its value so far, then each distinct fall, by container and rung."""
+        """Return the rule's annotation: its present value, then each distinct fall, by container and rung."""
         key = self._rule.annotation
         if not key:
             return {}

@@ -22,7 +22,7 @@ class Direction(Enum):
 
 
 class Counts(Enum):
-    """The count of devices after a move: the same as before, or by the rungs' weights."""
+    """The number of devices after a move: unchanged, or scaled by the rungs' weights."""
 
     KEEP = "Keep"
     SCALE = "Scale"
@@ -80,7 +80,7 @@ class FallbackLadder(Rule):
 
     @property
     def query(self) -> NodeQuery:
-        """The query for the nodes that offer its resources; it is the same for every pod."""
+        """The query for the nodes that offer its resources, the same for every pod."""
         return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.rung_resources)
 
     @property

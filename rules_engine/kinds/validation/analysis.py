@@ -1,4 +1,4 @@
-"""Problems of validations that are valid each on their own."""
+"""Problems of valid Validations."""
 
 from collections.abc import Iterator, Sequence
 

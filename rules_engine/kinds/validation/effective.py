@@ -1,4 +1,4 @@
-"""Settings of a Validation: its checks, and what happens if one fails."""
+"""Settings of a Validation: its checks, and its actions on failed checks."""
 
 from collections.abc import Iterator
 

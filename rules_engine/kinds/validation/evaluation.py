@@ -25,7 +25,7 @@ CHECK_EFFECTS = "every pod fails it", "every pod passes it"
 
 @dataclass(frozen=True, slots=True)
 class CompiledCheck:
-    """A compiled check of a Validation; `fields` has that of its expression."""
+    """A compiled check of a Validation; `fields` has the field of its expression."""
 
     check: Check
     expression: Program
@@ -62,33 +62,33 @@ def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidati
 
 
 def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[tuple[Step, ...], Edits]:
-    """Evaluate each validation to a step. Return the steps; a validation edits nothing."""
+    """Evaluate each validation. Return the steps; a validation edits nothing."""
     return tuple(_step(validation, context) for validation in validations), {}
 
 
 def _step(validation: CompiledValidation, context: Context) -> Step:
     rule = validation.rule
-    found = check_applicability(validation, context)
-    if isinstance(found, Step):
-        return _enforced(rule, found)
+    applies = check_applicability(validation, context)
+    if isinstance(applies, Step):
+        return _enforced(rule, applies)
     try:
-        unmet = [check for check in validation.checks if not found.scope.holds(check.expression)]
+        unmet = [check for check in validation.checks if not applies.scope.holds(check.expression)]
     except Exception as error:
         return _enforced(rule, failure_step(rule, error))
     if not unmet:
-        return rule_step(rule, Action.PASS, "valid", "", warnings=found.warnings)
-    return _invalid(rule, unmet, [_message(check, found.scope) for check in unmet], found)
+        return rule_step(rule, Action.PASS, "valid", "", warnings=applies.warnings)
+    return _invalid(rule, unmet, [_message(check, applies.scope) for check in unmet], applies)
 
 
-def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], found: Applies) -> Step:
-    """Return the step of checks that do not hold, with the message of each."""
+def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], applies: Applies) -> Step:
+    """Return the step of failed checks, with the message of each."""
     reason = unmet[0].check.reason
     step, static = (
         _acted(
             rule,
             "invalid",
             tuple(dict.fromkeys(texts)),
-            found.warnings,
+            applies.warnings,
             code=reason.code,
             status_reason=reason.value,
             fields=tuple([field for check in unmet for field in check.fields]),
@@ -99,7 +99,7 @@ def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequenc
 
 
 def _enforced(rule: Validation, step: Step) -> Step:
-    """Treat a failure like a validation that does not hold: validationActions decide, as in Kubernetes."""
+    """Treat an evaluation error like a failed check: validationActions decide, as in Kubernetes."""
     if step.action is not Action.DENY:
         return step
     return _acted(
@@ -139,7 +139,7 @@ def _acted(
 
 
 def _message(check: CompiledCheck, scope: Scope) -> str:
-    """Return the message expression's value; the message if it fails, is blank, too long or of several lines."""
+    """Return the message expression's value; the static message if it fails, or is blank, too long or multi-line."""
     if check.message is not None:
         try:
             value = scope.value(check.message)
@@ -151,5 +151,5 @@ def _message(check: CompiledCheck, scope: Scope) -> str:
 
 
 def _static_message(check: Check) -> str:
-    """Return the message that reads nothing of the pod."""
+    """Return the message that does not depend on the pod."""
     return check.message or f"failed expression: {check.expression.text.strip()}"

@@ -24,9 +24,9 @@ def read(root: MapNode, problems: Problems) -> Validation:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
         problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
-    given = {"validation_actions": actions} if actions else {}
+    action_field = {"validation_actions": actions} if actions else {}
     return Validation(
-        **common_fields(root, problems) | scalar_arguments(spec, Validation) | given,
+        **common_fields(root, problems) | scalar_arguments(spec, Validation) | action_field,
         validations=tuple(
             _check(line, expression)
             for line in map_items(spec, "validations")

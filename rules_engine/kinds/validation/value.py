@@ -18,7 +18,7 @@ class ValidationAction(Enum):
 
 
 class Reason(Enum):
-    """The machine-readable reasons that Kubernetes' policies may give, with their HTTP status codes.
+    """The machine-readable reasons that Kubernetes' policies allow, with their HTTP status codes.
 
     Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (message.go, reasonToCode).
     """

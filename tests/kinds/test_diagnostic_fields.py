@@ -29,17 +29,17 @@ EVENTS: Kept = {"involvedObject": {"kind": None, "namespace": None, "name": None
 
 def nested(*path: str) -> Kept:
     """Return a tree of one member."""
-    found: Kept = None
+    fields: Kept = None
     for name in reversed(path):
-        found = {name: found}
-    return found
+        fields = {name: fields}
+    return fields
 
 
 def with_names(*kept: Kept) -> Kept:
-    found = NAMES
-    for one in kept:
-        found = merged(found, one)
-    return found
+    fields = NAMES
+    for other in kept:
+        fields = merged(fields, other)
+    return fields
 
 
 def kept(expression: str, tmp_path: Path, for_each: str = "Node", variables: str = "[]") -> Mapping[str, Kept]:
@@ -116,7 +116,7 @@ def test_members_of_a_pod(expression: str, expected: Kept, tmp_path: Path) -> No
     assert kept(expression, tmp_path, "Pod") == {"Pod": with_names(expected)}
 
 
-def test_a_whole_object_is_kept_as_one(tmp_path: Path) -> None:
+def test_a_whole_object_is_kept(tmp_path: Path) -> None:
     assert kept("object == object", tmp_path, "Pod") == {"Pod": None}
     assert kept("cluster.nodes == []", tmp_path, "Cluster") == {"Node": None}
     assert kept("cluster.nodes.size() > 0", tmp_path, "Cluster") == {"Node": NAMES}
@@ -152,11 +152,11 @@ def test_functions_keep_what_they_read(tmp_path: Path) -> None:
     assert amounts["Node"] == with_names(nested("status", "allocatable"))
     assert kept("cluster.total(string(now)) > 0", tmp_path, "Cluster") == amounts
     assert kept("object.waitingFor().size() > 0", tmp_path, "Pod") == {
-        kind: with_names(found) for kind, found in FIELDS_READ.items()
+        kind: with_names(fields) for kind, fields in FIELDS_READ.items()
     }
 
 
-def test_what_no_condition_needs_may_be_absent(tmp_path: Path) -> None:
+def test_members_that_no_condition_needs_may_be_absent(tmp_path: Path) -> None:
     compiled = diagnostic("forEach: Pod\nwhen: object.waitingFor().size() > 0\nevidence: ['string(now)']", tmp_path)
     assert compiled.needs == {"Node", "Pod"}
     told = diagnostic("evidence: ['string(cluster.events.size())']", tmp_path)
@@ -241,5 +241,5 @@ def test_results_are_the_same_with_the_kept_members_alone(expression: str, tmp_p
 def test_packaged_diagnostics_find_the_same_with_the_kept_members_alone() -> None:
     compiled, _ = compile_diagnostics(load_documents([REPOSITORY / "rules" / "diagnostics"]).of(Diagnostic))
     assert compiled
-    for one in compiled:
-        assert_same(one)
+    for packaged in compiled:
+        assert_same(packaged)

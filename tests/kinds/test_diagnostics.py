@@ -31,9 +31,9 @@ def run(compiled: CompiledDiagnostic, objects: ClusterObjects) -> Evaluation:
 
 
 def findings(spec: str, objects: ClusterObjects, tmp_path: Path) -> tuple[Finding, ...]:
-    found = run(diagnostic(spec, tmp_path), objects)
-    assert found.not_evaluated == ()
-    return found.findings
+    evaluation = run(diagnostic(spec, tmp_path), objects)
+    assert evaluation.not_evaluated == ()
+    return evaluation.findings
 
 
 def messages(expression: str, objects: ClusterObjects, tmp_path: Path, for_each: str = "Node") -> list[str]:
@@ -42,7 +42,7 @@ def messages(expression: str, objects: ClusterObjects, tmp_path: Path, for_each:
     return [finding.message for finding in findings(spec, objects, tmp_path)]
 
 
-def test_a_finding_has_all_that_its_diagnostic_says(tmp_path: Path) -> None:
+def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
     spec = """
         forEach: Node
         params: {label: nvidia.com/mig.config.state}
@@ -60,8 +60,8 @@ def test_a_finding_has_all_that_its_diagnostic_says(tmp_path: Path) -> None:
           - {text: Drain the node., command: "'kubectl drain ' + object.metadata.name", risk: High}
     """
     labels = {"nvidia.com/mig.config.state": "pending"}
-    (found,) = findings(spec, cluster(node("a"), node("b", labels=labels)), tmp_path)
-    assert found == Finding(
+    (finding,) = findings(spec, cluster(node("a"), node("b", labels=labels)), tmp_path)
+    assert finding == Finding(
         reason="MIGLayoutPending",
         severity=FindingSeverity.ERROR,
         object=ObjectName("Node", "b"),
@@ -75,12 +75,12 @@ def test_a_finding_has_all_that_its_diagnostic_says(tmp_path: Path) -> None:
         ),
         on_host=True,
         source="Diagnostic/one",
-        location=found.location,
+        location=finding.location,
     )
-    assert str(found.location).endswith("one.yaml:3:18")
+    assert str(finding.location).endswith("one.yaml:3:18")
 
 
-def test_it_is_evaluated_for_the_objects_of_its_kind_that_are_concerned(tmp_path: Path) -> None:
+def test_it_is_evaluated_for_the_concerned_objects_of_its_kind(tmp_path: Path) -> None:
     objects = cluster(node("a"), pod("p"), pod("q"), daemon_set("d", "n"))
     for for_each, names in (
         ("Node", ["Node/a"]),
@@ -88,11 +88,11 @@ def test_it_is_evaluated_for_the_objects_of_its_kind_that_are_concerned(tmp_path
         ("DaemonSet", ["DaemonSet/n/d"]),
         ("Cluster", ["Cluster"]),
     ):
-        found = findings(f"forEach: {for_each}", objects, tmp_path)
-        assert [str(finding.object) for finding in found] == names
+        objects_found = [str(finding.object) for finding in findings(f"forEach: {for_each}", objects, tmp_path)]
+        assert objects_found == names
     compiled = diagnostic("forEach: Pod", tmp_path)
-    found = evaluate_diagnostics([compiled], objects, lambda item: item.name == "q").findings
-    assert [str(finding.object) for finding in found] == ["Pod/ml/q"]
+    evaluation = evaluate_diagnostics([compiled], objects, lambda item: item.name == "q")
+    assert [str(finding.object) for finding in evaluation.findings] == ["Pod/ml/q"]
 
 
 def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:
@@ -171,17 +171,17 @@ def test_functions_of_objects(expression: str, expected: str, tmp_path: Path) ->
 )
 def test_an_error_is_counted_with_its_first_object(expression: str, error: str, tmp_path: Path) -> None:
     compiled = diagnostic(f'messageExpression: "string({expression})"', tmp_path)
-    found = run(compiled, cluster(node("a"), node("b", labels={"x": "y"}), node("c")))
-    (failed,) = found.not_evaluated
+    evaluation = run(compiled, cluster(node("a"), node("b", labels={"x": "y"}), node("c")))
+    (failed,) = evaluation.not_evaluated
     assert (failed.source, failed.first) == ("Diagnostic/one", ObjectName("Node", "a"))
     assert failed.why.endswith(error)
-    assert len(found.findings) + failed.objects == 3
+    assert len(evaluation.findings) + failed.objects == 3
 
 
 def test_a_malformed_pod_waits_for_nothing_that_can_be_evaluated(tmp_path: Path) -> None:
     compiled = diagnostic('forEach: Pod\nmessageExpression: "object.waitingFor().join()"', tmp_path)
-    found = run(compiled, cluster(node("a"), pod("p", amounts={"cpu": "much"})))
-    (failed,) = found.not_evaluated
+    evaluation = run(compiled, cluster(node("a"), pod("p", amounts={"cpu": "much"})))
+    (failed,) = evaluation.not_evaluated
     assert "waitingFor() of a pod that cannot be scheduled: /spec/containers/0/resources" in failed.why
 
 
@@ -195,11 +195,11 @@ def test_conditions_and_texts_of_another_type_are_errors(tmp_path: Path) -> None
         assert failed.why.endswith(error)
 
 
-def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
+def test_a_kind_that_was_not_read_is_not_treated_as_empty(tmp_path: Path) -> None:
     compiled = diagnostic("when: cluster.daemonSets.size() == 0", tmp_path)
     objects = cluster(node("a"), node("b"), absent=["DaemonSet", "Event"])
-    found = run(compiled, objects)
-    assert found == Evaluation(
+    evaluation = run(compiled, objects)
+    assert evaluation == Evaluation(
         findings=(),
         not_evaluated=(NotEvaluated(source="Diagnostic/one", why="daemonsets were not read", objects=2),),
     )
@@ -207,7 +207,7 @@ def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
     # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
     assert evaluate_diagnostics([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
-    # Without the pods of other namespaces, those on a node are not known, but each pod is.
+    # Without the pods of other namespaces, the pods on a node are unknown, but each pod is known.
     some = ClusterObjects({"Node": [node("a")], "Pod": [pod("p", "a")]}, partial=frozenset({"Pod"}), now=cluster().now)
     on_node = run(diagnostic("forEach: Node\nwhen: object.pods().size() < 2", tmp_path), some)
     assert (on_node.findings, on_node.not_evaluated[0].why) == ((), "pods of other namespaces were not read")
@@ -226,27 +226,27 @@ def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypat
     monkeypatch.setattr(diagnostic_evaluation, "DIAGNOSTIC_COST", 1_000)
     compiled = diagnostic("forEach: Node\nwhen: cluster.nodes.filter(n, n == object).size() == 1", tmp_path)
     cheap = diagnostic("forEach: Node\nwhen: object.metadata.name == 'n1'", tmp_path, "two")
-    found = evaluate_diagnostics([compiled, cheap], cluster(*(node(f"n{index}") for index in range(100))), every)
-    (failed,) = found.not_evaluated
+    evaluation = evaluate_diagnostics([compiled, cheap], cluster(*(node(f"n{index}") for index in range(100))), every)
+    (failed,) = evaluation.not_evaluated
     assert failed.why.endswith("the cost limit of 1000 for one Diagnostic is used up")
-    first = len(found.findings) - 1  # what was found until then stands
+    first = len(evaluation.findings) - 1  # findings until then remain
     assert (failed.objects, failed.first) == (100 - first, ObjectName("Node", f"n{first}"))
-    assert found.findings[-1].source == "Diagnostic/two"
+    assert evaluation.findings[-1].source == "Diagnostic/two"
 
 
 def test_a_result_that_is_too_large_fails_for_its_object_alone(tmp_path: Path) -> None:
     long = node("long", annotations={"x": "y" * 90_000})
     expression = "object.metadata.?annotations.x.orValue('z').replace('', '0123456789012').size() > 0"
-    found = run(diagnostic(f"when: {expression}", tmp_path), cluster(long, node("short")))
-    assert [finding.object.name for finding in found.findings] == ["short"]
-    assert [failed.first for failed in found.not_evaluated] == [ObjectName("Node", "long")]
+    evaluation = run(diagnostic(f"when: {expression}", tmp_path), cluster(long, node("short")))
+    assert [finding.object.name for finding in evaluation.findings] == ["short"]
+    assert [failed.first for failed in evaluation.not_evaluated] == [ObjectName("Node", "long")]
 
 
 def test_texts_are_bounded_and_commands_are_never_cut(tmp_path: Path) -> None:
     objects = cluster(node(labels={"x": "y" * (MAX_COMMAND + 1)}))
     text = "object.metadata.labels.x"
-    (found,) = findings(f"messageExpression: {text}\nevidence: [{text}]", objects, tmp_path)
-    assert found.message == found.evidence[0] == "y" * MAX_TEXT + "…"
+    (finding,) = findings(f"messageExpression: {text}\nevidence: [{text}]", objects, tmp_path)
+    assert finding.message == finding.evidence[0] == "y" * MAX_TEXT + "…"
     (failed,) = run(diagnostic(f"remedies: [{{text: Run., command: {text}}}]", tmp_path), objects).not_evaluated
     assert failed.why.endswith(f"the command has more than {MAX_COMMAND} characters")
 
@@ -255,8 +255,8 @@ def problems(spec: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "wrong.yaml"
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: one}}\nspec: {spec}\n")
     loaded = load_documents([file])
-    _, found = compile_diagnostics((*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False)))
-    return [f"{problem.code}: {problem.message}" for problem in (*loaded.problems, *found)]
+    _, problems_found = compile_diagnostics((*loaded.of(Diagnostic), *loaded.of(Diagnostic, valid=False)))
+    return [f"{problem.code}: {problem.message}" for problem in (*loaded.problems, *problems_found)]
 
 
 SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpression: \"'x'\""
@@ -316,11 +316,11 @@ def test_the_expressions_of_a_diagnostic_with_errors_are_checked(tmp_path: Path)
     ]
 
 
-def test_advice_is_that_of_rules(tmp_path: Path) -> None:
+def test_advice_is_the_same_as_for_rules(tmp_path: Path) -> None:
     spec = "params: {unused: 1}\nvariables: [{name: also, expression: '1'}]\nwhen: 1 == 1"
-    _, found = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], diagnostic_adviser)
-    assert [problem.code for problem in found] == ["constant-condition", "unused-variable", "unused-param"]
-    assert "it is found for every object" in found[0].message
+    _, warnings = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], diagnostic_adviser)
+    assert [problem.code for problem in warnings] == ["constant-condition", "unused-variable", "unused-param"]
+    assert "it is found for every object" in warnings[0].message
 
 
 def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> None:
@@ -330,5 +330,5 @@ def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> No
             "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: one}\n"
             f"spec: {{validations: [{{expression: {expression}}}]}}\n"
         )
-        _, found = compile_rules(load_documents([file]).rules)
-        assert len(found) == 1, expression
+        _, warnings = compile_rules(load_documents([file]).rules)
+        assert len(warnings) == 1, expression

@@ -1,4 +1,4 @@
-"""Behaviour of injections, sentence by sentence, and that of the webhook that they replace."""
+"""Behaviour of injections, sentence by sentence, and behaviour of the webhook that they replace."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -88,7 +88,7 @@ class TestTrigger:
     def test_limits_count_where_there_is_no_request(self) -> None:
         assert resources(mutated(typed(container(limits={GPU: 2})), injection({"cpu": 4})))["requests"] == {"cpu": "8"}
 
-    def test_the_result_of_the_ladders_is_what_counts(self) -> None:
+    def test_gpus_are_counted_after_the_ladders(self) -> None:
         rules = (ladder(MIG2, rung(GPU, assume=True)), injection({"cpu": 4}))
         assert given(mutated(typed(container("main", {MIG2: 2})), *rules)) == {"cpu": "8"}
 
@@ -110,7 +110,7 @@ class TestWhichEntry:
     def decide(self, namespace: str) -> Decision:
         return mutated(typed(container("main", {GPU: 1})), self.rule(), namespace=namespace)
 
-    def test_the_default_where_the_namespace_has_none(self) -> None:
+    def test_a_namespace_without_an_entry_gets_the_default(self) -> None:
         assert given(self.decide("b")) == {"cpu": "4"}
         assert annotations(self.decide("b")) == {**V100, "d/e": "f"}
 
@@ -159,7 +159,7 @@ class TestArithmetic:
         decision = mutated(typed(container("main", {GPU: gpus})), injection(coefficient))
         assert given(decision) == dict.fromkeys(coefficient, amount)
 
-    def test_what_plain_containers_request_is_deducted(self) -> None:
+    def test_requests_of_plain_containers_are_deducted(self) -> None:
         made = typed(container("main", {GPU: 2}), container("plain", requests={"cpu": "1000m", "memory": "2Gi"}))
         assert given(mutated(made, injection({"cpu": "4000m", "memory": "8Gi"}))) == {"cpu": "7", "memory": "14Gi"}
 
@@ -178,11 +178,11 @@ class TestArithmetic:
         assert given(decision) == {"cpu": "3", "memory": "7Gi"}
         assert given(decision, "helper") == {"cpu": "1", "memory": "1Gi"}
 
-    def test_an_init_containers_are_not(self) -> None:
+    def test_an_init_containers_cpu_and_memory_are_not_deducted(self) -> None:
         made = typed(container("main", {GPU: 1}), init=[container("prepare", {"cpu": 9})])
         assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
 
-    def test_what_gpu_containers_request_is_not_deducted(self) -> None:
+    def test_requests_of_gpu_containers_are_not_deducted(self) -> None:
         made = typed(container("main", {GPU: 1, "cpu": 99}), container("other", {GPU: 1}))
         decision = mutated(made, injection({"cpu": 4}))
         assert given(decision) == given(decision, "other") == {"cpu": "4"}
@@ -237,7 +237,7 @@ class TestArithmetic:
         assert (decision.allowed, decision.patch) == (True, ())
         assert "must be a whole number and not negative" in decision.warnings[0]
 
-    def test_a_limit_that_differs_from_the_request_is_too(self) -> None:
+    def test_a_limit_that_differs_from_the_request_is_malformed_too(self) -> None:
         decision = mutated(typed(container(limits={GPU: 2}, requests={GPU: 1})), injection({"cpu": 4}))
         assert (decision.allowed, decision.patch) == (True, ())
         assert "main" in decision.warnings[0]
@@ -365,7 +365,7 @@ class TestPodLevel:
             Amount(container="spec.resources.limits", resource="memory", before="1Gi", after="8Gi"),
         )
 
-    def test_a_limit_is_at_least_that_of_each_gpu_container(self) -> None:
+    def test_a_pod_limit_is_at_least_the_limit_of_each_gpu_container(self) -> None:
         made = typed(container(requests={GPU: 1, "cpu": 2}, limits={GPU: 1}), resources=levelled({"cpu": 4}))
         decision = mutated(made, injection({"cpu": 1}, on_conflict=OnConflict.RAISE))
         assert self.lifted(decision) == {"limits": {"cpu": "4"}}
@@ -441,8 +441,8 @@ class TestPodLevel:
 
 class TestOnConflict:
     def decide(self, how: OnConflict, made: dict[str, Json], coefficient: str = "4") -> dict[str, dict[str, str]]:
-        found = resources(mutated(made, injection({"cpu": coefficient}, on_conflict=how)))
-        return {section: {k: v for k, v in found.get(section, {}).items() if k != GPU} for section in found}
+        amounts = resources(mutated(made, injection({"cpu": coefficient}, on_conflict=how)))
+        return {section: {k: v for k, v in amounts.get(section, {}).items() if k != GPU} for section in amounts}
 
     @pytest.mark.parametrize("own", ["1", "9"])
     def test_overwrite_writes_up_and_down(self, own: str) -> None:
@@ -454,7 +454,7 @@ class TestOnConflict:
         assert mutated(made, injection({"cpu": 4})).patch == ()
 
     @pytest.mark.parametrize("own", ["1", "9", "0"])
-    def test_keep_leaves_what_is_named(self, own: str) -> None:
+    def test_keep_leaves_amounts_that_the_container_names(self, own: str) -> None:
         for made in (container("main", {GPU: 1, "cpu": own}), container("main", {GPU: 1}, limits={"cpu": own})):
             assert mutated(typed(made), injection({"cpu": 4}, on_conflict=OnConflict.KEEP)).patch == ()
 
@@ -465,15 +465,18 @@ class TestOnConflict:
         assert given(decision, "b") == {"cpu": "4", "memory": "1Gi"}
 
     @pytest.mark.parametrize(
-        ("limit", "own", "written"),
+        ("limit", "own", "expected"),
         [(None, None, "4"), (1, 1, "4"), (9, 9, "9"), (9, None, "9"), (None, 9, "9"), (9, 1, "9"), (2, 1, "4")],
     )
     def test_raise_writes_the_largest_of_limit_request_and_injected(
-        self, limit: int | None, own: int | None, written: str
+        self, limit: int | None, own: int | None, expected: str
     ) -> None:
         limits, requests = ({GPU: 1, **({"cpu": value} if value else {})} for value in (limit, own))
         main = container(limits=limits, requests=requests)
-        assert self.decide(OnConflict.RAISE, typed(main)) == {"limits": {"cpu": written}, "requests": {"cpu": written}}
+        assert self.decide(OnConflict.RAISE, typed(main)) == {
+            "limits": {"cpu": expected},
+            "requests": {"cpu": expected},
+        }
 
     def test_annotations_are_overwritten(self) -> None:
         made = typed(container("main", {GPU: 1}), extra={"a/b": "old", "c": "d"})
@@ -489,19 +492,19 @@ class TestOnConflict:
     def test_the_trace_notes_what_stays_and_why(self) -> None:
         main = container("main", {GPU: 1, "cpu": 9, "memory": "1Gi"})
         made = typed(main, extra={"a/b": "old", "same": "s"})
-        written = {"a/b": "new", "same": "s", "c": "d"}
-        keep = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP, annotations=written)
+        entry_annotations = {"a/b": "new", "same": "s", "c": "d"}
+        keep = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP, annotations=entry_annotations)
         assert mutated(made, keep).trace[0].notes == (
             "the container main keeps its own cpu: onConflict Keep",
             "the container main keeps its own memory: onConflict Keep",
             "the annotation a/b stays: onConflict Keep",
         )
-        larger = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.RAISE, annotations=written)
+        larger = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.RAISE, annotations=entry_annotations)
         assert mutated(made, larger).trace[0].notes == (
             "the container main names more cpu than the 4 injected",
             "the annotation a/b stays: onConflict Raise",
         )
-        assert mutated(made, injection({"cpu": 4}, annotations=written)).trace[0].notes == ()
+        assert mutated(made, injection({"cpu": 4}, annotations=entry_annotations)).trace[0].notes == ()
 
     def test_the_trace_has_the_amounts_of_each_container(self) -> None:
         made = typed(container("main", {GPU: 2, "cpu": 1}))

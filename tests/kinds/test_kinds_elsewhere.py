@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 OWN_PACKAGE = REPOSITORY / "rules_engine" / "kinds"
 FOLDERS = ("rules_engine", "server", "bench", "deploy")
 
-COMPILED = {found.__name__ for found in CompiledRule.__subclasses__() if found.__module__.startswith("rules_engine.")}
+COMPILED = {item.__name__ for item in CompiledRule.__subclasses__() if item.__module__.startswith("rules_engine.")}
 NAMES = {kind.name for kind in KINDS} | {kind.value.__name__ for kind in KINDS} | COMPILED
 """Names of kinds in documents and of their classes."""
 
@@ -59,9 +59,9 @@ def choices(source: str) -> list[tuple[int, str]]:
         for alias in node.names
         if alias.asname and alias.name in NAMES
     }
-    found = [part for part in decided(tree) if (NAMES | aliases).intersection(named(part))]
-    found += [node for node in ast.walk(tree) if is_a_place_in_the_registry(node)]
-    return [(getattr(part, "lineno", 0), ast.unparse(part)) for part in found]
+    parts = [part for part in decided(tree) if (NAMES | aliases).intersection(named(part))]
+    parts += [node for node in ast.walk(tree) if is_a_place_in_the_registry(node)]
+    return [(getattr(part, "lineno", 0), ast.unparse(part)) for part in parts]
 
 
 def files() -> list[Path]:
@@ -74,15 +74,15 @@ def files() -> list[Path]:
 
 
 def test_no_code_elsewhere_chooses_between_kinds() -> None:
-    found = [
+    places = [
         f"{path.relative_to(REPOSITORY)}:{line}: {text}"
         for path in files()
         for line, text in choices(path.read_text(encoding="utf-8"))
     ]
-    assert found == []
+    assert places == []
 
 
-def test_all_code_is_read() -> None:
+def test_every_folder_is_searched() -> None:
     folders = {path.relative_to(REPOSITORY).parts[0] for path in files()}
     assert folders == set(FOLDERS)
     assert {"FallbackLadder", "ResourceInjection", "Validation", "CompiledLadder", "CompiledValidation"} <= NAMES

@@ -35,7 +35,7 @@ def down(*rungs, **fields) -> FallbackLadder:  # type: ignore[no-untyped-def]
 
 
 def decided(decision: Decision, resource: str, step: int = 0) -> ResourceDecision:
-    return next(found for found in decision.trace[step].resources if found.resource == resource)
+    return next(item for item in decision.trace[step].resources if item.resource == resource)
 
 
 def both(amounts: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -120,12 +120,12 @@ class TestWhatItLooksAt:
         assert len(decision.warnings) == 1
 
     @pytest.mark.parametrize(
-        ("requested", "written"),
+        ("requested", "canonical"),
         [("2k", "2k"), ("2000", "2k"), ("1000m", "1"), ("1e0", "1"), ("1E3", "1k"), ("2048", "2048"), ("1Ki", "1024")],
     )
-    def test_whole_numbers_in_every_notation_and_written_values_canonical(self, requested: str, written: str) -> None:
+    def test_whole_numbers_in_every_notation_and_written_values_canonical(self, requested: str, canonical: str) -> None:
         decision = mutated(asks({MIG2: requested}), down())
-        assert resources(decision) == both({GPU: written})
+        assert resources(decision) == both({GPU: canonical})
 
     def test_limit_and_request_in_two_notations_do_not_differ(self) -> None:
         decision = mutated(pod(container(limits={MIG2: "2"}, requests={MIG2: "2000m"})), down())
@@ -135,7 +135,7 @@ class TestWhatItLooksAt:
         decision = mutated(asks({MIG2: "1e50", GPU: "1"}), down())
         assert resources(decision) == both({GPU: "1" + "0" * 49 + "1"})
 
-    def test_what_stays_is_not_rewritten(self) -> None:
+    def test_requests_that_stay_are_not_rewritten(self) -> None:
         made = asks({MIG2: "1000m"})
         assert mutated(made, down(), on=cluster({MIG2: 1})).result == made
 
@@ -146,7 +146,7 @@ class TestTheWholePod:
         decision = mutated(made, down(), on=cluster({MIG1: 7}))
         assert [resources(decision, name) for name in "abc"] == [both({MIG1: n}) for n in ("1", "4", "2")]
 
-    def test_or_none_does(self) -> None:
+    def test_no_container_moves_unless_all_can(self) -> None:
         made = pod(container("a", {MIG2: 1}), container("b", {MIG2: 4}))
         assert mutated(made, down(), on=cluster({MIG2: 5})).patch == ()
 
@@ -207,7 +207,7 @@ class TestOffered:
         assert decided(mutated(made, down(), on=apart), MIG3).to == GPU
         assert decided(mutated(made, down(), on=together), MIG3).to == MIG2
 
-    def test_a_target_must_be_on_one_node_with_that_of_an_earlier_ladder(self) -> None:
+    def test_a_target_must_be_on_one_node_with_the_target_of_an_earlier_ladder(self) -> None:
         made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
         rules = (down(MIG1, name="a"), down(MIG3, MIG2, MIG1, GPU, name="b"))
         decision = mutated(made, *rules, on=cluster({MIG2: 1}, {MIG1: 1, GPU: 1}))
@@ -240,21 +240,21 @@ class TestWhichNodesCount:
     def stays(self, rule: FallbackLadder, on: Cluster, made=None) -> bool:  # type: ignore[no-untyped-def]
         return mutated(made or asks({MIG2: 1}), rule, on=on).patch == ()
 
-    def test_all_by_default(self) -> None:
+    def test_all_nodes_count_by_default(self) -> None:
         bad = node("n", {MIG2: 1}, ready=False, unschedulable=True, taints=(Taint(key="k", effect="NoSchedule"),))
         assert self.stays(self.filtered(), cluster(bad))
 
-    def test_those_that_the_selector_matches(self) -> None:
+    def test_only_nodes_that_the_selector_matches_count(self) -> None:
         rule = self.filtered(pool="a")
         assert self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "a"})))
         assert not self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "b"})))
 
-    def test_ready(self) -> None:
+    def test_require_ready(self) -> None:
         rule = self.filtered(NodeRequirement.READY)
         assert self.stays(rule, cluster(node("n", {MIG2: 1}, unschedulable=True)))
         assert not self.stays(rule, cluster(node("n", {MIG2: 1}, ready=False)))
 
-    def test_schedulable(self) -> None:
+    def test_require_schedulable(self) -> None:
         rule = self.filtered(NodeRequirement.SCHEDULABLE)
         assert self.stays(rule, cluster(node("n", {MIG2: 1}, ready=False)))
         assert not self.stays(rule, cluster(node("n", {MIG2: 1}, unschedulable=True)))
@@ -288,7 +288,7 @@ class TestWhichNodesCount:
         tolerant = asks({MIG2: 1}, tolerations=[{"key": "gpu", "operator": "Exists"}])
         assert self.stays(rule, tainted, tolerant)
 
-    def test_all_that_is_required(self) -> None:
+    def test_all_requirements_must_hold(self) -> None:
         rule = self.filtered(NodeRequirement.READY, NodeRequirement.SCHEDULABLE, pool="a")
         good = node("n", {MIG2: 1}, labels={"pool": "a"})
         assert self.stays(rule, cluster(good))
@@ -302,21 +302,21 @@ class TestOrderAndDirection:
         rungs = (GPU, MIG1, MIG2, MIG3) if direction is Direction.UP else (MIG3, MIG2, MIG1, GPU)
         made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 1}))
         decision = mutated(made, down(*rungs, direction=direction), on=cluster({MIG3: 1, GPU: 4}, {MIG1: 7}))
-        assert [found.resource for found in decision.trace[0].resources] == [MIG3, MIG2]
+        assert [item.resource for item in decision.trace[0].resources] == [MIG3, MIG2]
         assert (resources(decision, "a"), resources(decision, "b")) == (both({MIG3: "1"}), both({GPU: "1"}))
 
     def test_down_decides_from_the_last_rung_to_the_first(self) -> None:
         # From the first to the last, 3g would fall onto 2g (2 on one node), which could then not hold all three.
         made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 3}))
         decision = mutated(made, down(), on=cluster({MIG2: 2, MIG1: 7}))
-        assert [found.resource for found in decision.trace[0].resources] == [MIG2, MIG3]
+        assert [item.resource for item in decision.trace[0].resources] == [MIG2, MIG3]
         assert resources(decision, "b") == both({MIG1: "3"})
         assert resources(decision, "a") == both({MIG2: "1"})
 
     def test_up_decides_from_the_first_rung_to_the_last(self) -> None:
         made = pod(container("a", {MIG2: 3}), container("b", {MIG1: 1}))
         decision = mutated(made, down(MIG3, MIG2, MIG1, direction=Direction.UP), on=cluster({MIG3: 4, MIG2: 2}))
-        assert [found.resource for found in decision.trace[0].resources] == [MIG2, MIG1]
+        assert [item.resource for item in decision.trace[0].resources] == [MIG2, MIG1]
         assert resources(decision, "a") == both({MIG3: "3"})
         assert resources(decision, "b") == both({MIG2: "1"})
 
@@ -446,7 +446,7 @@ class TestScale:
         decision = mutated(made, down(*WEIGHTED, counts=Counts.SCALE))
         assert resources(decision, "a") == resources(decision, "b") == both({GPU: "1"})
 
-    def test_upwards(self) -> None:
+    def test_counts_scale_upwards_too(self) -> None:
         rule = down(*WEIGHTED, counts=Counts.SCALE, direction=Direction.UP)
         assert resources(mutated(asks({MIG1: 7}), rule, on=cluster({MIG3: 3}))) == both({MIG3: "3"})
 
@@ -464,14 +464,14 @@ class TestScale:
 
 
 class TestWhatIsWritten:
-    def test_limits_and_requests_where_both_were_there(self) -> None:
+    def test_limits_and_requests_are_written_if_the_container_has_both(self) -> None:
         assert resources(mutated(asks({MIG2: 1, "cpu": 1}), down())) == both({"cpu": "1", GPU: "1"})
 
-    def test_only_limits_where_only_they_were_there(self) -> None:
+    def test_only_limits_are_written_if_the_container_has_only_limits(self) -> None:
         made = pod(container(limits={MIG2: 1}, requests={"cpu": 1}))
         assert resources(mutated(made, down())) == {"limits": {GPU: "1"}, "requests": {"cpu": "1"}}
 
-    def test_both_from_requests_alone(self) -> None:
+    def test_both_are_written_if_the_container_has_only_requests(self) -> None:
         made = pod(container(limits={"cpu": 2}, requests={MIG2: 1}))
         assert resources(mutated(made, down())) == {"limits": {"cpu": "2", GPU: "1"}, "requests": {GPU: "1"}}
 
@@ -555,7 +555,7 @@ class TestAnnotation:
         assert resources(decision) == both({GPU: "1"})
         assert annotations(decision) == {}
 
-    def test_a_key_of_ones_own(self) -> None:
+    def test_the_annotation_key_can_be_chosen(self) -> None:
         assert annotations(mutated(asks({MIG2: 1}), down(annotation="a.b/c"))) == {"a.b/c": "2g.20gb->gpu"}
 
 
@@ -566,7 +566,7 @@ class TestSeveralLadders:
         )
         assert resources(decision) == both({MIG1: "1"})
 
-    def test_even_if_it_decides_to_keep_it(self) -> None:
+    def test_a_ladder_decides_a_resource_even_if_it_keeps_it(self) -> None:
         decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1, name="a"), down(MIG2, GPU, name="b"), on=cluster({GPU: 1}))
         assert decision.patch == ()
         assert [(step.action, step.reason) for step in decision.trace] == [
@@ -681,7 +681,7 @@ class TestWithoutClusterKnowledge:
         assert decision.warnings == ()
         assert not decision.trace[0].cluster_unknown
 
-    def test_what_is_assumed_needs_none(self) -> None:
+    def test_an_assumed_rung_needs_no_cluster(self) -> None:
         decision = mutated(asks({GPU: 1}), down(), on=cluster(freshness=Freshness.NEVER))
         assert decision.warnings == ()
         assert decided(decision, GPU).reason == "assumed"
@@ -706,8 +706,8 @@ class TestScenariosOfTheOldWebhook:
         return resources(decision), annotations(decision)
 
     def test_1_without_mig_it_becomes_a_gpu(self) -> None:
-        found = self.given(self.L2, {}, {GPU: 4}, {GPU: 4})
-        assert found == (both({GPU: "1"}), {FALLBACK: "2g.20gb->gpu"})
+        result = self.given(self.L2, {}, {GPU: 4}, {GPU: 4})
+        assert result == (both({GPU: "1"}), {FALLBACK: "2g.20gb->gpu"})
 
     def test_3_down_to_what_a_node_offers(self) -> None:
         assert self.given(self.L2, {self.L1: 28, self.L2: 0}) == (both({self.L1: "1"}), {FALLBACK: "2g.20gb->1g.10gb"})

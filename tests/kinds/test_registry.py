@@ -53,9 +53,9 @@ def test_a_toy_kind_is_evaluated_after_the_others(rule_set: RuleSet) -> None:
 
 def test_the_index_and_the_cache_need_no_further_code(rule_set: RuleSet) -> None:
     (*_, marks) = rule_set.kinds_at(Endpoint.MUTATE)
-    asked = request(asks({"cpu": 1}))
-    assert mutate(rule_set, asked, cluster({GPU: 4}), indexed=True).trace == ()
-    assert [found.rule.id for found in marks.rules] == ["Mark/marked"]
+    create_request = request(asks({"cpu": 1}))
+    assert mutate(rule_set, create_request, cluster({GPU: 4}), indexed=True).trace == ()
+    assert [compiled.rule.id for compiled in marks.rules] == ["Mark/marked"]
     cache = DecisionCache(rule_set, Endpoint.MUTATE)
     nodes = cluster({GPU: 4})
     decisions = [cache(request(asks({GPU: 1}, name=name)), nodes) for name in "ab"]
@@ -73,14 +73,14 @@ def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
 
 
 def test_its_scalar_fields_are_effective_settings(rule_set: RuleSet) -> None:
-    view = effective_rules([found.rule for found in rule_set.rules], "ml", kinds=WITH_TOY)
+    view = effective_rules([compiled.rule for compiled in rule_set.rules], "ml", kinds=WITH_TOY)
     mark = view.rules[-1]
     assert (mark.rule.id, mark.endpoint) == ("Mark/marked", Endpoint.MUTATE)
     assert [setting.value for setting in mark.settings if setting.location is not None] == [GPU]
 
 
 def test_a_rule_of_no_kind_and_two_kinds_of_one_name_are_errors(rule_set: RuleSet) -> None:
-    rules = [found.rule for found in rule_set.rules]
+    rules = [compiled.rule for compiled in rule_set.rules]
     with pytest.raises(ValueError, match=r"^Mark/marked is of none of the kinds FallbackLadder, "):
         compile_rules(rules, KINDS)
     with pytest.raises(ValueError, match=r"^two kinds have the same name: .*, Mark, Mark$"):
@@ -88,13 +88,13 @@ def test_a_rule_of_no_kind_and_two_kinds_of_one_name_are_errors(rule_set: RuleSe
 
 
 def test_a_kind_that_changes_pods_cannot_be_evaluated_at_validate(rule_set: RuleSet) -> None:
-    rules = [found.rule for found in rule_set.rules]
+    rules = [compiled.rule for compiled in rule_set.rules]
     made, _ = compile_rules(rules, (*KINDS, replace(toy.KIND, endpoint=Endpoint.VALIDATE)))
     with pytest.raises(ValueError, match=r"^rules of the kind Mark change the pod, which only /mutate can do$"):
         validate(made, request(asks({GPU: 1})), cluster({GPU: 4}))
 
 
-def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) -> None:
+def test_its_schema_and_its_analysis_report_problems(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES.replace(f"resource: {GPU}}}\n---", f"resourc: {MIG2}}}\n---"))
     (problem,) = load_files([file], DOCUMENTS).problems
@@ -102,10 +102,10 @@ def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) ->
     rules = load_files(
         [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], DOCUMENTS
     ).rules
-    assert [found.code for found in analyse_rules(rules, WITH_TOY)] == ["overwritten-mark"]
+    assert [problem.code for problem in analyse_rules(rules, WITH_TOY)] == ["overwritten-mark"]
 
 
-def test_without_its_line_in_the_registry_it_is_unknown(tmp_path: Path) -> None:
+def test_a_kind_outside_the_registry_is_unknown(tmp_path: Path) -> None:
     (problem,) = load_files([write(tmp_path, RULES)]).problems
     assert problem.code == "unknown-kind"
 

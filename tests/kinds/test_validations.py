@@ -24,7 +24,7 @@ def message(decision: Decision) -> str:
     return decision.status.message.removeprefix("Validation/validation: ")
 
 
-def test_what_holds_passes() -> None:
+def test_a_pod_that_meets_all_conditions_passes() -> None:
     decision = decide("true", "object.metadata.name == 'job'")
     assert (decision.allowed, decision.warnings, decision.audit_annotations) == (True, (), {})
     assert decision.trace[0].action is Action.PASS
@@ -82,7 +82,7 @@ class TestMessages:
         long = "x" * 5 * 1024
         assert message(decide(check("false", "plain", f"'{long}'"))) == long
 
-    def test_it_falls_back_where_it_is_no_string(self) -> None:
+    def test_it_falls_back_if_it_is_not_a_string(self) -> None:
         made = pod(container("main"), annotations={"n": "1"})
         expression = "dyn(object.metadata.annotations.size())"
         assert message(decide(check("false", "plain", expression), made=made)) == "plain"
@@ -225,7 +225,7 @@ class TestOperations:
         assert not validated(new, rule, operation="UPDATE", old_object=old).allowed
 
     @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-    def test_all_else_is_allowed(self, operation: str) -> None:
+    def test_other_requests_are_allowed(self, operation: str) -> None:
         rule = validation("false", match=Match(operations=(Operation.CREATE, Operation.UPDATE)))
         decision = validated(None, rule, operation=operation, old_object=POD)
         assert (decision.allowed, decision.trace) == (True, ())

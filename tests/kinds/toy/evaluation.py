@@ -24,9 +24,9 @@ def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[
     edits: Edits = {}
     for mark in marks:
         rule = mark.rule
-        found = check_applicability(mark, context)
-        if isinstance(found, Step):
-            steps.append(found)
+        applies = check_applicability(mark, context)
+        if isinstance(applies, Step):
+            steps.append(applies)
         elif rule.resource not in context.pod.resources:
             steps.append(skip_step(rule, "no-request", f"no container requests {rule.resource}"))
         else:

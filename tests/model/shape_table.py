@@ -79,12 +79,12 @@ _VERSION = re.compile(r"^(?:Core|Events)?V[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 
 def _written(kind: str, attribute: str) -> str:
     """A type as the table writes it: [T] is a list, {T} a map with string keys."""
-    found = re.fullmatch(r"(?i:list)\[(.*)\]", kind)
-    if found:
-        return f"[{_written(found[1], attribute)}]"
-    found = re.fullmatch(r"(?i:dict)[(\[]str, (.*)[)\]]", kind)
-    if found:
-        return f"{{{_written(found[1], attribute)}}}"
+    match = re.fullmatch(r"(?i:list)\[(.*)\]", kind)
+    if match:
+        return f"[{_written(match[1], attribute)}]"
+    match = re.fullmatch(r"(?i:dict)[(\[]str, (.*)[)\]]", kind)
+    if match:
+        return f"{{{_written(match[1], attribute)}}}"
     if attribute in QUANTITIES and kind == "str":
         return "quantity"
     return _PLAIN.get(kind) or _VERSION.sub("", kind)
@@ -108,7 +108,7 @@ def table() -> dict[str, Any]:
         required = [names[field] for field, info in getattr(models, model).model_fields.items() if info.is_required()]
         present[name] = sorted({*required, *FILLED.get(name, "").split()})
         assert shapes[name].keys() >= {*present[name]}, name
-        left += [found for kind in kinds.values() for found in re.findall(r"\b(?:Core|Events)?V[0-9]\w*", kind)]
+        left += [match for kind in kinds.values() for match in re.findall(r"\b(?:Core|Events)?V[0-9]\w*", kind)]
     assert FILLED.keys() <= shapes.keys()
     return {
         "from": f"kubernetes {version('kubernetes')}",

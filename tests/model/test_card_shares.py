@@ -26,12 +26,12 @@ from rules_engine.model.gpu.mig import CARDS, SIMULATED, card_share
         ("nvidia.com/mig-other", Fraction(1)),
     ],
 )
-def test_a_device_is_a_share_of_a_card(resource: str, share: Fraction) -> None:
+def test_card_share_is_the_fraction_of_compute_slices(resource: str, share: Fraction) -> None:
     assert card_share(resource) == share
 
 
 @pytest.mark.parametrize("card", sorted(CARDS.keys() - {SIMULATED}))
-def test_no_device_is_more_than_its_card(card: str) -> None:
+def test_no_card_share_exceeds_1(card: str) -> None:
     shares = [card_share(f"nvidia.com/mig-{profile}") for profile in CARDS[card]]
 
     assert max(shares) <= 1

@@ -13,22 +13,22 @@ OLD, NEW = "2026-11-21T10:00:00Z", "2026-11-22T10:00:00.123456789Z"
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_newest_time_of_a_change_counts(member: str) -> None:
     places: list[Object] = [{member: NEW}, {"metadata": {member: NEW}}, {"status": {"conditions": [{}, {member: NEW}]}}]
-    for found in places:
-        assert newest_change(found, OLD) == NEW
-        assert newest_change(found, "2026-11-23T10:00:00Z") == "2026-11-23T10:00:00Z"
+    for item in places:
+        assert newest_change(item, OLD) == NEW
+        assert newest_change(item, "2026-11-23T10:00:00Z") == "2026-11-23T10:00:00Z"
 
 
-def test_a_deadline_is_no_change() -> None:
+def test_a_future_deadline_is_ignored() -> None:
     assert newest_change({"metadata": {"deletionTimestamp": NEW}}, "") == ""
 
 
 @pytest.mark.parametrize(
-    "written", ["2026-13-01T10:00:00Z", "0000-01-01T00:00:00Z", "2026-11-22T10:00:00", "2026-11-22", "soon", 9, None]
+    "value", ["2026-13-01T10:00:00Z", "0000-01-01T00:00:00Z", "2026-11-22T10:00:00", "2026-11-22", "soon", 9, None]
 )
-def test_what_is_not_a_time_is_passed_over(written: str | int | None) -> None:
-    assert newest_change({"metadata": {"creationTimestamp": written}}, "") == ""
+def test_malformed_times_are_ignored(value: str | int | None) -> None:
+    assert newest_change({"metadata": {"creationTimestamp": value}}, "") == ""
 
 
-def test_moment_is_a_time_in_utc() -> None:
+def test_a_change_time_is_in_utc() -> None:
     assert moment(NEW) == datetime(2026, 11, 22, 10, 0, 0, 123456, tzinfo=UTC)
     assert moment("") == datetime(1970, 1, 1, tzinfo=UTC)

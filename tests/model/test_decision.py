@@ -78,7 +78,7 @@ class TestAllowed:
         (Action.RECORD, True),
     ],
 )
-def test_rules_that_contributed_to_the_decision(action: Action, decides: bool) -> None:
+def test_decides_is_true_for_rules_that_contributed(action: Action, decides: bool) -> None:
     assert step(action).decides == decides
     assert not step(action, audit=True).decides
 
@@ -107,7 +107,7 @@ class TestAuditAnnotations:
         }
 
     @pytest.mark.parametrize("action", [Action.SKIP, Action.PASS])
-    def test_what_did_not_apply_or_held_is_not_recorded(self, action: Action) -> None:
+    def test_rules_that_do_not_apply_or_that_pass_are_not_recorded(self, action: Action) -> None:
         assert decision(step(action, audit=True)).audit_annotations == {}
 
     def test_keys_are_valid_in_kubernetes_and_distinct(self) -> None:
@@ -120,7 +120,7 @@ class TestAuditAnnotations:
             assert len(key) <= 63
             assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", key)
 
-    def test_a_name_that_just_fits_is_kept_as_it_is(self) -> None:
+    def test_a_name_of_the_maximum_length_is_unchanged(self) -> None:
         made = decision(step(Action.RECORD, "Validation/" + "a" * 52, recorded=True))
         assert list(made.audit_annotations) == ["validation." + "a" * 52]
 
@@ -130,7 +130,7 @@ class TestAuditAnnotations:
 
 
 class TestJson:
-    def test_empty_members_are_left_out(self) -> None:
+    def test_json_omits_empty_members(self) -> None:
         assert decision(step(Action.SKIP)).to_json() == {
             "allowed": True,
             "warnings": [],
@@ -139,8 +139,8 @@ class TestJson:
             "trace": [{"rule": "Validation/a", "source": "f.yaml:1:1", "action": "skip", "reason": "why"}],
         }
 
-    def test_everything_that_was_decided(self) -> None:
-        found = ResourceDecision(resource="x", to="y", reason="moved", attempts=(Attempt("y", True, "offered"),))
+    def test_json_has_all_members_of_a_decision(self) -> None:
+        move = ResourceDecision(resource="x", to="y", reason="moved", attempts=(Attempt("y", True, "offered"),))
         kept = ResourceDecision(resource="z", to=None, reason="offered")
         amount = Amount(container="main", resource="cpu", before=None, after="4")
         made = decision(
@@ -148,7 +148,7 @@ class TestJson:
                 Action.CHANGE,
                 message="x → y",
                 warnings=("w",),
-                resources=(found, kept),
+                resources=(move, kept),
                 amounts=(amount,),
                 annotations={"a": "b"},
                 notes=("n",),
@@ -190,7 +190,7 @@ class TestJson:
         ]
         json.dumps(made)
 
-    def test_a_denial_has_a_status(self) -> None:
+    def test_json_of_a_denial_has_a_status(self) -> None:
         made = decision(step(Action.DENY, message="no")).to_json()
         assert (made["allowed"], made["status"]) == (
             False,

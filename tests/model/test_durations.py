@@ -1,4 +1,4 @@
-"""Durations: their form, which is that of the schema, and the durations that other texts may mean."""
+"""Durations: their syntax, which is the schema's, and the durations that other texts may mean."""
 
 import re
 
@@ -48,13 +48,13 @@ def test_a_duration_is_whole_milliseconds(text: str, milliseconds: int) -> None:
         ("999999999999d", "a duration is at most 3650d, ten years"),
     ],
 )
-def test_what_is_not_a_duration_has_a_message(text: str, message: str) -> None:
+def test_an_invalid_duration_has_a_message(text: str, message: str) -> None:
     with pytest.raises(DurationError) as raised:
         parse_duration(text)
     assert str(raised.value) == message
 
 
-def test_the_longest_duration_is_as_its_text() -> None:
+def test_the_longest_duration_equals_its_text() -> None:
     assert parse_duration(MAX_DURATION_TEXT) == MAX_DURATION
 
 
@@ -63,7 +63,7 @@ def test_the_longest_duration_is_as_its_text() -> None:
 @example("0")
 @example(".5s")
 @example("1234567890123s")
-def test_the_form_is_that_of_the_schema(text: str) -> None:
+def test_valid_durations_match_the_schema(text: str) -> None:
     try:
         parse_duration(text)
         has_form = True
@@ -104,6 +104,6 @@ def test_other_texts_may_mean_a_duration(text: str, meant: tuple[str, ...]) -> N
 
 
 @given(st.text("0123456789dhms: minhoursay", max_size=12))
-def test_what_is_meant_is_a_duration(text: str) -> None:
+def test_every_suggestion_is_a_valid_duration(text: str) -> None:
     for meant in durations_meant(text):
         assert PATTERN.match(meant)

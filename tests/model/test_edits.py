@@ -18,7 +18,7 @@ NAMES = st.sampled_from(["a", "b", "a/b"])
 """Keys of objects that edits are made in."""
 
 TEXTS = st.sampled_from(["t", "m~n", "a/c"])
-"""Keys of written members: no edit replaces the object of another."""
+"""Keys of encoded members: no edit replaces the object of another."""
 
 MEMBERS = st.dictionaries(TEXTS, st.none() | st.sampled_from(["", "1", "x"]), max_size=3)
 
@@ -82,7 +82,7 @@ def test_the_patch_makes_the_edits_wherever_it_is_applied(data: st.DataObject, v
 
 @law
 @given(st.data(), objects)
-def test_the_patch_is_the_smallest_there_is(data: st.DataObject, value: Json) -> None:
+def test_the_patch_is_minimal(data: st.DataObject, value: Json) -> None:
     edits = data.draw(edits_of(value))
     ours, smallest = patch(value, edits), diff(value, applied(value, edits))
     assert sorted(ours, key=lambda operation: operation.path) == sorted(smallest, key=lambda operation: operation.path)
@@ -90,7 +90,7 @@ def test_the_patch_is_the_smallest_there_is(data: st.DataObject, value: Json) ->
 
 @law
 @given(st.data(), objects)
-def test_merged_edits_are_one_after_the_other(data: st.DataObject, value: Json) -> None:
+def test_merged_edits_equal_successive_edits(data: st.DataObject, value: Json) -> None:
     first = data.draw(edits_of(value))
     then = data.draw(edits_of(applied(value, first)))
     assert same(applied(value, merged(first, then)), applied(applied(value, first), then))
@@ -98,7 +98,7 @@ def test_merged_edits_are_one_after_the_other(data: st.DataObject, value: Json) 
 
 @law
 @given(jsons())
-def test_what_changes_nothing_is_the_same_value(value: Json) -> None:
+def test_edits_without_effect_return_the_same_object(value: Json) -> None:
     assert applied(value, {}) is value
     assert patch(value, {}) == ()
 
@@ -139,13 +139,13 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
         ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [Operation("replace", "/l/0", {"m": {"a": "1"}})]),
     ],
 )  # fmt: skip
-def test_operations_in_order_of_path(value: Json, edits: Edits, operations: list[Operation]) -> None:
+def test_operations_are_in_order_of_path(value: Json, edits: Edits, operations: list[Operation]) -> None:
     assert list(patch(value, edits)) == operations
 
 
 @law
 @given(pods(), st.sampled_from(["limits", "requests"]), st.sampled_from(["1", None]))
-def test_what_is_not_edited_is_shared(made: Any, section: str, text: str | None) -> None:
+def test_unedited_parts_are_shared(made: Any, section: str, text: str | None) -> None:
     edited: Any = applied(made, {("spec", "containers", 0, "resources", section): {"new": text}})
     assert edited["metadata"] is made["metadata"]
     assert all(
@@ -155,10 +155,10 @@ def test_what_is_not_edited_is_shared(made: Any, section: str, text: str | None)
 
 @law
 @given(st.data(), pods())
-def test_a_patch_is_no_larger_than_is_counted_before_it_is_made(data: st.DataObject, made: Any) -> None:
+def test_patch_bytes_is_an_upper_bound(data: st.DataObject, made: Any) -> None:
     changes = data.draw(edits_of(made))
-    written = json.dumps([operation.to_json() for operation in patch(made, changes)], ensure_ascii=False)
-    assert len(written.encode()) <= patch_bytes(changes) + len("[]")
+    encoded = json.dumps([operation.to_json() for operation in patch(made, changes)], ensure_ascii=False)
+    assert len(encoded.encode()) <= patch_bytes(changes) + len("[]")
 
 
 @pytest.mark.parametrize("text", ["€" * 1000, "x" * 1000 + "é", "\ud800" * 1000, ""])

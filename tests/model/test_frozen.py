@@ -17,9 +17,9 @@ from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, reque
 
 
 def values() -> Iterator[type[Any]]:
-    """Yield every value type of the model and of the kinds, and those that evaluation creates for a request."""
+    """Yield every value type of the model, of the kinds, and of the evaluation of a request."""
     packages = (rules_engine.model, rules_engine.kinds)
-    names = [found.name for package in packages for found in walk_packages(package.__path__, f"{package.__name__}.")]
+    names = [item.name for package in packages for item in walk_packages(package.__path__, f"{package.__name__}.")]
     for module in (*map(import_module, names), applicability, context):
         for value in vars(module).values():
             is_value = isclass(value) and (is_dataclass(value) or issubclass(value, Struct))
@@ -28,7 +28,7 @@ def values() -> Iterator[type[Any]]:
 
 
 @pytest.mark.parametrize("cls", list(values()), ids=lambda cls: cls.__name__)
-def test_fields_of_values_can_be_neither_assigned_nor_deleted(cls: type[Any]) -> None:
+def test_fields_cannot_be_assigned_or_deleted(cls: type[Any]) -> None:
     names = cls.__struct_fields__ if issubclass(cls, Struct) else [field.name for field in fields(cls)]
     value = cls(**dict.fromkeys(names)) if issubclass(cls, Struct) else object.__new__(cls)
     for name in names:

@@ -1,4 +1,4 @@
-"""Resources of GPUs are told from those of network devices and of shared memory by their names."""
+"""Resources of GPUs are distinguished by name from resources of network devices and of shared memory."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from rules_engine.model.gpu.resources import is_gpu, is_mig, is_rdma
         "example.com/gpu-process",
     ],
 )
-def test_gpus_of_every_vendor(resource: str) -> None:
+def test_gpus_of_every_vendor_are_recognized(resource: str) -> None:
     assert (is_gpu(resource), is_rdma(resource)) == (True, False)
 
 
@@ -36,12 +36,12 @@ def test_gpus_of_every_vendor(resource: str) -> None:
         "openshift.io/mlxnics",
     ],
 )
-def test_network_devices_are_no_gpus(resource: str) -> None:
+def test_network_devices_are_not_gpus(resource: str) -> None:
     assert (is_gpu(resource), is_rdma(resource)) == (False, True)
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/shm", "cpu", "memory", "gpu", "example.com/fpga"])
-def test_other_resources(resource: str) -> None:
+def test_other_resources_are_neither_gpus_nor_rdma(resource: str) -> None:
     assert (is_gpu(resource), is_rdma(resource)) == (False, False)
 
 

@@ -10,7 +10,7 @@ def owned(*references: Json) -> Json:
     return {"metadata": {"ownerReferences": list(references)}}
 
 
-def test_the_controller_is_the_owner_marked_as_such() -> None:
+def test_the_controller_is_the_owner_with_controller_true() -> None:
     job: Json = {"kind": "Job", "name": "train", "controller": True}
     assert controller(owned({"kind": "Other", "name": "x"}, None, job)) == job
     assert controller(owned({"kind": "Job", "name": "x", "controller": "true"})) is None
@@ -29,5 +29,5 @@ def test_an_integer_is_read(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 2**63, -(2**63) - 1, 1.0, "1", None, [1]])
-def test_what_is_no_integer_of_64_bits_is_the_default(value: Json) -> None:
+def test_other_values_yield_the_default_integer(value: Json) -> None:
     assert integer({"count": value}, "count", 5) == integer({}, "count", 5) == 5

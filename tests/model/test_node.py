@@ -7,16 +7,16 @@ from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 
-def test_malformed_amounts_are_left_out_and_reported() -> None:
+def test_malformed_amounts_are_omitted_and_reported() -> None:
     amounts: dict[str, Any] = {"cpu": 4, "memory": "64Gi", "a": "much", "b": True, "c": None, "d": {"e": []}}
-    found: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
 
     def unread(name: str, resource: str, error: QuantityError) -> None:
-        found.append((name, resource))
+        reported.append((name, resource))
 
     node = read_node({"metadata": {"name": "n"}, "status": {"allocatable": amounts}}, unread)
     assert node.allocatable == {"cpu": Quantity.parse("4"), "memory": Quantity.parse("64Gi")}
-    assert found == [("n", resource) for resource in "abcd"]
+    assert reported == [("n", resource) for resource in "abcd"]
 
 
 def test_members_of_another_type_count_as_absent() -> None:

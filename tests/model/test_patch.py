@@ -36,7 +36,7 @@ def test_a_patch_makes_the_object_in_the_api_servers_library(before: Json, after
 
 @law
 @given(jsons())
-def test_what_is_equal_needs_no_patch(value: Json) -> None:
+def test_equal_values_need_no_patch(value: Json) -> None:
     assert diff(value, value) == ()
     assert diff({"a": [value]}, {"a": [value]}) == ()
     assert diff({"a": [value, 1.5]}, json.loads(json.dumps({"a": [value, 1.5]}))) == ()
@@ -44,7 +44,7 @@ def test_what_is_equal_needs_no_patch(value: Json) -> None:
 
 @law
 @given(objects, objects)
-def test_no_operation_is_needless_and_none_depends_on_another(before: Json, after: Json) -> None:
+def test_every_operation_is_necessary_and_independent(before: Json, after: Json) -> None:
     patch = diff(before, after)
     paths = [operation.path for operation in patch]
     assert len(set(paths)) == len(paths)
@@ -87,7 +87,7 @@ def test_pointers_of_rfc_6901(keys: tuple[str | int, ...], text: str) -> None:
         (1, 2, [Operation("replace", "", 2)]),
     ],
 )
-def test_the_smallest_patch_in_order_of_name(before: Json, after: Json, patch: list[Operation]) -> None:
+def test_the_patch_is_minimal_and_in_order_of_name(before: Json, after: Json, patch: list[Operation]) -> None:
     assert list(diff(before, after)) == patch
 
 

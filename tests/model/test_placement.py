@@ -11,17 +11,17 @@ from tests.support.placing import expression, requiring
 TERMS = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
 
 
-def test_an_operator_that_does_not_exist_is_an_error_with_its_path() -> None:
+def test_an_unknown_operator_is_an_error_with_its_path() -> None:
     with pytest.raises(PodError) as caught:
         Placement.parse(requiring(expression("a", "Near")))
     assert caught.value.path == f"{TERMS}/0/matchExpressions/0/operator"
     assert str(caught.value).endswith("must be one of DoesNotExist, Exists, Gt, In, Lt, NotIn")
 
 
-def test_empty_terms_are_left_out() -> None:
+def test_empty_terms_are_omitted() -> None:
     terms = Placement.parse(requiring({}, None, expression("a", "Exists"), {"matchExpressions": []})).terms
     assert terms is not None
-    assert [[found.key for found in term.expressions] for term in terms] == [["a"]]
+    assert [[item.key for item in term.expressions] for term in terms] == [["a"]]
     assert Placement.parse(requiring({})).terms == ()
     assert Placement.parse({"affinity": {}}).terms is None
 
@@ -46,13 +46,13 @@ LARGE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("spec", "message"), LARGE, ids=["terms", "tolerations", "selector", "values", "fields"])
-def test_what_is_read_is_bounded(spec: dict[str, Any], message: str) -> None:
+def test_placement_beyond_a_bound_is_an_error(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(TooLargeError) as caught:
         Placement.parse(spec)
     assert str(caught.value).startswith(message)
 
 
-def test_a_placement_at_the_bounds_is_read() -> None:
+def test_placement_at_the_bounds_is_accepted() -> None:
     terms = [expression("a", "In", *many(8))] * MAX_TERMS
     spec = {"nodeSelector": dict.fromkeys(many(1000), ""), "tolerations": [{}] * MAX_TOLERATIONS, **requiring(*terms)}
     placement = Placement.parse(spec)

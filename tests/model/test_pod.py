@@ -30,7 +30,7 @@ def test_regular_containers_come_before_init_containers() -> None:
     assert [c.name for c in Pod.parse(made).regular] == ["a", "b"]
 
 
-def test_containers_that_name_no_resource_are_left_out() -> None:
+def test_containers_without_resources_are_omitted() -> None:
     read = Pod.parse({"spec": {"containers": [*[{}] * 20_000, container("a", {"x": 1})], "initContainers": [{}]}})
     assert [item.name for item in read.containers] == ["a"]
     assert len(read.all_containers) == 20_002
@@ -47,7 +47,7 @@ def test_containers_that_name_no_resource_are_left_out() -> None:
         ({"resources": {"requests": ""}}, "/spec/containers/1/resources/requests: must be an object, not a string"),
     ],
 )
-def test_a_malformed_container_is_found_whether_it_is_needed_or_not(wrong: Json, message: str) -> None:
+def test_a_malformed_container_is_an_error_even_if_no_rule_needs_it(wrong: Json, message: str) -> None:
     with pytest.raises(PodError, match=f"^{message}$"):
         Pod.parse({"spec": {"containers": [{}, wrong]}})
 
@@ -62,7 +62,7 @@ def test_a_malformed_container_is_found_whether_it_is_needed_or_not(wrong: Json,
         {"resources": {"limits": None, "requests": {}}},
     ],
 )
-def test_a_container_without_amounts_is_read_as_one(bare: Json) -> None:
+def test_all_containers_includes_containers_without_amounts(bare: Json) -> None:
     read = Pod.parse({"spec": {"containers": [bare]}})
     assert read.containers == ()
     [item] = read.all_containers
@@ -73,18 +73,18 @@ def test_a_regular_container_that_restarts_always_is_no_sidecar() -> None:
     assert Pod.parse(pod(container("a", sidecar=True))).all_containers[0].role is Role.REGULAR
 
 
-def test_one_reader_prefers_the_limit_and_one_the_request() -> None:
+def test_limit_or_request_prefers_the_limit_and_requested_the_request() -> None:
     read = Pod.parse(pod(container(limits={"a": 1, "b": 2}, requests={"b": 3, "c": 4}))).containers[0]
     assert [str(read.limit_or_request(name)) for name in "abcd"] == ["1", "2", "4", "None"]
     assert [str(read.requested(name)) for name in "abcd"] == ["1", "3", "4", "None"]
 
 
-def test_resources_are_all_that_some_container_requests_some_of() -> None:
+def test_resources_lists_every_requested_resource() -> None:
     made = pod(container("a", limits={"x": 0, "z": 1}), init=[container("i", requests={"y": 1})])
     assert Pod.parse(made).resources == {"y", "z"}
 
 
-def test_the_effective_request_is_that_of_kep_753_plus_overhead() -> None:
+def test_the_effective_request_follows_kep_753_plus_overhead() -> None:
     # Kubernetes' own example of KEP-753: sidecars count for the init containers after them only.
     made = pod(
         container("a", {"cpu": "1"}),
@@ -108,19 +108,19 @@ def test_the_effective_request_is_that_of_kep_753_plus_overhead() -> None:
         ({"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}, "2250m", "0"),
     ],
 )
-def test_what_the_pods_own_level_requests_is_what_counts(level: Json, cpu: str, memory: str) -> None:
+def test_the_pod_level_request_replaces_the_aggregate(level: Json, cpu: str, memory: str) -> None:
     read = Pod.parse(pod(container("a", {"cpu": "1"}), overhead={"cpu": "250m"}, resources=level))
     requests = {name: str(Quantity(nanos)) for name, nanos in read.effective_requests().items()}
     assert (requests["cpu"], requests.get("memory", "0")) == (cpu, memory)
 
 
-def test_effective_requests_have_every_resource_of_the_pod() -> None:
+def test_effective_requests_include_every_resource_of_the_pod() -> None:
     level: Json = {"requests": {"b": "1"}, "limits": {"c": "1"}}
     read = Pod.parse(pod(container("x", {"a": 1}), resources=level, overhead={"d": "1"}))
     assert set(read.effective_requests()) == set("abcd")
 
 
-def test_edits_of_the_pods_own_level_are_read() -> None:
+def test_edits_of_the_pod_level_are_applied() -> None:
     edited = Pod.parse(pod(container(), resources={"requests": {"cpu": "1"}})).edited(
         {POD_REQUESTS: {"cpu": "2"}, POD_LIMITS: {"cpu": "3"}}
     )
@@ -130,7 +130,7 @@ def test_edits_of_the_pods_own_level_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("amount_json", "read"),
     [
         (2, "2"),
         (1.5, "1500m"),
@@ -142,14 +142,14 @@ def test_edits_of_the_pods_own_level_are_read() -> None:
         (None, "0"),
     ],
 )
-def test_a_quantity_may_be_a_number_null_or_padded_as_in_the_api(written: Any, read: str) -> None:
-    made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}))
+def test_a_quantity_may_be_a_number_null_or_padded_as_in_the_api(amount_json: Any, read: str) -> None:
+    made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": amount_json}}}]}}))
     parsed = Pod.parse(made)
     assert parsed.containers[0].limits["a"] == Quantity.parse(read)
     # Numbers are written as the API server would, and the request stays as it is.
-    texts = {"a": read if isinstance(written, int | float) else written}
+    texts = {"a": read if isinstance(amount_json, int | float) else amount_json}
     assert parsed.raw == {"spec": {"containers": [{"resources": {"limits": texts}}]}}
-    assert made == {"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}
+    assert made == {"spec": {"containers": [{"resources": {"limits": {"a": amount_json}}}]}}
 
 
 def test_every_amount_of_a_pod_is_text() -> None:
@@ -170,7 +170,7 @@ def test_every_amount_of_a_pod_is_text() -> None:
     [True, [], {}, float("nan"), float("inf"), 10**64, -(2**15_000), "", "x"],
     ids=["bool", "list", "object", "nan", "infinity", "65 digits", "4516 digits", "empty", "text"],
 )
-def test_what_is_no_quantity_is_an_error_with_its_path(value: Any) -> None:
+def test_an_invalid_quantity_is_an_error_with_its_path(value: Any) -> None:
     made: Json = {"spec": {"overhead": {"a/b~": value}}}
     with pytest.raises(PodError) as caught:
         Pod.parse(made)
@@ -190,7 +190,7 @@ def test_what_is_no_quantity_is_an_error_with_its_path(value: Any) -> None:
         ({}, "an object"),
     ],
 )
-def test_kinds_are_named_as_json_names_them(value: Any, name: str) -> None:
+def test_json_types_have_their_json_names(value: Any, name: str) -> None:
     assert kind_of(value) == name
 
 
@@ -215,7 +215,7 @@ class TestEdits:
         assert edited.raw == {"metadata": {"annotations": {"b": "2"}}}
         assert edited.annotations == {"b": "2"}
 
-    def test_later_edits_come_on_top(self) -> None:
+    def test_later_edits_override_earlier_edits(self) -> None:
         read = Pod.parse({"spec": {"containers": [{"resources": {"limits": {"x": "1", "y": "1"}}}]}})
         limits = read.containers[0].limits_path
         edited = read.edited({limits: {"x": "2", "y": None}}).edited({limits: {"x": "3", "z": "4"}})
@@ -223,14 +223,14 @@ class TestEdits:
         assert {name: str(amount) for name, amount in edited.containers[0].limits.items()} == {"x": "3", "z": "4"}
         assert edited.resources == {"x", "z"}
 
-    def test_no_edits_make_the_same_pod(self) -> None:
+    def test_without_edits_the_pod_is_the_same_object(self) -> None:
         read = Pod.parse({"metadata": {"labels": {"a": "1"}}})
         assert read.edited({}) is read
         assert read.raw is read.original
 
     @law
     @given(st.data(), pods())
-    def test_an_edited_pod_is_what_is_read_of_its_json(self, data: st.DataObject, made: Any) -> None:
+    def test_an_edited_pod_equals_the_pod_parsed_from_its_json(self, data: st.DataObject, made: Any) -> None:
         read = Pod.parse(made)
         paths = [path for item in read.all_containers for path in (item.limits_path, item.requests_path)]
         texts = st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu", "new"]), st.none() | st.sampled_from("12"))

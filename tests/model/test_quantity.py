@@ -104,7 +104,7 @@ def test_the_worked_examples_of_the_reference(amount: str, count: int, product: 
 
 
 @pytest.mark.parametrize("text", ["0.1n", "0.0000000001", "1e-10", "1e-60", "1e-999999999", "0.9n", "1n"])
-def test_what_is_finer_than_a_nano_is_rounded_away_from_zero(text: str) -> None:
+def test_fractions_of_a_nano_are_rounded_away_from_zero(text: str) -> None:
     assert Quantity.parse(text).nanos == 1
     assert Quantity.parse(f"-{text}").nanos == -1
 
@@ -123,7 +123,7 @@ def test_zero_is_zero_at_any_scale(text: str) -> None:
         *("1e9999999999", "9" * (MAX_TEXT + 1), "1e61", "1e999999999", "-1e999999999"),
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError):
         Quantity.parse(text)
 
@@ -215,7 +215,7 @@ def test_products_and_quotients_agree_with_rounded_fractions(left: Quantity, rig
 
 @law
 @given(quantities, quantities)
-def test_order_and_equality_are_those_of_values_whatever_the_format(left: Quantity, right: Quantity) -> None:
+def test_order_and_equality_compare_values_and_ignore_formats(left: Quantity, right: Quantity) -> None:
     assert (left < right) == (value(left) < value(right))
     assert (left == right) == (value(left) == value(right))
     same = Quantity(left.nanos, right.format)
@@ -225,14 +225,14 @@ def test_order_and_equality_are_those_of_values_whatever_the_format(left: Quanti
 
 @pytest.mark.parametrize("compare", [lt, le, gt, ge])
 def test_a_quantity_has_no_order_with_other_types(compare: Callable[[object, object], bool]) -> None:
-    for one, other in ((Quantity(1), 1), (1, Quantity(1))):
+    for left, right in ((Quantity(1), 1), (1, Quantity(1))):
         with pytest.raises(TypeError, match="not supported between instances"):
-            compare(one, other)
+            compare(left, right)
 
 
 @law
 @given(quantities, st.integers(1, 99), st.sampled_from(["1", "1m", "1n", "5"]))
-def test_shares_are_whole_units_and_as_large_as_can_be(quantity: Quantity, parts: int, unit_text: str) -> None:
+def test_shares_are_the_largest_multiples_of_the_unit(quantity: Quantity, parts: int, unit_text: str) -> None:
     unit = Quantity.parse(unit_text)
     share = quantity.share(parts, unit)
     assert share.nanos % unit.nanos == 0
@@ -248,7 +248,7 @@ def test_whole_is_the_value_rounded_up(quantity: Quantity) -> None:
     assert bool(quantity) == (value(quantity) != 0)
 
 
-def test_a_sum_takes_the_format_of_what_is_not_zero_as_in_kubernetes() -> None:
+def test_a_sum_has_the_format_of_its_first_nonzero_operand_as_in_kubernetes() -> None:
     gibi, milli, zero = map(Quantity.parse, ("1Gi", "100m", "0"))
     assert str(gibi + zero) == str(zero + gibi) == str(gibi - zero) == "1Gi"
     assert str(zero - gibi) == "-1Gi"

@@ -8,14 +8,14 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.scheduling import NOW, pod
 
 
-def test_requests_are_those_of_all_containers_and_the_overhead() -> None:
-    one = pod(requests={"cpu": "1"}, overhead={"cpu": "1"})
-    one["spec"]["initContainers"] = [{"restartPolicy": "Always", "resources": {"limits": {"cpu": "2"}}}]
-    cluster = ClusterObjects({"Pod": [one, pod(requests={"cpu": "1"}), pod(requests={"cpu": "x"})]}, now=NOW)
+def test_requests_include_all_containers_and_the_overhead() -> None:
+    large = pod(requests={"cpu": "1"}, overhead={"cpu": "1"})
+    large["spec"]["initContainers"] = [{"restartPolicy": "Always", "resources": {"limits": {"cpu": "2"}}}]
+    cluster = ClusterObjects({"Pod": [large, pod(requests={"cpu": "1"}), pod(requests={"cpu": "x"})]}, now=NOW)
     assert [*map(requests_of, cluster.pods)] == [{"cpu": 4 * NANOS}, {"cpu": NANOS}, {}]
 
 
-def test_equal_requests_are_read_once_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_requests_are_cached_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_objects, "MAX_CACHED_REQUESTS", 1)
     pods = [pod(f"p{number}", requests={"cpu": "1" if number < 2 else "2"}) for number in range(4)]
     cluster = ClusterObjects({"Pod": pods}, now=NOW)

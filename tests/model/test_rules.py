@@ -24,7 +24,7 @@ from tests.support.evaluation import GPU, HERE, entry, injection, ladder, node, 
         (Kind.IN, (), set()),
     ],
 )
-def test_selector_operators(operator: Kind, values: tuple[str, ...], matching: set[str | None]) -> None:
+def test_selector_operators_match_labels(operator: Kind, values: tuple[str, ...], matching: set[str | None]) -> None:
     selector = LabelSelector((LabelRequirement("k", operator, values),))
     cases: dict[str | None, dict[str, str]] = {None: {"other": "a"}, **{value: {"k": value} for value in "abc"}}
     assert {value for value, labels in cases.items() if selector.matches(labels)} == matching
@@ -44,7 +44,7 @@ def test_rules_are_ordered_by_priority_then_name() -> None:
     assert [rule.name for rule in sorted(rules, key=lambda rule: rule.order)] == ["c", "a", "b"]
 
 
-def test_a_rule_is_known_by_kind_and_name() -> None:
+def test_the_id_of_a_rule_is_kind_and_name() -> None:
     assert [ladder(GPU).id, injection().id, validation("true").id] == [
         "FallbackLadder/ladder",
         "ResourceInjection/injection",

@@ -8,7 +8,7 @@ from rules_engine.cel import types
 from tests.model import shape_table
 
 
-def test_the_table_is_current() -> None:
+def test_the_table_matches_the_client() -> None:
     made_from = shape_table.TABLE.read_text(encoding="utf-8").split('"')[3]
     installed = f"kubernetes {version('kubernetes')}"
     if made_from != installed:

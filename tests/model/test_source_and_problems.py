@@ -46,13 +46,13 @@ class TestSourceText:
         assert text.at(3) == Location("f", 4, 13)
         assert str(text) == "abc"
 
-    def test_after_a_break_lines_and_columns_start_anew(self) -> None:
+    def test_lines_and_columns_restart_after_a_break(self) -> None:
         text = SourceText("ab\ncd", "f", ((0, 7, 5), (3, 8, 5), (4, 8, 7)))
         assert [str(text.at(offset)) for offset in range(6)] == ["f:7:5", "f:7:6", "f:7:7", "f:8:5", "f:8:7", "f:8:8"]
 
     @law
     @given(st.text(alphabet="ab\n"))
-    def test_a_text_without_a_file_has_its_own_lines(self, text: str) -> None:
+    def test_an_inline_text_counts_its_own_lines(self, text: str) -> None:
         source = SourceText.inline(text)
         for offset in range(len(text) + 1):
             before = text[:offset]
@@ -61,7 +61,7 @@ class TestSourceText:
 
 
 class TestProblem:
-    def test_it_is_rendered_in_one_line(self) -> None:
+    def test_a_problem_is_rendered_in_one_line(self) -> None:
         assert str(problem(14, 23)) == "a.yaml:14:23: error: wrong [some-code]"
         assert str(problem(severity=Severity.WARNING)) == "a.yaml:1:1: warning: wrong [some-code]"
 
@@ -79,7 +79,7 @@ class TestProblem:
             ("b" + "a" * (MAX_NAME - 1), ["a" * (MAX_NAME + 1)], ""),
         ],
     )
-    def test_the_nearest_name_is_offered(self, name: str, candidates: Iterable[str], clause: str) -> None:
+    def test_the_nearest_name_is_suggested(self, name: str, candidates: Iterable[str], clause: str) -> None:
         assert did_you_mean(name, candidates) == clause
 
     def test_the_line_is_rendered_with_a_caret_and_a_span(self) -> None:
@@ -168,8 +168,8 @@ class TestProblem:
         assert (shown, marks) == (f"    1 | \t\t{'x' * 35}…", "      | \t\t^")
 
     def test_control_characters_of_the_message_and_the_file_name_are_escaped(self) -> None:
-        found = problem(file="a\nb.yaml", message="unknown '\x1b[31m\n::error::x'")
-        assert render(found, {}) == "a\\nb.yaml:1:1: error: unknown '\\x1b[31m\\n::error::x' [some-code]"
+        hostile = problem(file="a\nb.yaml", message="unknown '\x1b[31m\n::error::x'")
+        assert render(hostile, {}) == "a\\nb.yaml:1:1: error: unknown '\\x1b[31m\\n::error::x' [some-code]"
 
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
     def test_without_a_source_line_there_is_no_snippet(self, sources: dict[str, list[str]]) -> None:

@@ -28,7 +28,7 @@ _WORDS: Mapping[str, str] = {
 _PARTS = re.compile(r"\s{0,9}([0-9]{1,12})\s{0,9}([a-z]{0,12})")
 _CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2})")
 _MAX_MEANT = 100
-"""Characters of a text in which durations_meant looks for a duration."""
+"""Characters of a text in which `durations_meant` looks for a duration."""
 
 
 class DurationError(ValueError):

@@ -25,7 +25,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
-    """Return the names of objects for a line: the first NAMES, and a count of the others."""
+    """Return the names of objects for a line: the first `NAMES`, and a count of the others."""
     shown = ", ".join(map(name, objects[:NAMES]))
     return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
 

@@ -69,7 +69,7 @@ def patch_bytes(edits: Edits) -> int:
     return total + _bytes("".join(texts))
 
 
-@lru_cache(maxsize=4096)  # as for _pointer
+@lru_cache(maxsize=4096)  # as for `_pointer`
 def _place_bytes(path: Path) -> int:
     return sum([_bytes(key) + 1 for key in path if type(key) is str])
 

@@ -33,8 +33,7 @@ RESOURCES: Mapping[str, str] = {
 PRIORITY_CLASS = "PriorityClass"
 
 FILE_KINDS = (*RESOURCES, PRIORITY_CLASS)
-"""The kinds of objects that are read from an inventory or from the output of kubectl: a simulation reads PriorityClass
-too."""
+"""The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass."""
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(RESOURCES, ""),
@@ -290,8 +289,7 @@ def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
 
 
 MEMBERS = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
-"""Members with past times in an object, its metadata and its conditions. Others may be in the future, such as
-deletionTimestamp."""
+"""Members with past times, in objects, metadata and conditions. deletionTimestamp, for one, may be in the future."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 

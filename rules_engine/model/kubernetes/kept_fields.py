@@ -7,8 +7,7 @@ from typing import TypeAlias
 from rules_engine.model.json.patch import Json
 
 Kept: TypeAlias = "Mapping[str, Kept] | None"
-"""The members to keep, each with the members to keep below it; None keeps a whole value. For a list, they apply to each
-item."""
+"""The members to keep, each with its own members to keep; None keeps a whole value. List items are treated alike."""
 
 NOTHING: Kept = {}
 

@@ -22,7 +22,7 @@ MAX_EXPONENT = 60
 
 MAX_NANOS = 10**60
 """Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. The text of no
-smaller amount exceeds MAX_TEXT characters, so that every text that is written can be read."""
+smaller amount exceeds `MAX_TEXT` characters, so that every text that is written can be read."""
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -165,7 +165,7 @@ def _scaled_up(mantissa: int, power: int) -> int:
     """Return mantissa × 10^power, rounded away from zero. For a power far below zero nothing is computed."""
     if power >= 0:
         return int(mantissa * 10**power)
-    # A mantissa of MAX_TEXT characters, times 1024^6, has fewer digits than this: the result is below one nano.
+    # A mantissa of `MAX_TEXT` characters, times 1024^6, has fewer digits than this: the result is below a nano.
     if power < -2 * MAX_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))

@@ -62,11 +62,10 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
     The clause is empty if no candidate is near, or if the comparison would take long.
     """
-    sorted_candidates = sorted(islice(candidates, MAX_CANDIDATES + 1))
-    if len(name) > MAX_NAME or len(sorted_candidates) > MAX_CANDIDATES:
+    compared = sorted(islice(candidates, MAX_CANDIDATES + 1))
+    if len(name) > MAX_NAME or len(compared) > MAX_CANDIDATES:
         return ""
-    short = [candidate for candidate in sorted_candidates if len(candidate) <= MAX_NAME]
-    near = get_close_matches(name, short, n=1, cutoff=0.6)
+    near = get_close_matches(name, [item for item in compared if len(item) <= MAX_NAME], n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 
@@ -93,7 +92,7 @@ class Page:
         """The mark of an omitted part."""
         return "…" if self._encodes("…") else "..."
 
-    def shown(self, character: str) -> str:
+    def replace_unprintable(self, character: str) -> str:
         """Replace a character that a terminal would interpret or hide, or that the encoding lacks."""
         if unicodedata.category(character) in ("Cc", "Cf") and character != "\t":
             character = "\ufffd"
@@ -137,7 +136,7 @@ def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
     start = min(problem.location.column - 1, len(line))
     # A line may have millions of characters: drop what cannot fit before any character is measured.
     left, right = max(0, start - 2 * MAX_COLUMNS), start + 2 * MAX_COLUMNS
-    cells = [page.shown(character) for character in line[left:right]]
+    cells = [page.replace_unprintable(character) for character in line[left:right]]
     start -= left
     end = min(max(start + 1, start + problem.length), max(len(cells), start + 1))
     room = min(max(MIN_COLUMNS, page.columns), MAX_COLUMNS) - len(number)

@@ -60,7 +60,8 @@ def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
             profile = profiles[rung.resource]
             if above and not common_cards([*above, profile]):
                 message = (
-                    f"no card has {profile} beside {', '.join(above)}: it is a profile of {_names(cards_of(profile))}, "
+                    f"no card has {profile} beside {', '.join(above)}: "
+                    f"it is a profile of {_names(cards_of(profile))}, "
                     f"and those above it are of {_names(common_cards(above))}"
                 )
                 yield warning(LadderCode.MIXED_CARDS, message, rung.location, rung.resource)

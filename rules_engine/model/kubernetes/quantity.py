@@ -165,7 +165,7 @@ def _scaled_up(mantissa: int, power: int) -> int:
     """Return mantissa × 10^power, rounded away from zero. For a power far below zero nothing is computed."""
     if power >= 0:
         return int(mantissa * 10**power)
-    # A mantissa of `MAX_TEXT` characters, times 1024^6, has fewer digits than this: the result is below a nano.
+    # A mantissa of `MAX_TEXT` characters, times 1024^6, has fewer digits: the result is below one nano.
     if power < -2 * MAX_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))

@@ -50,10 +50,10 @@ class Seconds(click.FloatRange):
     """A number of seconds in a range; not `nan`, which every range accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found: float = super().convert(value, param, ctx)
-        if isnan(found):
+        seconds: float = super().convert(value, param, ctx)
+        if isnan(seconds):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
-        return found
+        return seconds
 
 
 class Duration(click.ParamType[timedelta]):
@@ -64,10 +64,10 @@ class Duration(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"([0-9]{1,6})([smhd])", str(value))
-        if found is None or not int(found[1]):
+        match = re.fullmatch(r"([0-9]{1,6})([smhd])", str(value))
+        if match is None or not int(match[1]):
             self.fail(f"{value!r} is not a duration, such as 90s, 30m, 6h or 2d", param, ctx)
-        return int(found[1]) * _UNITS[found[2]]
+        return int(match[1]) * _UNITS[match[2]]
 
 
 class PodName(click.ParamType[tuple[str, str]]):

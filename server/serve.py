@@ -99,8 +99,8 @@ def serve(settings: Settings) -> None:
             settings.rules,
             state,
             test=settings.test_on_reload,
-            adopting=_adopting(source),
-            adopted=lambda: _adopted(drift_monitor, overpromises),
+            before_adoption=_adopting(source),
+            after_adoption=lambda: _adopted(drift_monitor, overpromises),
         )
         if settings.rules:
             watchers.append(Watcher(settings.rules, rule_files, reloader.reload, name="rules"))
@@ -117,9 +117,9 @@ def serve(settings: Settings) -> None:
         _announce(listener.address, prepared, trust, metrics_url, settings)
         if drift_monitor:
             drift_monitor.start()
-        ended = _run(signals, state, listener, settings)
+        all_answered = _run(signals, state, listener, settings)
     ignore_all()
-    if not ended or state.in_flight:
+    if not all_answered or state.in_flight:
         # Exit would wait for threads whose clients have disconnected.
         sys.stderr.flush()
         os._exit(0)
@@ -133,10 +133,10 @@ def _listener(settings: Settings, state: State, admission: Admission, bound: soc
         pages = PageHandler(it.loop, app, it.address, "https")
         return AdmissionHandler(it.loop, admission, pages, it.connections.exceeded)
 
-    most, seconds = share_of_connections(CONNECTIONS), settings.receive_seconds
-    listener = Listener("admission", bound, handler, connections=most, receive_seconds=seconds)
+    limit, seconds = share_of_connections(CONNECTIONS), settings.receive_seconds
+    listener = Listener("admission", bound, handler, connections=limit, receive_seconds=seconds)
     state.listeners = (listener,)
-    state.turned = lambda: listener.turned
+    state.last_heartbeat = lambda: listener.last_heartbeat
     return listener
 
 
@@ -197,13 +197,13 @@ def _connection(settings: Settings) -> "Connection":
     """
     from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig, missing_in_cluster
 
-    named = settings.cluster is Live.IN_CLUSTER
-    missing = missing_in_cluster() if named else None
+    is_in_cluster = settings.cluster is Live.IN_CLUSTER
+    missing = missing_in_cluster() if is_in_cluster else None
     if missing is not None:
         hint = "--cluster kubeconfig reads a cluster from outside of it"
         raise StartError(f"gpu-rules serve: --cluster in-cluster: {missing}; {hint}")
-    inside = named or (settings.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
-    return Connection(in_cluster() if inside else kubeconfig)
+    as_pod = is_in_cluster or (settings.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
+    return Connection(in_cluster() if as_pod else kubeconfig)
 
 
 def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "DriftMonitor | None":
@@ -218,7 +218,7 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
 
 
 def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
-    """Return a function that reads what changed rules need of the cluster, or refuses them with UnusableError."""
+    """Return a function that reads the collections that changed rules need. It raises UnusableError if it cannot."""
 
     def adopt(rule_set: RuleSet) -> None:
         if not source.need(cluster_requirements(rule_set)):
@@ -246,14 +246,14 @@ def _reserves(settings: Settings) -> bool:
 @contextmanager
 def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
     """Run telemetry as configured. Raises StartError."""
-    wanted = TelemetrySettings(
+    enabled = TelemetrySettings(
         decision_log=settings.decision_log,
         decision_log_messages=settings.decision_log_messages,
         decision_log_requests=settings.decision_log_requests,
         events=settings.events,
         callers=Callers(settings.reserve_for),
     )
-    telemetry = Telemetry(wanted, state, _connection(settings) if settings.events else None)
+    telemetry = Telemetry(enabled, state, _connection(settings) if settings.events else None)
     try:
         telemetry.start()
     except OSError as error:
@@ -270,7 +270,7 @@ def _reserving(source: ClusterSource) -> Observer:
 
     def reserve(record: AdmissionRecord) -> None:
         if record.endpoint == "validate" and record.request is not None and record.decision is not None:
-            source.admitted(record.request, record.decision)
+            source.reserve_devices(record.request, record.decision)
 
     return reserve
 
@@ -310,9 +310,9 @@ def _bootstrapped(
     clients = Clients(install, state, settings.client_ca)
     namespace, name = secret
     service, webhooks = settings.tls_service or "", settings.webhook_name or ""
-    kept_in = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
-    state.certificate_from = str(kept_in)
-    bootstrap = Bootstrap(_connection(settings), kept_in, clients.serve)
+    place = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
+    state.certificate_from = str(place)
+    bootstrap = Bootstrap(_connection(settings), place, clients.serve)
     bootstrap.wait_reconciled()
     bootstrap.start()
     stack.callback(bootstrap.stop)
@@ -357,7 +357,7 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
 def _announce(
     address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
 ) -> None:
-    """Print the address and what is served. From now on requests are answered."""
+    """Print the address, the rules and the cluster. From now on requests are answered."""
     url = f"https://{Address(*address)}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     parts = (

@@ -32,7 +32,7 @@ _FILE = click.Path(path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One row of the table. `attributes` are those of click.Option besides the default."""
+    """One row of the table. `attributes`: arguments of click.Option besides the default."""
 
     option: str
     name: str

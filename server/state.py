@@ -20,10 +20,10 @@ from server.timing import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A rule set in force. `digest` is that of the rule documents: replicas that agree on it have the same rules.
+    """A rule set in force. `digest`: of the rule documents; replicas with equal digests have the same rules.
 
-    `generation` counts the sets that this process has put in force, from 1. `listed` has all rules by kind, in
-    order of evaluation, also those in mode Off. `records`: requests are recorded, each with what the rules of both
+    `generation` counts the sets that this process has put in force, from 1. `listed`: all rules by kind, in order of
+    evaluation, also rules in mode Off. `records`: requests are recorded, each with the fields that the rules of both
     endpoints read.
     """
 
@@ -129,6 +129,7 @@ class State:
         "certificate_not_after",
         "certificates_refused",
         "decisions",
+        "last_heartbeat",
         "last_reload",
         "listeners",
         "reloads_refused",
@@ -136,7 +137,6 @@ class State:
         "served",
         "source",
         "stopping",
-        "turned",
         "webhooks",
     )
 
@@ -167,7 +167,7 @@ class State:
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
         self.listeners: tuple[Listening, ...] = ()
-        self.turned: Callable[[], float] | None = None
+        self.last_heartbeat: Callable[[], float] | None = None
         """Time of the admission event loop's last heartbeat (time.monotonic); None if there is no such loop."""
 
     @property

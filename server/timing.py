@@ -26,7 +26,7 @@ class PeriodicTask:
         self._stopping = False
 
     def start(self, first_seconds: float = 0.0) -> None:
-        """Make the first call after so many seconds."""
+        """Make the first call after `first_seconds`."""
         Thread(target=self._run, args=(first_seconds,), name=self._name, daemon=True).start()
 
     def wake(self) -> None:
@@ -41,7 +41,7 @@ class PeriodicTask:
     def _run(self, seconds: float) -> None:
         while True:
             self._wake.wait(seconds)
-            # Cleared before the step: what wakes the task during it leads to another one.
+            # Cleared before the step: a wake during the step leads to another one.
             self._wake.clear()
             if self._stopping:
                 return

@@ -1,4 +1,4 @@
-"""Capture of a live cluster as a ClusterInventory, reduced to what decisions on GPUs depend on."""
+"""Capture of a live cluster as a ClusterInventory, reduced to the fields that decisions on GPUs depend on."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,20 +37,20 @@ def capture(connection: Connection, seconds: float) -> dict[str, Json]:
         cluster = live.current()
         if not cluster.known:
             raise CaptureError(live.problems or [f"the cluster was not read in {seconds:g} seconds"])
-        return inventory(cluster, live.held())
+        return inventory(cluster, live.pod_usages())
     finally:
         live.stop()
 
 
-def inventory(cluster: Cluster, held: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
-    """Return the ClusterInventory; `held`: namespace/name, node and usage of each bound pod."""
+def inventory(cluster: Cluster, pod_usages: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
+    """Return the ClusterInventory; `pod_usages`: namespace/name, node and usage of each bound pod."""
     nodes = {node.name for node in cluster.nodes}
     spec: dict[str, Json] = {
         "nodes": [_node(node) for node in sorted(cluster.nodes, key=lambda node: node.name)],
         "namespaces": {name: dict(labels) for name, labels in sorted(cluster.namespaces.items())},
         "pods": [
             _pod(name, node, usage)
-            for name, node, usage in held
+            for name, node, usage in pod_usages
             if node in nodes and any(is_extended_resource(resource) for resource, _ in usage)
         ],
     }
@@ -98,12 +98,12 @@ def _node(node: Node) -> dict[str, Json]:
         ],
         "allocatable": _amounts(node.allocatable.items()),
     }
-    written: dict[str, Json] = {key: value for key, value in members.items() if value}
+    entry: dict[str, Json] = {key: value for key, value in members.items() if value}
     if not node.ready:
-        written["ready"] = False
+        entry["ready"] = False
     if node.unschedulable:
-        written["unschedulable"] = True
-    return written
+        entry["unschedulable"] = True
+    return entry
 
 
 def _pod(name: str, node: str, usage: Usage) -> dict[str, Json]:

@@ -145,7 +145,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def missing_in_cluster(folder: Path = SERVICE_ACCOUNT) -> str | None:
-    """Return what is missing to reach the API server as a pod, or None. It does not appear later."""
+    """Return the missing variable or token of a pod's service account, or None. It does not appear later."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         if not os.environ.get(name):
             return f"this is not a pod of a cluster: {name} is not set"
@@ -170,15 +170,15 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
     return configure
 
 
-def kubeconfig(configuration: "Configuration", named: str = "", context: str | None = None) -> None:
+def kubeconfig(configuration: "Configuration", paths: str = "", context: str | None = None) -> None:
     """Configure from a context, by default the current one, of files: by default KUBECONFIG, or ~/.kube/config."""
     from kubernetes import config
 
-    named = named or os.environ.get("KUBECONFIG", "")
-    files = named or "~/.kube/config"
+    paths = paths or os.environ.get("KUBECONFIG", "")
+    files = paths or "~/.kube/config"
     if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
-        unnamed = "" if named else ", and KUBECONFIG is not set"
-        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files} not found{unnamed}")
+        hint = "" if paths else ", and KUBECONFIG is not set"
+        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files} not found{hint}")
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=files,
@@ -187,7 +187,7 @@ def kubeconfig(configuration: "Configuration", named: str = "", context: str | N
             persist_config=False,  # kubectl uses the file too
         )
     except Exception as error:
-        # ConfigException, and what unreadable files and broken YAML raise: some name no file, some have several lines.
+        # ConfigException, and errors of unreadable files and broken YAML: some name no file, some have several lines.
         text = " ".join(str(error).split()) or type(error).__name__
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
@@ -302,7 +302,7 @@ class Answer:
             return  # already ended
 
     def parts(self, limit: int, seconds: float = ANSWER_SECONDS) -> Iterator[bytes]:
-        """Yield the body in chunks, at most `limit` bytes within so many seconds. Raises ApiError."""
+        """Yield the body in chunks, at most `limit` bytes within `seconds`. Raises ApiError."""
         end = monotonic() + seconds
         left = limit
         while part := self._read():
@@ -318,18 +318,18 @@ class Answer:
 
         Bytes after the last newline are dropped.
         """
-        begun = bytearray()  # bytes would be copied for each small chunk of a large event
+        incomplete = bytearray()  # bytes would be copied for each small chunk of a large event
         while part := self._read():
             first, *others = part.split(b"\n")
-            begun += first
+            incomplete += first
             if others:
-                yield bytes(begun)
+                yield bytes(incomplete)
                 *lines, last = others
                 yield from lines
-                begun = bytearray(last)
+                incomplete = bytearray(last)
             else:
                 yield b""
-            if len(begun) > MAX_OBJECT_BYTES:
+            if len(incomplete) > MAX_OBJECT_BYTES:
                 raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_OBJECT_BYTES} bytes")
 
     def refusal(self) -> ApiError:
@@ -361,7 +361,7 @@ def _access(configure: Configure) -> Access:
         pool = RESTClientObject(configuration).pool_manager
         pool.pool_classes_by_scheme = _pool_classes()
     except Exception as error:
-        # ConfigException, and what unreadable files and broken YAML raise.
+        # ConfigException, and errors of unreadable files and broken YAML.
         raise ApiError(Cause.CONFIGURATION, str(error) or type(error).__name__) from None
 
     def headers() -> Mapping[str, str]:

@@ -77,7 +77,7 @@ class LiveCluster:
                 collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflector_options
             )
 
-        self._every: Mapping[str, Reflector[Any]] = {
+        self._all_reflectors: Mapping[str, Reflector[Any]] = {
             "nodes": reflector(NODES, node_sink(self._store)),
             "pods": reflector(PODS, pod_sink(self._store)),
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
@@ -93,28 +93,28 @@ class LiveCluster:
     def stop(self) -> None:
         self._stopping.set()
         self._store.changed.set()
-        for reflector in self._every.values():
+        for reflector in self._all_reflectors.values():
             reflector.stop()
         end = monotonic() + self._stop_seconds
         for thread in self._threads.values():
             thread.join(max(end - monotonic(), 0.0))
 
     def need(self, needs: ClusterRequirements, seconds: float = ADOPTION_SECONDS) -> bool:
-        """Start reading what other rules need, and wait for it. Return True if it was read in time.
+        """Start reading the collections that other rules need. Return True if they are read in time.
 
         Until then the view stays as it was: it never depends on a collection that was not read. Collections that are no
         longer needed are still read.
         """
-        more = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
-        for reflector in more:
+        missing = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
+        for reflector in missing:
             self._run(reflector.run, reflector.name)
-        came = self._store.wait_until(lambda _: all(reflector.synced for reflector in more), seconds)
-        if came:
-            self._reflectors = (*self._reflectors, *more)
-        return came
+        synced = self._store.wait_until(lambda _: all(reflector.synced for reflector in missing), seconds)
+        if synced:
+            self._reflectors = (*self._reflectors, *missing)
+        return synced
 
     def _needed(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
-        return tuple(reflector for name, reflector in self._every.items() if getattr(needs, name))
+        return tuple(reflector for name, reflector in self._all_reflectors.items() if getattr(needs, name))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         if name not in self._threads:
@@ -142,7 +142,7 @@ class LiveCluster:
     @property
     def health(self) -> tuple[Health, ...]:
         """Health of each collection that is read."""
-        return tuple(reflector.health for name, reflector in self._every.items() if name in self._threads)
+        return tuple(reflector.health for name, reflector in self._all_reflectors.items() if name in self._threads)
 
     @property
     def problems(self) -> Sequence[str]:
@@ -153,14 +153,14 @@ class LiveCluster:
         """Number of admitted pods not yet bound to a node."""
         return self._store.reservations
 
-    def held(self) -> Sequence[tuple[str, str, Usage]]:
+    def pod_usages(self) -> Sequence[tuple[str, str, Usage]]:
         """Return namespace/name, node and usage of each bound pod."""
-        return self._store.held()
+        return self._store.pod_usages()
 
-    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+    def reserve_devices(self, request: AdmissionRequest, decision: Decision) -> None:
         """Reserve the devices of an admitted pod; not for a dry run, a denial or an operation other than CREATE."""
         if (
-            self._every["pods"] not in self._reflectors
+            self._all_reflectors["pods"] not in self._reflectors
             or request.dry_run
             or request.operation != "CREATE"
             or not decision.allowed

@@ -51,7 +51,7 @@ class Paging:
         return self._connection.get(self._path, self._query, seconds=seconds)
 
     def follow(self, size: int, objects: int, following: str) -> bool:
-        """Prepare for the page after one of so many bytes and objects; return False if that was the last one.
+        """Prepare for the page after one of `size` bytes; return False if that page was the last.
 
         `following` is its continue token. Raises ApiError for a list with too many objects.
         """
@@ -70,12 +70,12 @@ class Paging:
 def uncollected() -> Iterator[None]:
     """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
 
-    Of several threads that do this at once, the first enables it again.
+    If several threads do this at once, the first to enter enables it again, when it leaves.
     """
-    began = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if began:
+        if was_enabled:
             gc.enable()

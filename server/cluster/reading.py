@@ -25,7 +25,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """A pod and what it holds: `node` is "" before it is bound and after it finished; `usage` is then empty."""
+    """A pod and its usage of a node: `node` is "" before it is bound and after it finished; `usage` is then empty."""
 
     key: PodKey
     node: str

@@ -42,7 +42,7 @@ RELIST_SECONDS = 10.0
 """Minimum interval between two lists that follow an expired version without a delay."""
 
 MAX_VERSION_CHARACTERS = 128
-"""Maximum length of a resourceVersion: those of etcd have at most 19 digits, and Python parses up to 4,300."""
+"""Maximum length of a resourceVersion: etcd's have at most 19 digits, and Python parses up to 4,300."""
 
 QUIET_SECONDS = 120.0
 """Minimum interval between log lines about the same recurring failure, so that it does not fill the log."""
@@ -58,7 +58,7 @@ class Sink(Generic[T]):
     """Return the fields of an object that are kept. Raises UnreadableError."""
 
     replace: Callable[[Iterable[T]], None]
-    """Replace all objects by those of a list, which come a page at a time.
+    """Replace all objects by a list, which arrives a page at a time.
 
     The iterable may raise at any object; everything then stays as it was.
     """
@@ -94,6 +94,38 @@ class Health:
     counts: Mapping[str, int]
 
 
+class _FailureLog:
+    """The current failure of a collection. Its first occurrence and its end are logged, others are not."""
+
+    def __init__(self, collection: str, clock: Callable[[], float]) -> None:
+        self.message: str | None = None
+        """Message of the current failure, None if there is none."""
+        self._collection = collection
+        self._clock = clock
+        self._key = ""
+        """Key of the last logged failure."""
+        self._logged_at = 0.0
+        self._end_logged = True
+
+    def begin(self, error: ApiError) -> None:
+        """Record a failure. It is logged unless it continues the last one, or repeats it within QUIET_SECONDS."""
+        message = f"cannot list and watch {self._collection}: {error}"
+        # Messages about versions differ each time, so the cause is compared instead.
+        key = error.cause.value if error.cause in _EXPIRED else message
+        now = self._clock()
+        if key != self._key or (self._end_logged and now - self._logged_at >= QUIET_SECONDS):
+            _log.warning("%s", message)
+            self._key, self._logged_at, self._end_logged = key, now, False
+        self.message = message
+
+    def end(self) -> None:
+        """Record the end of the failure, if there is one."""
+        self.message = None
+        if not self._end_logged:
+            _log.warning("%s: current again", self._collection)
+            self._end_logged = True
+
+
 class Reflector(Generic[T]):
     """Keeps a sink in step with a collection until stopped; `run` needs a thread of its own.
 
@@ -126,19 +158,19 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(clock, random)
         self._answer: Answer | None = None
         self._version = ""
-        """resourceVersion at which the next watch begins; empty if a list is needed first."""
-        self._synced = False
-        self._contact = 0.0
-        self._failure: str | None = None
+        """resourceVersion at which the next watch begins; empty if a list is needed first.
+
+        It is set once the sink has received the object, or all of a list, and not before: a watch that resumes here may
+        repeat an event, but misses none.
+        """
+        self._contact = -inf
+        """Time at which the collection was last known to be current; -inf before its first list."""
+        self._failure = _FailureLog(collection.name, clock)
         self._watch_failed = False
         """True from the failure of a watch until the next one receives something: a list does not reset it."""
         self._relist_at = 0.0
         """Time from which an expired version leads to a list without a delay; infinite until its watch receives
         something, so that no API server can demand lists without end."""
-        self._logged = ""
-        """Key of the last logged failure."""
-        self._logged_at = 0.0
-        self._end_logged = True
         self._counts: Counter[str] = Counter()
 
     @property
@@ -147,7 +179,7 @@ class Reflector(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        return self._synced
+        return self._contact > -inf
 
     @property
     def contact(self) -> float:
@@ -158,9 +190,9 @@ class Reflector(Generic[T]):
     def health(self) -> Health:
         return Health(
             name=self._collection.name,
-            synced=self._synced,
+            synced=self.synced,
             contact=self._contact,
-            failure=self._failure,
+            failure=self._failure.message,
             counts=MappingProxyType(dict(self._counts)),
         )
 
@@ -197,7 +229,6 @@ class Reflector(Generic[T]):
         self._counts["lists"] += 1
         self._sink.replace(self._listed())
         self._reached(ends_failure=not self._watch_failed)
-        self._synced = True
 
     def _listed(self) -> Iterator[T]:
         """Yield each object of a list as read by the sink, then set the version at which a watch begins."""
@@ -205,7 +236,8 @@ class Reflector(Generic[T]):
         metadata = yield from self._listed_page(pages)
         while metadata.get("continue"):
             metadata = yield from self._listed_page(pages)
-        # A list without resourceVersion is a consistent read of the latest version, even if that is older than before.
+        # The request names no resourceVersion, so the list is the latest state of etcd. Its version counts even if
+        # it is older than ours: etcd was restored, and the view follows it.
         self._version = _version(metadata, "list")
 
     def _listed_page(self, pages: Paging) -> Generator[T, None, Object]:
@@ -218,9 +250,9 @@ class Reflector(Generic[T]):
             metadata, items = _page(body)
             for item in items:
                 if isinstance(item, dict):
-                    found = self._read(item)
-                    if found is not None:
-                        yield found
+                    parsed = self._read(item)
+                    if parsed is not None:
+                        yield parsed
         if self._stopping.is_set():
             raise ApiError(Cause.BROKEN, "stopped")
         pages.follow(len(body), len(items), str(metadata.get("continue") or ""))
@@ -228,10 +260,10 @@ class Reflector(Generic[T]):
 
     def _watch(self) -> None:
         self._counts["watches"] += 1
-        begun = self._clock()
+        start = self._clock()
         # Jitter, so that replicas and collections do not reconnect in step.
-        longest = self._watch_seconds if self._failure is None else min(FIRST_WATCH_SECONDS, self._watch_seconds)
-        seconds = max(1, round(longest * (1 - self._random() / 4)))
+        longest = inf if self._failure.message is None else FIRST_WATCH_SECONDS
+        seconds = max(1, round(min(longest, self._watch_seconds) * (1 - self._random() / 4)))
         query = {
             **self._collection.query,
             "watch": "true",
@@ -249,40 +281,41 @@ class Reflector(Generic[T]):
                 if self._stopping.is_set():
                     return
                 if line.strip():
-                    kind = self._take(line)
+                    kind = self._process_event(line)
                     self._reached()
                     self._counts[kind] += 1
                     seen = True
-                elif self._clock() - begun > seconds + self._silence_seconds:
+                elif self._clock() - start > seconds + self._silence_seconds:
                     raise ApiError(Cause.TIMED_OUT, "the watch sends no events and does not end")
         self._answer = None
         if not seen:
-            if self._clock() - begun < SHORTEST_WATCH_SECONDS:
+            if self._clock() - start < SHORTEST_WATCH_SECONDS:
                 raise ApiError(Cause.BROKEN, "the watch ended at once")
             self._check_version()
         self._reached()
 
     def _check_version(self) -> None:
-        """Compare the API server's resourceVersion with that of the view. Raises ApiError if it is older.
+        """Compare the API server's resourceVersion with the view's. Raises ApiError if it is older.
 
         This detects an etcd that was restored. A watch from a future version is silent and ends like any other: the API
         server sends no event and no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
         """
         self._counts["checks"] += 1
         metadata, _ = _page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
-        self._compare(_version(metadata, "list"))
+        self._compare_version(_version(metadata, "list"))
 
-    def _compare(self, version: str) -> bool:
-        """Return True if a version is that of the view. Raises ApiError if it is older.
+    def _compare_version(self, version: str) -> bool:
+        """Return True if a version equals the view's. Raises ApiError if it is older.
 
-        Versions are compared as numbers (KEP-5504); others count as newer. Those of one collection are ordered.
+        The versions of one collection are ordered as numbers (KEP-5504). A version that is not a number counts as
+        newer: a wrong guess that it is older would cost a list for each event.
         """
         ours, theirs = _number(self._version), _number(version)
         if ours is not None and theirs is not None and theirs < ours:
             raise ApiError(Cause.WENT_BACK, f"the resourceVersion went back from {ours} to {theirs}")
         return version == self._version
 
-    def _take(self, line: bytes) -> str:
+    def _process_event(self, line: bytes) -> str:
         """Process one event; return the kind that it is counted as."""
         kind, object = _event(line)
         if kind == "ERROR":
@@ -291,18 +324,20 @@ class Reflector(Generic[T]):
             text = message if isinstance(message, str) else "watch failed"
             raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
         version = _version(mapping(object.get("metadata")), "watch event")
-        known = self._compare(version)
+        is_current = self._compare_version(version)
         if kind == "BOOKMARK":
             self._version = version
             return "bookmarks"
-        if known and _number(version) is not None:
+        # A number identifies one change of one object, so this event was processed before: its change is in the view.
+        # Equal versions that are not numbers prove nothing.
+        if is_current and _number(version) is not None:
             return "ignored"
-        found = self._read(object)
-        if found is not None:
+        parsed = self._read(object)
+        if parsed is not None:
             if kind == "DELETED":
-                self._sink.remove(found)
+                self._sink.remove(parsed)
             else:
-                self._sink.put(found)
+                self._sink.put(parsed)
         self._version = version
         return "events"
 
@@ -317,35 +352,26 @@ class Reflector(Generic[T]):
 
     def _reached(self, *, ends_failure: bool = True) -> None:
         """Record contact with the API server: a list, an event, a bookmark, or the end of a watch."""
-        self._contact = self._clock()
-        if ends_failure and self._relist_at == inf:
-            self._relist_at = self._contact + RELIST_SECONDS
-        if self._failure is not None and ends_failure:
-            self._failure = None
+        now = self._clock()
+        if ends_failure:
+            if self._relist_at == inf:
+                self._relist_at = now + RELIST_SECONDS
             self._watch_failed = False
-            if not self._end_logged:
-                _log.warning("%s: current again", self._collection.name)
-                self._end_logged = True
+            self._failure.end()
+        self._contact = now  # after the failure: a thread that sees the collection current sees no failure
 
     def _failed(self, error: ApiError) -> float:
         """Record a failure and choose list or watch for the retry; return the delay in seconds."""
         self._answer = None
-        message = f"cannot list and watch {self._collection.name}: {error}"
-        # These messages contain versions, so no two are equal.
-        logged = error.cause.value if error.cause in (Cause.GONE, Cause.WENT_BACK) else message
-        now = self._clock()
-        if logged != self._logged or (self._end_logged and now - self._logged_at >= QUIET_SECONDS):
-            _log.warning("%s", message)
-            self._logged, self._logged_at, self._end_logged = logged, now, False
-        self._failure = message
+        self._failure.begin(error)
         self._watch_failed = self._watch_failed or bool(self._version)
-        self._counts[error.cause.value] += 1  # after `_failure`: who sees the count sees the message
+        self._counts[error.cause.value] += 1  # after the message: a thread that sees the count sees both
         expired = bool(self._version) and (error.cause in _EXPIRED or isinstance(error, _WatchError))
         if expired or error.cause in _NEEDS_LIST:
             self._version = ""
         if error.cause in RENEWAL_CAUSES:
             self._connection.renew()
-        if expired and now >= self._relist_at:
+        if expired and self._clock() >= self._relist_at:
             self._relist_at = inf
             return 0.0
         if error.cause is Cause.UNREACHABLE:

@@ -59,9 +59,9 @@ class ClusterSource(Protocol):
         """Number of admitted pods not yet bound to a node."""
 
     def need(self, needs: "ClusterRequirements") -> bool:
-        """Read what other rules need as well, and wait for it. Return False, without effect, if it cannot be read."""
+        """Also read the collections that other rules need. Return False, without effect, if they cannot be read."""
 
-    def admitted(self, request: "AdmissionRequest", decision: "Decision") -> None:
+    def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Reserve the devices of a pod that /validate admitted."""
 
 
@@ -87,5 +87,5 @@ class FixedCluster:
     def need(self, needs: "ClusterRequirements") -> bool:  # noqa: ARG002 - a file has everything
         return True
 
-    def admitted(self, request: "AdmissionRequest", decision: "Decision") -> None:
+    def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Do nothing: a file does not change."""

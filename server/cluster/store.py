@@ -83,16 +83,16 @@ class Store:
                 self._published.wait(min(left, _POLL_SECONDS))
             return True
 
-    def held(self) -> Sequence[tuple[str, str, Usage]]:
+    def pod_usages(self) -> Sequence[tuple[str, str, Usage]]:
         """Return namespace/name, node and usage of each bound pod."""
         with self._lock:
-            return [(name, held.node, held.usage) for name, held in sorted(self._pods.items())]
+            return [(name, pod.node, pod.usage) for name, pod in sorted(self._pods.items())]
 
     def reserve(self, key: PodKey, pod: Pod, now: float) -> None:
         """Reserve a pod's devices and publish, so that later decisions do not see them as free.
 
-        There is no reservation for a pod that requests no device, nor for one that fits on no node: it stays pending
-        and holds nothing. The same holds for a pod whose placement is malformed or exceeds a bound.
+        A pod that requests no device gets no reservation, nor does a pod that fits on no node: it stays pending and
+        holds nothing. The same applies to a pod whose placement is malformed or exceeds a bound.
         """
         demand = device_usage(pod.effective_requests())
         if not demand:
@@ -116,8 +116,8 @@ class Store:
         with self._lock:
             self._reservations.expire(now)
 
-    def replace_nodes(self, found: Iterable[Node]) -> None:
-        facts = {node.name: node for node in found}
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        facts = {node.name: node for node in nodes}
         with self._lock:
             self._touch(facts.keys() | self._facts.keys())
             self._facts = facts
@@ -139,23 +139,23 @@ class Store:
                     self._facts[name] = node
                 self._touch((name,))
 
-    def replace_pods(self, found: Iterable[HeldPod]) -> None:
-        pods: dict[str, _Held] = {}
+    def replace_pods(self, pods: Iterable[HeldPod]) -> None:
+        bound: dict[str, _Held] = {}
         seen = []
-        for pod in found:
+        for pod in pods:
             if pod.node:
-                pods[pod.key.name] = _Held(pod.node, _shared(pod.usage))
+                bound[pod.key.name] = _Held(pod.node, _shared(pod.usage))
             # A reservation made meanwhile is for a pod newer than this list.
             if (pod.node or pod.finished) and pod.key in self._reservations:
                 seen.append(pod.key)
         used: dict[str, Counter[str]] = {}
-        for held in pods.values():
+        for held in bound.values():
             _add(used, held.node, held.usage, 1)
         with self._lock:
             for key in seen:
                 self._reservations.drop(key)
             self._touch(used.keys() | self._used.keys())
-            self._pods, self._used = pods, used
+            self._pods, self._used = bound, used
             for reservation in self._reservations:
                 self._hold(reservation.node, reservation.usage, 1)
             self.publish()
@@ -184,10 +184,10 @@ class Store:
             if new is not None or gone or pod.finished:
                 self._reservations.drop(pod.key)
 
-    def replace_namespaces(self, found: Iterable[Namespace]) -> None:
-        namespaces = {namespace.name: namespace.labels for namespace in found}
+    def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
+        labels = {namespace.name: namespace.labels for namespace in namespaces}
         with self._lock:
-            self._namespaces = namespaces
+            self._namespaces = labels
             self.publish()
 
     def put_namespace(self, namespace: Namespace) -> None:

@@ -1,6 +1,6 @@
 """`gpu-rules demo`: send the pods of each scenario to a real server over HTTPS, and show the results in tables.
 
-What becomes of the pods of a scenario with a load is simulated.
+The scheduling of the pods is simulated for a scenario with a load.
 """
 
 import http.client
@@ -110,7 +110,7 @@ class Server:
     def close(self) -> None:
         self._connection.close()
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """Check that the server is ready. Raises DemoError if not."""
         status, _ = self._request("GET", "/readyz", None)
         if status != http.client.OK:
@@ -146,7 +146,7 @@ def running(inventory: str) -> Iterator[Server]:
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
         server = Server(url, Path(folder) / "ca.crt")
         try:
-            server.ready()
+            server.check_ready()
             yield server
         finally:
             server.close()
@@ -159,26 +159,26 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
     # Without the current folder, which may have a module `server`; with ours, also if nothing is installed.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
-    ready, theirs = os.pipe()
-    command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(write_end)]
     command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
     command += ["--tls-dir", str(folder)]
     log = folder / "log"
     process = None
-    with os.fdopen(ready, encoding="ascii") as readable:
+    with os.fdopen(read_end, encoding="ascii") as readable:
         try:
             with log.open("wb") as stderr, _held():
                 # In its own session: Ctrl-C interrupts only the demo, which then stops its servers.
                 process = subprocess.Popen(  # noqa: S603 - our own command line
                     command,
                     env=environment,
-                    pass_fds=[theirs],
+                    pass_fds=[write_end],
                     stdin=subprocess.DEVNULL,
                     stdout=stderr,
                     stderr=stderr,
                     start_new_session=True,
                 )
-                os.close(theirs)
+                os.close(write_end)
             url = readable.readline().strip()
             if not url:
                 process.wait(TIMEOUT_SECONDS)
@@ -202,14 +202,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _held() -> Iterator[None]:
     """Delay signals to the end of the block: one during the start of a process would leave it running."""
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda *_: came.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
+    delayed: list[int] = []
+    before = {number: signal.signal(number, lambda *_: delayed.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
+    if delayed:
         raise KeyboardInterrupt
 
 
@@ -318,7 +318,7 @@ def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
 
 
 def show_load(console: Console, scenario: Scenario, load: Load) -> int:
-    """Print what becomes of the pods by a simulation; return the number of unexpected results. Raises DemoError."""
+    """Simulate and print the scheduling of the pods; return the number of unexpected results. Raises DemoError."""
     try:
         result = played(scenario, load)
     except ValueError as error:

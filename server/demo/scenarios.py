@@ -53,8 +53,8 @@ class Admission:
 class Load:
     """The pods of a scenario as the packaged Simulation of this name, and the expected result at its end.
 
-    `running` has the number of running pods by node; `waiting` names the pods that wait, each with the scheduler's
-    `message`. When others have ended, these run too.
+    `running`: number of running pods by node. `waiting`: names of the pods that wait, each with the scheduler's
+    `message`, until others have ended.
     """
 
     simulation: str
@@ -65,7 +65,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A heading and the pods under it; `load`: what becomes of them, by a simulation."""
+    """A heading and the pods under it; `load`: the expected scheduling of these pods, which is simulated."""
 
     title: str
     admissions: tuple[Admission, ...]

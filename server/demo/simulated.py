@@ -65,7 +65,7 @@ def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
     if simulation is None or has_errors((*problems, *files.rule_problems)):
         raise ValueError(f"{file} cannot be simulated: {'; '.join(problem.message for problem in problems)}")
     first, last = (
-        play(found, files.rule_set, DEFAULT_RULES.name) for found in (simulation, replace(simulation, until=None))
+        play(variant, files.rule_set, DEFAULT_RULES.name) for variant in (simulation, replace(simulation, until=None))
     )
     if first.interrupted or last.interrupted:
         raise KeyboardInterrupt
@@ -75,14 +75,14 @@ def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
 
 def _differences(scenario: Scenario, result: Played) -> list[str]:
     load = result.load
-    found = []
+    differences = []
     if (names := {pod.name for pod in result.pods}) != {admission.pod for admission in scenario.admissions}:
-        found.append(f"the pods of the Simulation must be those of the scenario, not {', '.join(sorted(names))}")
+        differences.append(f"the pods of the Simulation must be those of the scenario, not {', '.join(sorted(names))}")
     if (running := dict(result.running)) != load.running:
-        found.append(f"the running pods by node must be {dict(load.running)}, not {running}")
+        differences.append(f"the running pods by node must be {dict(load.running)}, not {running}")
     if (waiting := {pod.name: pod.message for pod in result.waiting}) != dict.fromkeys(load.waiting, load.message):
-        found.append(f"{', '.join(load.waiting)} must wait: {load.message}; not {waiting}")
+        differences.append(f"{', '.join(load.waiting)} must wait: {load.message}; not {waiting}")
     unfinished = [pod.name for pod in result.last if pod.state is not State.SUCCEEDED]
     if unfinished:
-        found.append(f"all pods must run in the end, but {', '.join(unfinished)} did not")
-    return found
+        differences.append(f"all pods must run in the end, but {', '.join(unfinished)} did not")
+    return differences

@@ -34,15 +34,15 @@ class ConfigMapSource:
     def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the entries that would be rule files in a mounted folder; their names are `configmap:NS/NAME/KEY`."""
         try:
-            found = self.connection.object(api_path("configmaps", namespace=self.namespace, name=self.name))
+            config_map = self.connection.object(api_path("configmaps", namespace=self.namespace, name=self.name))
         except ApiError as error:
             if error.cause is Cause.MISSING:
                 problems.error(Code.MISSING_FILE, "ConfigMap not found", Location(str(self), 1, 1))
             else:
                 problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(str(self), 1, 1))
             return []
-        texts = {key: text.encode() for key, text in strings(found.get("data")).items()}
-        for key, text in strings(found.get("binaryData")).items():
+        texts = {key: text.encode() for key, text in strings(config_map.get("data")).items()}
+        for key, text in strings(config_map.get("binaryData")).items():
             try:
                 texts[key] = b64decode(text, validate=True)
             except Base64Error:

@@ -1,4 +1,4 @@
-"""Rules in force at a server: their digest, compared with those of both sides of a diff."""
+"""Rules in force at a server: their digest, compared with the digests of both sides of a diff."""
 
 import re
 from pathlib import Path
@@ -28,8 +28,8 @@ class InForceError(Exception):
 def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: float) -> InForce:
     """Read the digest of the rules in force with `GET /rules`. Raises InForceError.
 
-    `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; None:
-    those of the system are trusted. No credentials are sent.
+    `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; by
+    default, the system's CAs are trusted. No credentials are sent.
     """
     base = _base(url, ca)
     if ca is not None:
@@ -59,8 +59,8 @@ def _base(url: str, ca: Path | None) -> str:
         raise InForceError(f"{shown}: {error}") from None
     if parts.username is not None or parts.password is not None:
         raise InForceError("a URL with a user or a password is not accepted: GET /rules needs none")
-    others = parts.query or parts.fragment or "?" in url or "#" in url or shown != url or " " in url
-    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or others:
+    has_more = parts.query or parts.fragment or "?" in url or "#" in url or shown != url or " " in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or has_more:
         raise InForceError(f"{shown}: not the URL of a server, such as http://localhost:9090")
     if ca is not None and parts.scheme == "http":
         raise InForceError(f"{shown}: a CA needs https")
@@ -68,7 +68,7 @@ def _base(url: str, ca: Path | None) -> str:
 
 
 def _check(ca: Path) -> None:
-    """Raise InForceError if a file has no certificate: what the HTTP client raises does not name the file."""
+    """Raise InForceError if a file has no certificate: the HTTP client's error does not name the file."""
     try:
         create_default_context(cafile=ca)
     except SSLError:

@@ -36,23 +36,23 @@ class FindingEvent(Event):
 
 
 def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[FindingEvent]:
-    """Yield the Event of each finding about each object, those of the worst findings first.
+    """Yield the Event of each finding about each object, the worst findings first.
 
-    A group has the message of its first object: other Events quote it as that one's, those in other namespaces without
-    its names.
+    A group has the message of its first object. Events about its other objects quote it with that object's name, and in
+    other namespaces without any names.
     """
-    reported = [(each, group.objects) for group in report.findings for each in (group.finding, *group.effects)]
-    for finding, objects in reported:
+    findings = [(finding, group.objects) for group in report.findings for finding in (group.finding, *group.effects)]
+    for finding, objects in findings:
         doubt = "possible: " if finding.certainty is Certainty.POSSIBLE else ""
         for name in objects:
             if not _can_have_events(name):
                 continue
-            found = cluster.find(name.kind, name.name, name.namespace)
+            object = cluster.find(name.kind, name.name, name.namespace)
             reference = {
                 "apiVersion": f"{GROUPS[name.kind]}/v1".removeprefix("/"),
                 "kind": name.kind,
                 "name": name.name,
-                "uid": "" if found is None else text(found.metadata, "uid"),
+                "uid": "" if object is None else text(object.metadata, "uid"),
             }
             yield FindingEvent(
                 namespace=name.namespace or DEFAULT_NAMESPACE,

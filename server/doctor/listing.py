@@ -54,7 +54,7 @@ class Listed:
 
 
 class Listing:
-    """Reader of a whole cluster, within so many seconds."""
+    """Reader of a whole cluster, within a time limit."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class Listing:
 
     def read(self) -> Listed:
         """List all kinds of a diagnosis. Raises ApiError, also if nodes or pods may not be listed."""
-        found: dict[str, list[dict[str, Json]]] = {}
+        objects: dict[str, list[dict[str, Json]]] = {}
 
         def collect(kind: str, collection: str) -> None:
-            objects: list[dict[str, Json]] = []
+            of_kind: list[dict[str, Json]] = []
             for page in self._pages(kind, collection, reducer_of(kind, self._kept).read_page):
-                objects += page
-                self._progress(collection, len(objects))
-            found[kind] = objects
+                of_kind += page
+                self._progress(collection, len(of_kind))
+            objects[kind] = of_kind
 
         with uncollected():
             unread = self._list_all(RESOURCES, collect)
-            objects = ClusterObjects(found, absent=frozenset(unread), now=self._now())
-        return Listed(objects=objects, unread=unread)
+            cluster = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
+        return Listed(objects=cluster, unread=unread)
 
     def write(self, kinds: Mapping[str, str], file: BinaryIO) -> Mapping[str, str]:
         """Write the objects of some kinds, by their collections, to a file as one List in JSON, as kubectl prints it.

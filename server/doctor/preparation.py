@@ -24,7 +24,7 @@ PACKAGED = PackagedSource("diagnostics")
 class Prepared:
     """Compiled Diagnostics, and the ladders in force; `rules`: the paths of these, or "".
 
-    `kept`: the members of objects to read, by kind. `problems` are those of rules and Diagnostics, in file order.
+    `kept`: the members of objects to read, by kind. `problems`: of rules and Diagnostics, in file order.
     `seen`: the state of the rules' files before they were read.
     """
 
@@ -52,17 +52,14 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
     kinds = (*RULES, DIAGNOSTIC)
-    packaged, given = (
-        load_sources((PackagedSource(PACKAGED.name),), kinds),
-        load_sources(rules, kinds) if rules else None,
-    )
-    for files in filter(None, (packaged, given)):
-        diagnostics |= {found.name: found for found in files.loaded.of(Diagnostic)}
+    packaged, own = load_sources((PACKAGED,), kinds), load_sources(rules, kinds) if rules else None
+    for files in filter(None, (packaged, own)):
+        diagnostics |= {diagnostic.name: diagnostic for diagnostic in files.loaded.of(Diagnostic)}
         problems += files.problems
         sources |= files.loaded.sources
         names += files.loaded.files
-    compiled, found = compile_diagnostics(diagnostics.values())
-    rule_set = None if given is None else given.rule_set
+    compiled, compile_problems = compile_diagnostics(diagnostics.values())
+    rule_set = None if own is None else own.rule_set
     return Prepared(
         diagnostics=compiled,
         rule_set=rule_set,
@@ -70,7 +67,7 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
         kept=all_kept(
             BUILT_IN_FIELDS, fields_of_diagnostics(compiled), {} if rule_set is None else fields_of_rules(rule_set)
         ),
-        problems=in_file_order((*problems, *found), names),
+        problems=in_file_order((*problems, *compile_problems), names),
         sources=sources,
         seen=seen,
     )

@@ -117,9 +117,9 @@ class RepeatedDiagnosis:
     def step(self) -> float:
         """Diagnose once; return the seconds until the next time."""
         self._reload()
-        began = self._clock()
+        start = self._clock()
         try:
-            last = self._diagnose(began)
+            last = self._diagnose(start)
         except ApiError as error:
             if str(error) != self.state.failure:
                 _log.warning("no diagnosis: %s", error)
@@ -137,7 +137,7 @@ class RepeatedDiagnosis:
         self.state = replace(self.state, last=last, failure=None)
         return self._settings.interval_seconds
 
-    def _diagnose(self, began: float) -> Diagnosed:
+    def _diagnose(self, start: float) -> Diagnosed:
         prepared, settings = self._prepared, self._settings
         kept = prepared.kept if self._events is None else all_kept(prepared.kept, KEPT)
         listed = Listing(self._connection, kept, seconds=settings.timeout_seconds).read()
@@ -145,7 +145,7 @@ class RepeatedDiagnosis:
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
         if self._events is not None:
             self._events.add_new(finding_events(report, listed.objects))
-        return counts(report, self._clock() - began)
+        return counts(report, self._clock() - start)
 
     def _log_unread(self, listed: Listed) -> None:
         unread = tuple(listed.unread.values())
@@ -181,7 +181,7 @@ def counts(report: Diagnosis, seconds: float) -> Diagnosed:
         seconds=seconds,
         findings=findings,
         pending_pods=sum(len(pending.pods) for pending in report.overview.pending),
-        not_evaluated=len({found.source for found in report.not_evaluated}),
+        not_evaluated=len({skipped.source for skipped in report.not_evaluated}),
         objects=report.objects,
         absent=tuple(absent.objects for absent in report.absent),
     )

@@ -72,7 +72,7 @@ class Callers(Enum):
     """The callers whose requests change state: reservations and Events."""
 
     AUTHENTICATED = "authenticated"
-    """Those that presented a certificate of --client-ca. Anybody who reaches the port can send a review of a pod that
+    """Callers that presented a certificate of --client-ca. Anybody who reaches the port can send a review of a pod that
     does not exist."""
     ALL = "all"
 

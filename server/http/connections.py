@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
-    """Interface of a connection to `Connections`. Times are those of the event loop."""
+    """Interface of a connection to `Connections`. Times are of the event loop's clock."""
 
     peer: str
     since: float
@@ -143,18 +143,17 @@ class Connections:
     def close_some(self) -> bool:
         """Close connections of the address with the most that can be closed. Return False if there are none.
 
-        A request that was received completely is answered. Of the others, idle connections are closed before
-        unfinished requests, each the longest first. No address is bounded otherwise: an API server opens a connection
-        for each of its concurrent calls.
+        A request that was received completely is answered. Idle connections are closed before unfinished requests, the
+        oldest first. An address has no other bound: an API server opens a connection for each of its concurrent calls.
         """
         closable: defaultdict[str, list[Connection]] = defaultdict(list)
-        for one in self._all:
-            if not one.under_way:
-                closable[one.peer].append(one)
-        # Of addresses with equally many, one gives way that has not sent a request yet.
-        candidates = max(closable.values(), key=lambda some: (len(some), not some[0].answered), default=[])
+        for connection in self._all:
+            if not connection.under_way:
+                closable[connection.peer].append(connection)
+        # Among addresses with equally many, an address that has not sent a request yet gives way.
+        candidates = max(closable.values(), key=lambda group: (len(group), not group[0].answered), default=[])
         count = max(self.limit // CLOSED_SHARE, 1)
-        for victim in nsmallest(count, candidates, key=lambda one: (not one.idle, one.since)):
+        for victim in nsmallest(count, candidates, key=lambda victim: (not victim.idle, victim.since)):
             self.remove(victim)
             victim.abort()
         return bool(candidates)
@@ -178,11 +177,12 @@ class Connections:
         if connection not in self._holding:
             self._holding[connection] = self._clock()
         if self.held_bytes > HELD_BYTES:
-            for one in (connection,) if was_over else self._holding:
-                if one.held_bytes > FREE_BYTES and one not in self._paused:
-                    self.exceeded.count(Limit.HELD_BYTES, one.peer)
-                    self._paused[one] = None
-                    one.pause()
+            # When the limit is crossed, all large holders are paused; after that, only this one can have grown.
+            for holder in (connection,) if was_over else self._holding:
+                if holder.held_bytes > FREE_BYTES and holder not in self._paused:
+                    self.exceeded.count(Limit.HELD_BYTES, holder.peer)
+                    self._paused[holder] = None
+                    holder.pause()
 
     def release(self, connection: Connection, size: int) -> None:
         """Release all `size` bytes that a connection holds."""
@@ -195,7 +195,7 @@ class Connections:
             self._resume()
 
     def _resume(self) -> None:
-        """Resume as many connections as there is room for one read each, those that hold least first."""
+        """Resume as many connections as have room for one read each, the smallest holders first."""
         room = (HELD_BYTES - self.held_bytes) // READ_BYTES
         if not self._paused or room <= 0:
             return

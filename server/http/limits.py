@@ -110,7 +110,7 @@ SMALL_CONTAINERS = 32
 """Containers of a pod that is decided in the event loop, which takes a millisecond if all of them fall back."""
 
 SMALL_AMOUNTS = 128
-"""Amounts of resources in these containers: ten times what ordinary pods have."""
+"""Amounts of resources in these containers: ten times as many as ordinary pods have."""
 
 LARGE_BODY_BYTES = 64 * 1024
 """Size beyond which a body takes milliseconds to parse."""
@@ -124,7 +124,7 @@ PARSED_BYTES = 96 * MIB
 the GIL: 0.1 s for 30 MiB."""
 
 PATIENCE_SECONDS = 0.002
-"""CPU time that a decision may block the event loop: many times that of an ordinary small body."""
+"""CPU time that a decision may block the event loop: many times what an ordinary small body takes."""
 
 PAGE_THREADS = 2
 """Threads of a Flask application: health, metrics, errors."""

@@ -68,7 +68,7 @@ class Listener:
     ) -> None:
         self.name = name
         self.receive_seconds = receive_seconds
-        self.turned = monotonic()
+        self.last_heartbeat = monotonic()
         """Time of the last event loop heartbeat (time.monotonic)."""
         self.loop: AbstractEventLoop = uvloop.new_event_loop()
         self.now = self.loop.time
@@ -182,7 +182,7 @@ class Listener:
         self._accept_again()
 
     def _sweep(self) -> None:
-        self.turned = monotonic()
+        self.last_heartbeat = monotonic()
         self.date = formatdate(usegmt=True).encode("ascii")
         self.loop.call_later(SWEEP_SECONDS, self._sweep)
         self.connections.sweep()
@@ -190,7 +190,7 @@ class Listener:
         self._trim()
 
     def _trim(self) -> None:
-        """Return freed memory to the system: the allocator keeps what many connections or large bodies took."""
+        """Return freed memory to the system: the allocator keeps the memory of many connections or large bodies."""
         if self.connections.freed_bytes >= TRIM_BYTES and self.now() >= self._trimmed + TRIM_SECONDS and _MALLOC_TRIM:
             self.connections.freed_bytes = 0
             self._trimmed = self.now()

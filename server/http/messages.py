@@ -80,7 +80,7 @@ CONTENT_ENCODED = Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the only content c
 
 
 class Response:
-    """A response. `headers` are without Content-Length; `length` is that of the body that HEAD omits."""
+    """A response. `headers` are without Content-Length; `length`: of the body, also if HEAD omits it."""
 
     __slots__ = ("body", "headers", "length", "status")
 

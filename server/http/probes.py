@@ -25,7 +25,7 @@ OVERPROMISES = (
 
 def health(state: State) -> Page:
     """Return the liveness report; 503 while the event loop is blocked."""
-    if state.turned is not None and monotonic() - state.turned() > STALLED_SECONDS:
+    if state.last_heartbeat is not None and monotonic() - state.last_heartbeat() > STALLED_SECONDS:
         reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "stalled", "reason": reason}
     return HTTPStatus.OK, {"status": "ok"}
@@ -65,7 +65,7 @@ def rules(state: State) -> Page:
             "refused": reload.refused,
         }
     if state.webhooks is not None:
-        report["webhooks"] = {endpoint: _compared(found) for endpoint, found in state.webhooks.items()}
+        report["webhooks"] = {endpoint: _compared(webhook) for endpoint, webhook in state.webhooks.items()}
     return HTTPStatus.OK, report
 
 
@@ -73,12 +73,12 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
 
 
-def _compared(found: Compared) -> dict[str, Any]:
+def _compared(comparison: Compared) -> dict[str, Any]:
     return {
-        "configuration": found.configuration,
-        "generation": found.generation,
-        "at": None if found.at is None else rfc3339(found.at),
-        "differences": found.differences,
-        "remedy": found.fix_command,
-        "problem": found.problem,
+        "configuration": comparison.configuration,
+        "generation": comparison.generation,
+        "at": None if comparison.at is None else rfc3339(comparison.at),
+        "differences": comparison.differences,
+        "remedy": comparison.fix_command,
+        "problem": comparison.problem,
     }

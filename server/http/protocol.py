@@ -7,7 +7,7 @@ Why not an existing server: uvicorn and granian have no public options for the t
 first request, for slow readers, or for closing idle connections under load, and a subclass of their protocols would
 depend on private names. What is left for an own protocol on httptools is to decide when to read, answer and close.
 
-Turns: what is read is answered in the next iteration of the event loop, one request of each connection. Connections
+Turns: a request is answered in the iteration of the event loop after its receipt, one of each connection. Connections
 that become readable together are then first received and afterwards answered, one kind of work after the other, which
 takes about a tenth less CPU than alternating (caches, branch predictors), and nobody gets ahead by pipelining.
 """
@@ -130,8 +130,16 @@ class _Message:
 class HttpProtocol(asyncio.BufferedProtocol):
     """One connection.
 
-    It may receive a request (`_message`) while another one is answered (`_future`); complete requests wait in
-    `_queue`. `_last`: no further request is accepted. `_discarded`: bytes discarded since parsing stopped, else None.
+    Receiving and answering are independent states, since a client may send its next request before it has the response:
+
+    - receiving: nothing (`_message` is None), headers (`_message`), a body (`_message.in_body`), or bytes that are
+      discarded (`_discarded` counts them; else it is None). A refused request is discarded rather than left unread:
+      the kernel answers unread bytes with a reset, which may reach the client before the response does.
+    - answering: complete requests and refusals wait in `_queue`, in order; the decision on one may be pending
+      (`_future`); or the client does not read (`_blocked`), and then nothing further is answered.
+
+    The end comes in two steps. `_last`: no further request is accepted, but the queued ones are answered. `_closing`:
+    everything is written, and the connection closes once the client has read it.
     """
 
     def __init__(self, service: Service, accepted: socket.socket, peer: str, context: object) -> None:
@@ -147,6 +155,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._last = False
         self._discarded: int | None = None
         self._reading = True
+        """False while the transport is paused, for one of three reasons: `_paused`, `_blocked`, or queued requests."""
         self._paused = False
         """True while `Connections` has no room for more of it."""
         self._blocked = False
@@ -243,11 +252,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._control_reading()
 
     def _feed(self, received: memoryview) -> None:
-        """Feed the parser. It takes RTSP for HTTP, so its state is looked at where a request line may end with that."""
+        """Feed the parser, and mark a request whose line ends in RTSP: llhttp accepts it, httptools does not tell."""
         begin, before = 0, len(self._last_bytes)
         text = self._last_bytes + received
-        for found in _RTSP.finditer(text, 0, text.rfind(b"\r") + 2):  # most bodies have no line end
-            end = found.end() - before
+        for match in _RTSP.finditer(text, 0, text.rfind(b"\r") + 2):  # most bodies have no line end
+            end = match.end() - before
             self._parser.feed_data(received[begin:end])
             message = self._message
             if message is not None and not (message.in_body or message.headers):
@@ -433,23 +442,23 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Answer the next queued request."""
         if not self._can_answer:
             return
-        one = self._queue.popleft()
-        if isinstance(one, Response):
-            self._write(one)
+        queued = self._queue.popleft()
+        if isinstance(queued, Response):
+            self._write(queued)
             return
         try:
-            response = self._service.handler(one)
+            response = self._service.handler(queued)
         except Exception:  # a bug: handlers return errors as responses
             _log.exception("unexpected error while answering a request")
             self._last = True
             self._queue.clear()
             response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
         if isinstance(response, Response):
-            self._write(response, head_only=one.method == "HEAD")
+            self._write(response, head_only=queued.method == "HEAD")
         else:
             self.deadline = inf
             self._future = response
-            response.add_done_callback(partial(self._answered, head_only=one.method == "HEAD"))
+            response.add_done_callback(partial(self._answered, head_only=queued.method == "HEAD"))
 
     def _answered(self, future: "Future[Response]", *, head_only: bool) -> None:
         self._future = None
@@ -567,13 +576,14 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._control_reading()
 
     def _control_reading(self) -> None:
-        """Schedule a turn if there is a request to answer. Pause reading while there is no room, or others wait."""
+        """Schedule a turn if there is a request to answer; pause or resume reading as the state demands."""
         transport = self._transport
         if transport is None or self._closing:
             return
         if self._can_answer and not self._turn_scheduled:
             self._turn_scheduled = True
             self._service.schedule(self)
+        # One queued request is answered by the next turn; more of them would only wait, so the client waits instead.
         reading = not (self._paused or self._blocked or len(self._queue) > self._turn_scheduled)
         if reading != self._reading:
             self._reading = reading

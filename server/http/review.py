@@ -61,7 +61,7 @@ class StatusReason(Enum):
 
 
 class ReviewError(Exception):
-    """A request that gets no decision. `uid` is that of the request, if it could be parsed."""
+    """A request that gets no decision. `uid`: of the request, if it could be parsed."""
 
     def __init__(self, reason: StatusReason, message: str, uid: str | None = None) -> None:
         super().__init__(message)
@@ -113,8 +113,8 @@ def uid_of(body: bytes) -> str | None:
     try:
         return _decode_uid(body).request.uid or None
     except RecursionError:
-        found = _BEFORE_OBJECT.match(body)
-        return found and found[1].decode()
+        match = _BEFORE_OBJECT.match(body)
+        return match and match[1].decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -233,11 +233,11 @@ def _amounts(pod: Json) -> list[Object]:
     spec = lenient.mapping(lenient.mapping(pod).get("spec"))
     if not spec:
         return []
-    found: list[Json] = [spec.get("overhead")]
+    amounts: list[Json] = [spec.get("overhead")]
     for level in (spec, *objects(spec.get("containers")), *objects(spec.get("initContainers"))):
         resources = lenient.mapping(level.get("resources"))
-        found += (resources.get("limits"), resources.get("requests"))
-    return objects(found)
+        amounts += (resources.get("limits"), resources.get("requests"))
+    return objects(amounts)
 
 
 def _has_floats(pod: Json) -> bool:
@@ -338,7 +338,7 @@ def _one_line(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """Truncate to `length` characters, and replace those that UTF-8 cannot encode."""
+    """Truncate to `length` characters, and replace surrogates, which UTF-8 cannot encode."""
     if len(text) > length:
         text = text[: length - 1] + "…"
     return text.encode(errors="replace").decode()

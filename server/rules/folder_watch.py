@@ -28,7 +28,7 @@ QUIET_SECONDS = 0.2
 """Time without a change after which files count as completely written."""
 
 MAX_ROUNDS = 25
-"""Checks of files that keep changing, before they are read as they are: 5 seconds."""
+"""Checks of files that keep changing, before they are read regardless: 5 seconds."""
 
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
 """Delay of a retry after a refusal, though no file has changed; it doubles up to the second value."""
@@ -59,7 +59,7 @@ class Watcher:
     """Calls `changed`, in a thread of its own, after each change of the files under paths since `seen`.
 
     `changed` returns True if the files are in force. Otherwise it is called again later, even without a change: the
-    fault may be the time of day, or an API server that cannot be reached.
+    cause may be the time of day, or an API server that cannot be reached.
     """
 
     def __init__(self, paths: Sequence[Path], seen: Signature, changed: Callable[[], bool], *, name: str) -> None:
@@ -78,7 +78,7 @@ class Watcher:
         self._thread.start()
 
     def check(self) -> None:
-        """Check now, and retry what was refused; does not wait."""
+        """Check now, and retry refused files; does not wait."""
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class Watcher:
                 try:
                     # Watches come first: inotify reports a change between the two steps.
                     self._watch()
-                    if self._settled():
+                    if self._has_settled():
                         self._retry_seconds = RETRY_SECONDS
                         self._call()
                     elif monotonic() >= self._retry_at:
@@ -115,17 +115,17 @@ class Watcher:
         if self._changed():
             self._retry_at = inf
 
-    def _settled(self) -> bool:
+    def _has_settled(self) -> bool:
         """Return True if something has changed, and stayed the same for QUIET_SECONDS."""
-        found = signature(self._paths)
-        if found == self._seen:
+        current = signature(self._paths)
+        if current == self._seen:
             return False
         for _ in range(MAX_ROUNDS):
             self._stopping.wait(QUIET_SECONDS)
-            before, found = found, signature(self._paths)
-            if found == before:
+            before, current = current, signature(self._paths)
+            if current == before:
                 break
-        self._seen = found
+        self._seen = current
         return not self._stopping.is_set()
 
     def _wait(self, seconds: float) -> None:
@@ -147,11 +147,11 @@ class Watcher:
             return
         from inotify_simple import flags
 
-        written = flags.CREATE | flags.CLOSE_WRITE | flags.ATTRIB
-        gone = flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.DELETE_SELF | flags.MOVE_SELF
+        writes = flags.CREATE | flags.CLOSE_WRITE | flags.ATTRIB
+        removals = flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.DELETE_SELF | flags.MOVE_SELF
         for folder in self._folders():
             try:
-                self._inotify.add_watch(folder, written | gone)
+                self._inotify.add_watch(folder, writes | removals)
             except OSError:
                 continue  # deleted, unreadable or over the limit: polling suffices
 

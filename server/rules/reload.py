@@ -50,8 +50,8 @@ def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
 
 
 class Reloader:
-    """Puts changed rules in force in `state`. `adopting` is called with a set before it is used, and may raise
-    UnusableError to refuse it; `adopted` is called once it is in force."""
+    """Puts changed rules in force in `state`. `before_adoption` gets a rule set before it is used, and may raise
+    UnusableError to refuse it; `after_adoption` is called once it is in force."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Reloader:
         state: State,
         *,
         test: bool,
-        adopting: Callable[[RuleSet], None] | None = None,
-        adopted: Callable[[], None] = lambda: None,
+        before_adoption: Callable[[RuleSet], None] | None = None,
+        after_adoption: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = tuple(paths)
         self._state = state
         self._test = test
-        self._adopting = adopting
-        self._adopted = adopted
+        self._before_adoption = before_adoption
+        self._after_adoption = after_adoption
         self._refused: tuple[str, str | None] | None = None
         """Diagnostics and digest of the last set, if it was refused."""
 
@@ -75,8 +75,8 @@ class Reloader:
         now = datetime.now(UTC)
         try:
             rules = read_whole(self._paths, test=self._test)
-            if self._adopting is not None:
-                self._adopting(rules.rule_set)
+            if self._before_adoption is not None:
+                self._before_adoption(rules.rule_set)
         except UnusableError as error:
             self._refuse(now, error)
             return False
@@ -100,7 +100,7 @@ class Reloader:
             _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _counts(rules))
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
-        self._adopted()
+        self._after_adoption()
         return True
 
     def _refuse(self, now: datetime, error: UnusableError) -> None:
@@ -121,14 +121,14 @@ def _counts(rules: Rules) -> str:
 
 def _test(paths: Sequence[Path], digest: str) -> None:
     """Run the RuleTests in a child process. Raises UnusableError unless they pass."""
-    line = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
+    command = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
     try:
-        done = subprocess.run(  # noqa: S603 - our own command, with configured paths
-            line, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False
+        process = subprocess.run(  # noqa: S603 - our own command, with configured paths
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise UnusableError(f"RuleTests did not end within {TEST_SECONDS} seconds", digest) from None
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).decode(errors="replace").strip()
-        failed = f"RuleTests failed (exit code {done.returncode})"
-        raise UnusableError(f"{failed}:\n{output}", digest, places=(failed,))
+    if process.returncode != 0:
+        output = (process.stdout + process.stderr).decode(errors="replace").strip()
+        message = f"RuleTests failed (exit code {process.returncode})"
+        raise UnusableError(f"{message}:\n{output}", digest, places=(message,))

@@ -17,7 +17,7 @@ from server.cluster.source import Live
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Paths of rules and cluster; by default, the packaged ones. `declared`: nodes besides those of a live cluster."""
+    """Paths of rules and cluster; by default, the packaged ones. `declared`: nodes in addition to a live cluster's."""
 
     rules: tuple[Path, ...] = ()
     cluster: Path | Live | None = None
@@ -28,7 +28,7 @@ class Sources:
 class Rules:
     """Compiled rules, and all `listed` by kind, in order of evaluation.
 
-    `digest` is that of the documents, `tests` the number of RuleTests among them.
+    `digest`: of the rule documents. `tests`: the number of RuleTests among them.
     """
 
     rule_set: RuleSet
@@ -62,8 +62,8 @@ class Prepared:
 class UnusableError(Exception):
     """Rules or a cluster with errors: `diagnostics` shows every problem with its source line, in file order.
 
-    `digest` is that of the refused rules, if the rules are at fault. `places` are the diagnostics without the contents
-    of files; by default, the diagnostics have none.
+    `digest`: of the refused rules, if the rules are at fault. `places`: the diagnostics without the contents of files;
+    by default, the diagnostics themselves, which have none.
     """
 
     def __init__(self, diagnostics: str, digest: str | None = None, *, places: tuple[str, ...] = ()) -> None:
@@ -81,8 +81,8 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     if rules.failed:
         raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_place, rules.problems)))
     if not loaded.rules:
-        named = " ".join(map(str, paths))
-        message = f"gpu-rules serve: no rules in {named}: a server without rules admits every pod"
+        searched = " ".join(map(str, paths))
+        message = f"gpu-rules serve: no rules in {searched}: a server without rules admits every pod"
         raise UnusableError(message, loaded.digest)
     return Rules(
         rule_set=rules.rule_set,

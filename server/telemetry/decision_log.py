@@ -88,8 +88,8 @@ _log = logging.getLogger(__name__)
 class DecisionLog:
     """Observer that writes a line for each decision to a file, or to standard output if the path is None.
 
-    `messages`: results of message expressions are logged, too. `requests`: what rules can read of requests and of the
-    cluster is recorded.
+    `messages`: results of message expressions are logged, too. `requests`: the fields of requests and of the cluster
+    that rules read are recorded.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class DecisionLog:
 
     def start(self) -> None:
         """Start writing. Raises OSError if the file cannot be opened for writing."""
-        with self._opened():
+        with self._open_file():
             self._thread.start()
 
     def stop(self) -> None:
@@ -152,13 +152,13 @@ class DecisionLog:
         view = self._views.number(record.cluster)
         recorded = None if self._recorder is None else self._recorder(record)
         at = datetime.now(UTC)
-        written = line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
+        encoded = line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
         with self._lock:
-            self._waiting.append(written)
-            self._bytes += written.size
-            self.truncated += written.truncated
-            if written.unrecorded:
-                self.unrecorded[written.unrecorded] += 1
+            self._waiting.append(encoded)
+            self._bytes += encoded.size
+            self.truncated += encoded.truncated
+            if encoded.unrecorded:
+                self.unrecorded[encoded.unrecorded] += 1
 
     def _run(self) -> None:
         pause = IDLE_SECONDS
@@ -173,8 +173,8 @@ class DecisionLog:
         lines: list[Line] = []
         until = monotonic() + IDLE_SECONDS
         try:
-            with self._opened() as descriptor:
-                lines = [*self._repeated(descriptor), *self._taken()]
+            with self._open_file() as descriptor:
+                lines = [*self._lines_to_repeat(descriptor), *self._take_lines()]
                 while lines:
                     part = lines[:TOGETHER]
                     self._write(descriptor, [piece for line in part for piece in line.parts])
@@ -183,9 +183,9 @@ class DecisionLog:
                     self._release(part)
                     if not lines and monotonic() < until:
                         self._stopping.wait(GATHER_SECONDS)
-                        lines = self._taken()
+                        lines = self._take_lines()
         except OSError as error:
-            lines += self._taken()
+            lines += self._take_lines()
             self._release(lines)
             if self._headers is not None:
                 self._headers.forget_file()
@@ -198,27 +198,27 @@ class DecisionLog:
         self._failing = False
         return GATHER_SECONDS
 
-    def _taken(self) -> list[Line]:
+    def _take_lines(self) -> list[Line]:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if self._headers is None:
             return waiting
-        # Fields and views are taken after the lines, which name only those that were announced before.
+        # Fields and views are taken after the lines, which name only fields and views announced before.
         return [*map(self._header, self._headers.announced()), *waiting]
 
-    def _repeated(self, descriptor: int) -> Iterator[Line]:
+    def _lines_to_repeat(self, descriptor: int) -> Iterator[Line]:
         """Yield the lines of fields and views with which a new file begins, and which follow after many others."""
         if self._headers is not None:
             status = os.fstat(descriptor)
             empty = S_ISREG(status.st_mode) and not status.st_size
-            yield from map(self._header, self._headers.repeated((status.st_dev, status.st_ino), empty=empty))
+            yield from map(self._header, self._headers.lines_to_repeat((status.st_dev, status.st_ino), empty=empty))
 
     def _header(self, content: bytes) -> Line:
-        """Return a line that is no decision; its bytes are queued from now on."""
-        made = Line((content, b"", b""), truncated=False)
+        """Return a line of fields or of a view; its bytes count as queued from now on."""
+        header = Line((content, b"", b""), truncated=False)
         with self._lock:
-            self._bytes += made.size
-        return made
+            self._bytes += header.size
+        return header
 
     def _release(self, lines: list[Line]) -> None:
         """Subtract the size of these lines from the queued bytes."""
@@ -232,16 +232,16 @@ class DecisionLog:
         """Write all parts with one vectored call, which releases the GIL and copies nothing. Raises OSError."""
         if self._torn:
             parts.insert(0, b"\n")
-        written = os.writev(descriptor, parts)
-        if written < sum(map(len, parts)):
+        count = os.writev(descriptor, parts)
+        if count < sum(map(len, parts)):
             content = memoryview(b"".join(parts))
-            while written < len(content):
-                self._torn = content[written - 1] != ord("\n")
-                written += os.write(descriptor, content[written:])
+            while count < len(content):
+                self._torn = content[count - 1] != ord("\n")
+                count += os.write(descriptor, content[count:])
         self._torn = False
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _open_file(self) -> Iterator[int]:
         """Open a descriptor for a short time, as log rotation may move the file. Raises OSError."""
         if self._path is None:
             yield sys.stdout.fileno()
@@ -294,18 +294,19 @@ def line(
     begin = orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1]
     unrecorded = ""
     if recorded is not None:
-        found, unrecorded = _recorded(recorded, MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text))
-        begin += found
+        room = MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text)
+        request_members, unrecorded = _recorded(recorded, room)
+        begin += request_members
     return Line((begin, grounds, reasons.text), bool(truncated), unrecorded)
 
 
 def _recorded(recorded: Recorded, room: int) -> tuple[bytes, str]:
     """Encode the recorded members of a line in `room` bytes, and return why the request is not in it, or ""."""
-    found = b"," + orjson.dumps(recorded.members)[1:-1]
+    encoded = b"," + orjson.dumps(recorded.members)[1:-1]
     if recorded.request is not None:
-        found += b',"request":' + recorded.request
-    if len(found) <= room:
-        return found, recorded.members.get("unrecorded", "")
+        encoded += b',"request":' + recorded.request
+    if len(encoded) <= room:
+        return encoded, recorded.members.get("unrecorded", "")
     reason = Unrecorded.SIZE.value
     return b"," + orjson.dumps({"unrecorded": reason})[1:-1], reason
 
@@ -353,12 +354,12 @@ class _Reasons(NamedTuple):
 
 
 def _reasons(decision: Decision) -> _Reasons:
-    """Encode what follows from the decision alone, without results of message expressions."""
+    """Encode the members of a line that only the decision determines, without results of message expressions."""
     return _encoded(decision, [step.static or step for step in decision.trace])
 
 
 def _reasons_with_messages(decision: Decision) -> _Reasons:
-    """Encode what follows from the decision alone."""
+    """Encode the members of a line that only the decision determines."""
     return _encoded(decision, decision.trace)
 
 
@@ -374,28 +375,28 @@ def _encoded(decision: Decision, trace: Sequence[Step]) -> _Reasons:
     if parts <= MAX_PARTS:
         members["trace"] = [step.to_json() for step in trace]
         if parts + len(decision.patch) <= MAX_PARTS:
-            found = _ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
-            if len(found) <= MAX_REASONS_BYTES:
-                return _Reasons(found, ())
-        found = _ending(members)
-        if len(found) <= MAX_REASONS_BYTES:
-            return _Reasons(found, tuple(without_patch))
+            ending = _ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
+            if len(ending) <= MAX_REASONS_BYTES:
+                return _Reasons(ending, ())
+        ending = _ending(members)
+        if len(ending) <= MAX_REASONS_BYTES:
+            return _Reasons(ending, tuple(without_patch))
     cut: dict[str, None] = {**without_patch}
-    found = _ending({**members, "trace": [_shortened(step, cut) for step in trace]})
-    if len(found) > MAX_REASONS_BYTES:
-        found = _ending({**members, "trace": _outline(trace)})
+    ending = _ending({**members, "trace": [_shortened(step, cut) for step in trace]})
+    if len(ending) > MAX_REASONS_BYTES:
+        ending = _ending({**members, "trace": _outline(trace)})
         cut["trace"] = None
-    return _Reasons(found, tuple(cut))
+    return _Reasons(ending, tuple(cut))
 
 
 def _ending(members: Mapping[str, object]) -> bytes:
     """Encode the end of a line; empty lists are omitted."""
-    found = {name: value for name, value in members.items() if value}
-    return b"," + orjson.dumps(found)[1:] + b"\n" if found else b"}\n"
+    present = {name: value for name, value in members.items() if value}
+    return b"," + orjson.dumps(present)[1:] + b"\n" if present else b"}\n"
 
 
 def _parts(step: Step) -> int:
-    attempts = sum([1 + len(found.attempts) for found in step.resources])
+    attempts = sum([1 + len(resource.attempts) for resource in step.resources])
     texts = len(step.annotations) + len(step.notes) + len(step.warnings) + len(step.fields)
     return 1 + len(step.requests) + len(step.amounts) + texts + attempts
 
@@ -412,13 +413,13 @@ def _shortened(step: Step, cut: dict[str, None]) -> Json:
     cut.update((name, None) for name, items in lists.items() if len(items) > MAX_ITEMS)
     if len(step.annotations) > MAX_ITEMS:
         cut["annotations"] = None
-    if any(len(found.attempts) > MAX_ITEMS for found in step.resources):
+    if any(len(resource.attempts) > MAX_ITEMS for resource in step.resources):
         cut["attempts"] = None
     if len(step.fields) > MAX_ITEMS:
         cut["furtherFields"] = None
     brief = replace(
         step,
-        resources=tuple([replace(found, attempts=found.attempts[:MAX_ITEMS]) for found in step.resources[:MAX_ITEMS]]),
+        resources=tuple([replace(it, attempts=it.attempts[:MAX_ITEMS]) for it in step.resources[:MAX_ITEMS]]),
         requests=step.requests[:MAX_ITEMS],
         amounts=step.amounts[:MAX_ITEMS],
         notes=step.notes[:MAX_ITEMS],
@@ -452,7 +453,7 @@ _QUIET = frozenset({Action.SKIP, Action.PASS})
 
 
 def _outline(trace: Sequence[Step]) -> Json:
-    """Return rule, action and reason of as many steps as fit, those with an effect first."""
+    """Return rule, action and reason of as many steps as fit, steps with an effect first."""
     left = MAX_REASONS_BYTES - MAX_TEXT  # for the status and the brackets around the list
     kept: dict[int, Json] = {}
     for number in sorted(range(len(trace)), key=lambda number: trace[number].action in _QUIET):

@@ -43,13 +43,13 @@ class _Memory:
     foreign: tuple[str, ...] = ()
     """Names of the operator's match conditions at the last comparison."""
 
-    def settled(self, differences: Sequence[str], now: float, *, at_once: bool) -> Sequence[str]:
-        """Remember the current differences, and return those to be logged now, each once."""
+    def differences_to_log(self, differences: Sequence[str], now: float, *, at_once: bool) -> Sequence[str]:
+        """Remember the current differences; return the ones to log now, each once."""
         self.since = {text: self.since.get(text, now) for text in differences}
-        known = self.logged & set(differences)
+        still_logged = self.logged & set(differences)
         due = [text for text in differences if at_once or now - self.since[text] >= SETTLE_SECONDS]
-        self.logged = known | set(due)
-        return [text for text in due if text not in known]
+        self.logged = still_logged | set(due)
+        return [text for text in due if text not in still_logged]
 
 
 class DriftMonitor:
@@ -131,23 +131,23 @@ class DriftMonitor:
     def _compare_one(
         self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool
     ) -> None:
-        found = find_drift(calls, self._name, configuration)
-        fix = fix_command(self._name, configuration) if found else None
+        differences = find_drift(calls, self._name, configuration)
+        fix = fix_command(self._name, configuration) if differences else None
         compared = Compared(
             configuration=_named(calls.endpoint, self._name),
             at=datetime.now(UTC),
             generation=served.generation,
-            differences=found,
+            differences=differences,
             fix_command=fix,
         )
         self._publish(calls.endpoint, compared)
         self._log(compared, foreign_conditions(configuration, calls), calls.endpoint, prompted=prompted)
 
     def _log(self, compared: Compared, foreign: tuple[str, ...], endpoint: Endpoint, *, prompted: bool) -> None:
-        """Log what is new since the last comparison."""
+        """Log new differences, foreign conditions and the end of all differences."""
         memory, members = self._memory[endpoint], {"endpoint": endpoint.path, "generation": compared.generation}
         had_logged, memory.failing = memory.logged, None
-        for text in memory.settled(compared.differences or (), self._clock(), at_once=prompted):
+        for text in memory.differences_to_log(compared.differences or (), self._clock(), at_once=prompted):
             _log.warning("%s; fix: %s", text, compared.fix_command, extra={"members": members})
         if foreign and foreign != memory.foreign:
             text = "%s has match conditions of its own, which may keep pods away: %s"
@@ -157,10 +157,10 @@ class DriftMonitor:
             _log.info("%s agrees with the rules again", compared.configuration, extra={"members": members})
 
     def _failed(self, failed: Mapping[Endpoint, ApiError], served: Served) -> float:
-        """Record failed reads, and log those with a new cause; return the seconds to wait."""
+        """Record failed reads, and log each new cause; return the seconds to wait."""
         new: dict[Cause, list[Endpoint]] = {}
         for endpoint, error in failed.items():
-            self._publish(endpoint, replace(self._known(endpoint, served), problem=str(error)))
+            self._publish(endpoint, replace(self._last_comparison(endpoint, served), problem=str(error)))
             if self._memory[endpoint].failing is not error.cause:
                 self._memory[endpoint].failing = error.cause
                 new.setdefault(error.cause, []).append(endpoint)
@@ -175,7 +175,7 @@ class DriftMonitor:
             self._connection.renew()
         return self._backoff.seconds(max(error.retry_after_seconds or 0.0 for error in failed.values()))
 
-    def _known(self, endpoint: Endpoint, served: Served) -> Compared:
+    def _last_comparison(self, endpoint: Endpoint, served: Served) -> Compared:
         """Return the last result for the same rules; an empty one if there is none."""
         before = (self._state.webhooks or {}).get(endpoint.name.lower())
         if before is not None and before.generation == served.generation:

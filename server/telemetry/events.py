@@ -124,7 +124,7 @@ class _Allowance:
 
 
 class Events:
-    """Observer that sends Events; those over a limit are dropped and counted.
+    """Observer that sends Events; Events over a limit are dropped and counted.
 
     `quiet_seconds`: an Event equal to one sent within this time is not sent.
     """
@@ -165,7 +165,7 @@ class Events:
     def add_new(self, events: Iterable[Event]) -> None:
         """Queue Events that were not sent lately: a thousand findings that last leave room for a new one.
 
-        Of each namespace as many as may be sent at once: the others would take the queue from other namespaces.
+        At most as many of a namespace as may be sent at once: more would take the queue from other namespaces.
         """
         now = self._clock()
         queued: Counter[str] = Counter()
@@ -222,13 +222,13 @@ class Events:
         return True
 
     def _of_namespace(self, namespace: str, now: float) -> _Allowance:
-        found = self._namespaces.get(namespace)
-        if found is None:
-            found = self._namespaces[namespace] = _Allowance(NAMESPACE_BURST, NAMESPACE_PER_SECOND, now)
+        bucket = self._namespaces.get(namespace)
+        if bucket is None:
+            bucket = self._namespaces[namespace] = _Allowance(NAMESPACE_BURST, NAMESPACE_PER_SECOND, now)
             if len(self._namespaces) > MAX_NAMESPACES:
                 self._namespaces.popitem(last=False)
         self._namespaces.move_to_end(namespace)
-        return found
+        return bucket
 
 
 def events(record: AdmissionRecord) -> Iterator[Event]:
@@ -240,18 +240,18 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
     if request is None or decision is None or record.dry_run:
         return
     falls = [
-        f"{taken.resource} → {taken.to} ({step.rule})"
+        f"{resource.resource} → {resource.to} ({step.rule})"
         for step in decision.trace
         if step.action is Action.CHANGE and not step.audit
-        for taken in step.resources
-        if taken.to is not None
+        for resource in step.resources
+        if resource.to is not None
     ]
     denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
     if not (denials or (falls and decision.patch)):
         return
-    found = _about(request.object, record.pod)
+    reference = _about(request.object, record.pod)
     namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
-    if found is None or not is_label(namespace):
+    if reference is None or not is_label(namespace):
         return
     if denials:
         type, reason, message = "Warning", "GPURulesDenied", f"denied by {', '.join(denials)}"
@@ -259,7 +259,7 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
         type, reason, message = "Normal", "GPUFallback", f"given other GPUs than requested: {', '.join(falls)}"
     yield Event(
         namespace=namespace,
-        about=found,
+        about=reference,
         type=type,
         reason=reason,
         message=_cut(message, MAX_MESSAGE),

@@ -64,7 +64,7 @@ def _version() -> str:
 
 
 class Exposed(Collector):
-    """Collector of the metrics of gpu-rules; prometheus-client adds those of the process (process_…)."""
+    """Collector of the metrics of gpu-rules; prometheus-client adds metrics of the process (process_…)."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -77,7 +77,7 @@ class Exposed(Collector):
 
     @abstractmethod
     def collect(self) -> Iterator[Metric]:
-        """Yield every family, also those without samples."""
+        """Yield every family, also without samples."""
 
     def describe(self) -> Sequence[Metric]:
         """Return nothing, so that the registry does not check for duplicate names."""

@@ -75,7 +75,7 @@ class Diagnosed:
 class WatchState:
     """State of `doctor --watch`: the last successful diagnosis, and failures since the start.
 
-    `failure`: the message of the last diagnosis if it failed; `refused`: that of the last change of rules.
+    `failure`: message of the last diagnosis, if it failed. `refused`: diagnostics of changed rules, if refused.
     """
 
     last: Diagnosed | None = None
@@ -94,7 +94,7 @@ class FindingMetrics(Exposed):
         super().__init__()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family, also those without samples."""
+        """Yield every family, also without samples."""
         values = list(self._values(self._state()))
         for family in FAMILIES:
             yield metric(family, values)

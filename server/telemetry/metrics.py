@@ -146,7 +146,7 @@ Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
 Alike: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
-"""Endpoint and outcome of requests that increment the same samples, "dry run", "from the cache", samples of steps."""
+"""Requests that increment the same samples: endpoint, outcome, dry run, answered from the cache, samples of steps."""
 
 
 def _alike(record: AdmissionRecord) -> Alike:
@@ -192,7 +192,7 @@ def _counted_step(step: Step) -> Iterator[Sample]:
 
 
 class Losses(Protocol):
-    """Counts of an output that drops what exceeds its limits."""
+    """Counts of an output that drops items over its limits."""
 
     @property
     def sent(self) -> int: ...
@@ -252,13 +252,13 @@ class Metrics(Exposed):
         self._alike.clear()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family, also those without samples."""
+        """Yield every family, also without samples."""
         with self._lock:
             self._count_samples()
             self._delete_series_of_former_rules()
             counts = dict(self._counts)
-            durations = {name: (list(found.counts), found.sum) for name, found in self._durations.items()}
-        values: list[Value] = [*self._counted(counts), *self._current()]
+            durations = {name: (list(sums.counts), sums.sum) for name, sums in self._durations.items()}
+        values: list[Value] = [*self._counter_values(counts), *self._current_values()]
         for family in FAMILIES:
             if family.kind is Kind.HISTOGRAM:
                 yield _histogram(family, durations)
@@ -270,18 +270,17 @@ class Metrics(Exposed):
         served = self._state.served
         if served is None:
             return
-        rules = served.rule_set
-        known = {item.rule.id for item in rules.rules}
-        for sample in [sample for sample in self._counts if sample[0] not in _WITHOUT_RULE and sample[1] not in known]:
+        rule_ids = {item.rule.id for item in served.rule_set.rules}
+        for sample in [it for it in self._counts if it[0] not in _WITHOUT_RULE and it[1] not in rule_ids]:
             del self._counts[sample]
 
     @staticmethod
-    def _counted(counts: Mapping[Sample, int]) -> Iterator[Value]:
+    def _counter_values(counts: Mapping[Sample, int]) -> Iterator[Value]:
         families = {family.name: family for family in COUNTED}
         for (name, *labels), count in sorted(counts.items()):
             yield families[name], tuple(labels), count
 
-    def _current(self) -> Iterator[Value]:
+    def _current_values(self) -> Iterator[Value]:
         """Yield the current values that are not counted here."""
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
@@ -313,7 +312,7 @@ class Metrics(Exposed):
         if state.certificate_not_after is not None:
             yield CERTIFICATE, (), state.certificate_not_after.timestamp()
         yield CERTIFICATES_REFUSED, (), state.certificates_refused
-        yield from self._compared()
+        yield from self._webhook_values()
         yield from self._outputs()
 
     def _outputs(self) -> Iterator[Value]:
@@ -338,8 +337,8 @@ class Metrics(Exposed):
             for reason, count in listener.handshakes_failed.items():
                 yield HANDSHAKES_FAILED, (listener.name, reason), count
 
-    def _compared(self) -> Iterator[Value]:
-        """Yield the drift of the webhook configurations; none of one that was never read."""
+    def _webhook_values(self) -> Iterator[Value]:
+        """Yield the drift of the webhook configurations; configurations not read yet are skipped."""
         for endpoint, compared in (self._state.webhooks or {}).items():
             yield WEBHOOK_READ, (endpoint,), compared.problem is None
             if compared.differences is not None:

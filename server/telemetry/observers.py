@@ -21,10 +21,10 @@ STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: those that cause Events.
+    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: whose requests cause Events.
 
-    `decision_log_messages`: results of message expressions are logged, too. `decision_log_requests`: what rules can
-    read of requests and of the cluster is recorded.
+    `decision_log_messages`: results of message expressions are logged, too. `decision_log_requests`: the
+    fields of requests and of the cluster that rules read are recorded.
     """
 
     decision_log: Path | None = None

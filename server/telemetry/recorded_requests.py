@@ -1,4 +1,4 @@
-"""Recorded requests in the decision log: what rules can read of each request, and the views that decisions read.
+"""Recorded requests in the decision log: the fields of each request that rules read, and the views of the cluster.
 
 Requests are reduced by the thread that answers them. Views are encoded by the thread that writes the log, since a view
 of thousands of nodes takes tens of milliseconds.
@@ -93,7 +93,7 @@ class Recorder:
         """Earliest time of another view; infinity while one waits to be encoded."""
 
     def __call__(self, record: AdmissionRecord) -> Recorded:
-        """Return what is recorded of a request."""
+        """Return the recorded members of a request's line."""
         request, served, cluster, decision = record.request, record.served, record.cluster, record.decision
         if request is None or served is None or cluster is None or decision is None or decision.refusal is not None:
             return _without(Unrecorded.MALFORMED)
@@ -180,9 +180,9 @@ class Headers:
         except ValueError:  # an amount beyond all bounds, or a text that is not Unicode, in a cluster read from a file
             parts = None
         encoded = [b'{"omitted":true}'] if parts is None else [orjson.dumps(part) for part in parts]
-        known = self._view is not None and self._view[1] == encoded
+        unchanged = self._view is not None and self._view[1] == encoded
         self._view = announced.name, encoded
-        if known:
+        if unchanged:
             lines = [_line({"record": "view", "view": announced.name, "same": self._written})]
         else:
             self._written = announced.name
@@ -194,7 +194,7 @@ class Headers:
         """Count bytes of lines that were written."""
         self._bytes += size
 
-    def repeated(self, file: tuple[int, int], *, empty: bool) -> list[bytes]:
+    def lines_to_repeat(self, file: tuple[int, int], *, empty: bool) -> list[bytes]:
         """Return the lines to repeat in a file; none if they were written to it recently.
 
         `file`: its device and inode. `empty`: nothing was written to it yet.

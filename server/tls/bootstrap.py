@@ -231,12 +231,12 @@ class Bootstrap:
     def _trust(self, contents: Contents) -> bool:
         """Write the CAs into both configurations. Return True if they have been there for SPREAD.
 
-        A configuration that does not exist counts as having them: nothing calls through it.
+        A configuration that does not exist counts as having them: no API server calls through it.
         """
         bundle, since = contents.bundle, self._clock()
         before, self._trusted = self._trusted, None  # unknown if a call fails
-        found = [self._trust_in(kind, b64encode(bundle).decode()) for kind in _KINDS]
-        if all(found) and before is not None and before[0] == bundle:
+        unchanged = [self._trust_in(kind, b64encode(bundle).decode()) for kind in _KINDS]
+        if all(unchanged) and before is not None and before[0] == bundle:
             since = before[1]
         self._trusted = bundle, since
         return self._clock() - since >= SPREAD

@@ -152,24 +152,24 @@ def context(identity: Identity) -> ssl.SSLContext:
 
     Each identity has a context of its own, so no session is resumed from one to the next.
     """
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.minimum_version = ssl.TLSVersion.TLSv1_2
-    served.options |= ssl.OP_NO_RENEGOTIATION
-    served.set_alpn_protocols(["http/1.1"])  # API servers call webhooks with HTTP/1.1
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.minimum_version = ssl.TLSVersion.TLSv1_2
+    server.options |= ssl.OP_NO_RENEGOTIATION
+    server.set_alpn_protocols(["http/1.1"])  # API servers call webhooks with HTTP/1.1
     try:
         with _file(identity.certificate) as certificate, _file(identity.key) as key:
-            served.load_cert_chain(certificate, key)
-        _shake_hands(served, _client(identity.certificate))
+            server.load_cert_chain(certificate, key)
+        _shake_hands(server, _client(identity.certificate))
         if identity.client_ca is not None:
-            served.load_verify_locations(cadata=identity.client_ca.decode("ascii", "ignore"))
-            served.verify_mode = ssl.CERT_REQUIRED
+            server.load_verify_locations(cadata=identity.client_ca.decode("ascii", "ignore"))
+            server.verify_mode = ssl.CERT_REQUIRED
     except ssl.SSLCertVerificationError as error:
         raise TlsError(f"the certificate cannot be served: clients refuse it: {error.verify_message}") from None
     except ValueError as error:
         raise TlsError(f"the certificate cannot be served: {error}") from None
     except OSError as error:
         raise TlsError(f"the certificate cannot be served: {error.strerror or error}") from None
-    return served
+    return server
 
 
 @contextmanager
@@ -257,17 +257,17 @@ def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: 
 
 
 def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
-    """Parse what `issue` returned before. Raises TlsError if the parts do not match, or are not for `dns_name`."""
+    """Parse an issued certificate. Raises TlsError if the parts do not match, or are not for `dns_name`."""
     where = Path("the Secret")
     leaf, signer = _certificate(where, certificate), _certificate(where, ca)
     if _public_bytes(leaf.public_key()) != _public_bytes(_private_key(where, key).public_key()):
         raise TlsError("the key does not belong to the certificate")
     try:
         leaf.verify_directly_issued_by(signer)
-        found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         raise TlsError("the certificate is not signed by the CA") from None
-    if dns_name not in found.get_values_for_type(x509.DNSName):
+    if dns_name not in names.get_values_for_type(x509.DNSName):
         raise TlsError(f"the certificate is not for {dns_name}")
     return Issued(
         ca=ca,

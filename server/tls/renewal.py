@@ -127,7 +127,7 @@ class Clients:
             self._serve(replace(identity, client_ca=self._cas))
 
     def renew(self) -> bool:
-        """Read the CAs again. Return True if those of the file are in use now."""
+        """Read the CAs again. Return True if the file's CAs are in use now."""
         with self._lock:
             if self._file is None or self._served is None:
                 return False

@@ -49,8 +49,8 @@ def rules(policy: FailurePolicy) -> RuleSet:
 def sizes(record: AdmissionRecord) -> tuple[int, int]:
     """Return the bytes of the response and of the log line."""
     assert record.decision is not None
-    written = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
-    return len(respond("1", record.decision)), written.size
+    encoded = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
+    return len(respond("1", record.decision)), encoded.size
 
 
 @law
@@ -58,9 +58,9 @@ def sizes(record: AdmissionRecord) -> tuple[int, int]:
 def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
     made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)
     for path in ("/mutate", "/validate"):
-        answer, written = sizes(admission_record(path, made, state=State(rules(policy), cluster())))
+        answer, encoded = sizes(admission_record(path, made, state=State(rules(policy), cluster())))
         assert answer <= ANSWER_BYTES
-        assert written <= MAX_LINE_BYTES
+        assert encoded <= MAX_LINE_BYTES
 
 
 def test_the_largest_patch_is_sent_completely() -> None:

@@ -111,7 +111,7 @@ class Amount(Struct, frozen=True, kw_only=True):
             "resource": self.resource,
             "before": self.before,
             "after": self.after,
-            **where,
+            **field_members,
         }
 
 

@@ -57,7 +57,7 @@ def test_a_captured_cluster_loads_back_as_it_was(
     api.put("namespaces", namespace("bare"))
     with viewing(api) as view:
         live = view.synced()
-        text = render(inventory(live, view.live.held()))
+        text = render(inventory(live, view.live.pod_usages()))
     file = tmp_path / f"captured{suffix}"
     file.write_text(text)
     loaded, problems, _ = load_cluster(file)
@@ -72,7 +72,7 @@ def test_a_captured_cluster_has_a_line_for_each_object(api: ApiServer) -> None:
     api.put("pods", bound("p", "one", {GPU: 1}))
     with viewing(api) as view:
         cluster = view.synced()
-        written = as_yaml(inventory(cluster, view.live.held()))
+        written = as_yaml(inventory(cluster, view.live.pod_usages()))
     assert (
         written
         == """\

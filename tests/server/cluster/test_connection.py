@@ -135,7 +135,7 @@ def test_a_service_account_token_that_is_replaced_is_read_again(
     assert [request.token for request in api.requests][-1] == "second"
 
 
-def test_a_token_that_cannot_be_read_again_is_a_failure_like_any_other(api: ApiServer, tmp_path: Path) -> None:
+def test_an_unreadable_token_is_an_ordinary_failure(api: ApiServer, tmp_path: Path) -> None:
     def configure(configuration: Any) -> None:
         plain(api)(configuration)
         configuration.api_key["authorization"] = "Bearer token"

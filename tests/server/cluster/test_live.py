@@ -208,7 +208,7 @@ def test_ten_pods_in_a_row_do_not_get_the_same_devices(api: ApiServer) -> None:
         left = []
         for number in range(10):
             left.append(4 - used(view.live.current(), "one", GPU))
-            view.live.admitted(request(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
+            view.live.reserve_devices(request(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
         assert left == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]
         assert view.live.reservations == 4
         api.put("pods", bound("p0", "one", {GPU: 1}))
@@ -240,14 +240,14 @@ def without(pod: dict[str, Any], member: str) -> dict[str, Any]:
 def test_only_admitted_pods_have_reservations(api: ApiServer, request_: AdmissionRequest, decision: Decision) -> None:
     with viewing(api, PODS) as view:
         view.synced()
-        view.live.admitted(request_, decision)
+        view.live.reserve_devices(request_, decision)
         assert view.live.reservations == 0
 
 
 def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         before = view.synced()
-        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
         assert view.live.current() is before
 
 
@@ -255,7 +255,7 @@ def test_a_reservation_expires(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
         clock.now += LIFETIME_SECONDS
         api.put("nodes", node("two"))
         view.until(lambda cluster: used(cluster, "one", GPU) == 0)
@@ -266,7 +266,7 @@ def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
         clock.now += LIFETIME_SECONDS
         view.until(lambda _: view.live.reservations == 0)
 
@@ -276,14 +276,14 @@ def test_usage_of_pods_can_be_listed(api: ApiServer) -> None:
     api.put("pods", bound("waits", "", {GPU: 1}))
     with viewing(api, PODS) as view:
         view.synced()
-        assert view.live.held() == [("ml/p", "one", ((GPU, 10**9),))]
+        assert view.live.pod_usages() == [("ml/p", "one", ((GPU, 10**9),))]
 
 
 def test_a_file_is_a_source_that_never_changes() -> None:
     cluster = Cluster()
     source: ClusterSource = FixedCluster(cluster)
     source.start()
-    source.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
+    source.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
     assert source.need(PODS)
     assert source.current() is cluster
     assert source.problems == ()

@@ -116,7 +116,7 @@ def test_a_capture_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> 
     kube.pod("one", GPU, nodeName=name)
     until(live, lambda cluster: free(cluster, name) == "3")
     file = tmp_path / "captured.yaml"
-    file.write_text(as_yaml(inventory(live.current(), live.held())))
+    file.write_text(as_yaml(inventory(live.current(), live.pod_usages())))
     loaded, problems, _ = load_cluster(file)
     assert (loaded is not None, problems) == (True, ())
     assert loaded is not None

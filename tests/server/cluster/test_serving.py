@@ -69,7 +69,7 @@ def ask(running: Running, path: str, number: int, **request: Any) -> dict[str, A
     return running.send("POST", path, encoded(review(unbound(number), **request))).response
 
 
-def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, tmp_path: Path) -> None:
+def test_successive_pods_get_the_remaining_devices(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Available")
     variables = {"KUBECONFIG": str(config), "GPU_RULES_RESERVE_FOR": "all"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from server.cluster import reading
 from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.paging import PAGE_BYTES
 from server.cluster.reflector import QUIET_SECONDS, RELIST_SECONDS
@@ -677,7 +678,7 @@ def test_an_unexpected_error_ends_no_view(
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
         with monkeypatch.context() as broken:
-            broken.setattr("server.cluster.reading._name", None)
+            broken.setattr(reading, "_name", None)
             api.put("nodes", node("two"))
             view.until(lambda _: view.pauses)
         view.until(lambda cluster: names(cluster) == ["one", "two"])

@@ -71,9 +71,9 @@ def diff(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml", stdin:
 def document(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml") -> Any:
     result = diff("--output", "json", *arguments, old=old, new=new)
     assert result.exit_code in (0, 1), result.stderr
-    found = json.loads(result.stdout)
-    assert found["exitCode"] == result.exit_code
-    return found
+    report = json.loads(result.stdout)
+    assert report["exitCode"] == result.exit_code
+    return report
 
 
 def error(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml") -> str:
@@ -124,8 +124,8 @@ def test_several_sources_are_one_side(folder: Path) -> None:
 def test_a_change_of_a_repository(folder: Path) -> None:
     repository(folder, {"rules/a.yaml": KEEP})
     commit(folder, {"rules/a.yaml": DENY})
-    found = document(".", old="git:HEAD~1:rules", new="git:HEAD:rules")
-    assert (found["old"], found["clusters"][0]["pods"], found["clusters"][0]["kinds"]) == (
+    report = document(".", old="git:HEAD~1:rules", new="git:HEAD:rules")
+    assert (report["old"], report["clusters"][0]["pods"], report["clusters"][0]["kinds"]) == (
         "git:HEAD~1:rules",
         2,
         {"Denied": 1},
@@ -147,13 +147,13 @@ def test_the_first_rules_of_a_repository(folder: Path) -> None:
 
 def test_problems_of_both_sides_have_headings(folder: Path) -> None:
     write(folder, {"old.yaml": KEEP.replace("spec", "spc"), "new.yaml": KEEP.replace("'true'", "'tru'")})
-    found = error("ada.yaml", old="old.yaml", new="new.yaml").splitlines()
-    assert found[0] == "--old old.yaml:"
-    assert "--new new.yaml:" in found
-    at = found.index("--new new.yaml:")
-    assert all(line.startswith(("old.yaml:", " ")) for line in found[1:at])
-    assert found[at + 1].startswith("new.yaml:6:20: error: undeclared reference to 'tru'")
-    assert next(line for line in found if line.endswith("]")).startswith("old.yaml:")
+    report = error("ada.yaml", old="old.yaml", new="new.yaml").splitlines()
+    assert report[0] == "--old old.yaml:"
+    assert "--new new.yaml:" in report
+    at = report.index("--new new.yaml:")
+    assert all(line.startswith(("old.yaml:", " ")) for line in report[1:at])
+    assert report[at + 1].startswith("new.yaml:6:20: error: undeclared reference to 'tru'")
+    assert next(line for line in report if line.endswith("]")).startswith("old.yaml:")
 
 
 def test_a_new_side_without_rules_is_an_error(folder: Path) -> None:
@@ -166,13 +166,13 @@ def test_all_problems_of_the_input_are_printed(folder: Path) -> None:
     write(folder, {"bad.yaml": "{kind: Pod", "more.yaml": "a: b"})
     cut = write_list(folder / "cut.json", [live(asks({GPU: 1}))])
     cut.write_text(cut.read_text()[:-9])
-    found = error("bad.yaml", "ada.yaml", "cut.json", "more.yaml")
-    assert [line.split(":")[0] for line in found.splitlines() if line.endswith("]")] == [
+    report = error("bad.yaml", "ada.yaml", "cut.json", "more.yaml")
+    assert [line.split(":")[0] for line in report.splitlines() if line.endswith("]")] == [
         "bad.yaml",
         "cut.json",
         "more.yaml",
     ]
-    assert "    1 | {kind: Pod\n" in found
+    assert "    1 | {kind: Pod\n" in report
 
 
 def test_many_problems_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,8 @@ def test_both_sides_are_needed(folder: Path) -> None:
 
 def test_a_namespace_for_manifests_that_name_none(folder: Path) -> None:
     write(folder, {"cy.yaml": pod("ada", namespace="web")})
-    found = document("ada.yaml", "cy.yaml", "-n", "ml", new="deny.yaml")
-    assert found["clusters"][0]["namespaces"] == {"ml": 1, "web": 1}
+    report = document("ada.yaml", "cy.yaml", "-n", "ml", new="deny.yaml")
+    assert report["clusters"][0]["namespaces"] == {"ml": 1, "web": 1}
 
 
 def test_standard_input(folder: Path) -> None:
@@ -234,8 +234,8 @@ def test_several_clusters_have_columns(folder: Path) -> None:
     write(folder, {"mig.yaml": INVENTORY % MIG, "full.yaml": INVENTORY % FULL})
     east = write_list(folder / "east.json", [live(asks({GPU: 1}), name="ada"), node_object("n", {GPU: "4"})])
     arguments = ("--cluster", "mig.yaml", "--cluster", "full.yaml", "--cluster", str(east))
-    found = document("ada.yaml", "bob.yaml", str(east), *arguments, new="fall.yaml")
-    assert [(each["name"], each["pods"], each["kinds"]) for each in found["clusters"]] == [
+    report = document("ada.yaml", "bob.yaml", str(east), *arguments, new="fall.yaml")
+    assert [(each["name"], each["pods"], each["kinds"]) for each in report["clusters"]] == [
         ("mig", 2, {}),
         ("full", 2, {"Rung": 2}),
         ("east", 3, {"Rung": 2}),
@@ -253,7 +253,7 @@ def test_the_packaged_cluster_is_named_where_it_matters(folder: Path) -> None:
     assert document("ada.yaml", new="fall.yaml")["assumedCluster"] == "two-workers"
 
 
-def test_a_cluster_that_is_none_is_an_error(folder: Path) -> None:
+def test_a_file_that_is_not_a_cluster_is_an_error(folder: Path) -> None:
     assert "[not-a-cluster]" in error("ada.yaml", "--cluster", "bob.yaml")
 
 
@@ -261,11 +261,11 @@ def test_each_format_goes_to_its_file(folder: Path) -> None:
     outputs = [f"--output={form}={form}.out" for form in ("text", "json", "markdown", "html")]
     result = diff("ada.yaml", "--output", "text", *outputs, new="deny.yaml")
     assert result.exit_code == 1
-    text, found, markdown, page = (
+    text, report, markdown, page = (
         (folder / f"{form}.out").read_text() for form in ("text", "json", "markdown", "html")
     )
     assert text == result.stdout
-    assert json.loads(found)["exitCode"] == 1
+    assert json.loads(report)["exitCode"] == 1
     assert "Pod default/ada" in markdown
     assert page.startswith("<!doctype html>")
     assert page.endswith("\n")
@@ -366,8 +366,8 @@ def stopped(path: Path, **files: Any) -> Iterator[tuple["subprocess.Popen[bytes]
         try:
             while len(children) < 2:
                 assert running.poll() is None
-                found = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-                for child in set(map(int, found)) - set(children):
+                pids = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+                for child in set(map(int, pids)) - set(children):
                     os.kill(child, signal.SIGSTOP)
                     children.append(child)
             yield running, children

@@ -105,7 +105,7 @@ def test_the_worst_findings_come_first() -> None:
     assert [event["type"] for event in sent(*groups)] == ["Warning", "Warning", "Normal"]
 
 
-def test_a_possible_finding_is_said_to_be_possible() -> None:
+def test_an_event_marks_a_possible_finding() -> None:
     (event,) = sent(group(reported_finding(certainty=Certainty.POSSIBLE)))
 
     assert event["message"] == "possible: node worker-2 has no MIG devices"
@@ -181,12 +181,12 @@ def test_findings_that_last_leave_room_for_others(api: ApiServer) -> None:
 def test_findings_of_one_namespace_leave_room_for_others(api: ApiServer) -> None:
     sender = Events(Connection(plain(api)))
     pods = [ObjectName("Pod", f"train-{index}", "ml") for index in range(MAX_QUEUED + 1)]
-    found = [event for pod in pods for event in events_of(reported_finding(object=pod))]
-    sender.add_new([*found, *events_of(reported_finding(object=ObjectName("Pod", "other", "team")))])
+    events = [event for pod in pods for event in events_of(reported_finding(object=pod))]
+    sender.add_new([*events, *events_of(reported_finding(object=ObjectName("Pod", "other", "team")))])
     sender.start()
     api.wait_for(lambda: any(namespace == "team" for namespace, _ in api.events))
     sender.stop()
     until(lambda: sender.sent == NAMESPACE_BURST + 1, "the count of the last Event")
 
     assert [namespace for namespace, _ in api.events] == ["ml"] * NAMESPACE_BURST + ["team"]
-    assert sender.dropped == len(found) - NAMESPACE_BURST
+    assert sender.dropped == len(events) - NAMESPACE_BURST

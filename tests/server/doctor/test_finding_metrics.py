@@ -29,10 +29,10 @@ def exposed_name(family: Family) -> str:
 
 def values(state: WatchState, events: Sent | None = None) -> dict[str, float]:
     """Return the samples of gpu-rules without those of the build and the process."""
-    found = series(FindingMetrics(lambda: state, events))
+    samples = series(FindingMetrics(lambda: state, events))
     return {
         name.removeprefix("gpu_rules_"): value
-        for name, value in found.items()
+        for name, value in samples.items()
         if name.startswith("gpu_rules_") and not name.startswith("gpu_rules_build_info")
     }
 
@@ -47,14 +47,14 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
     )
     last = counts(empty_report(findings=groups), 1.5)
 
-    found = values(WatchState(last=last))
+    samples = values(WatchState(last=last))
 
-    assert {name: value for name, value in found.items() if name.startswith("doctor_findings")} == {
+    assert {name: value for name, value in samples.items() if name.startswith("doctor_findings")} == {
         "doctor_findings{certainty=Certain}{reason=MIGLayoutNotApplied}{severity=Error}": 4,
         "doctor_findings{certainty=Possible}{reason=MIGLayoutNotApplied}{severity=Info}": 1,
         "doctor_findings{certainty=Possible}{reason=NoDevices}{severity=Info}": 1,
     }
-    assert found["doctor_last_success_duration_seconds"] == 1.5
+    assert samples["doctor_last_success_duration_seconds"] == 1.5
 
 
 def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
@@ -83,14 +83,14 @@ def test_a_failure_keeps_the_findings_of_the_last_diagnosis() -> None:
     last = counts(whole_report(), 0.0)
     state = WatchState(last=last, failure="timed out", failures=2, refused="an error", reloads_refused=1)
 
-    found = values(state, Sent())
+    samples = values(state, Sent())
 
-    assert found["doctor_last_diagnosis_successful"] == 0
-    assert found["doctor_failures_total"] == 2
-    assert found["rules_last_reload_successful"] == 0
-    assert found["rules_reloads_refused_total"] == 1
-    assert (found["events_total"], found["events_dropped_total"]) == (3, 1)
-    assert any(name.startswith("doctor_findings") for name in found)
+    assert samples["doctor_last_diagnosis_successful"] == 0
+    assert samples["doctor_failures_total"] == 2
+    assert samples["rules_last_reload_successful"] == 0
+    assert samples["rules_reloads_refused_total"] == 1
+    assert (samples["events_total"], samples["events_dropped_total"]) == (3, 1)
+    assert any(name.startswith("doctor_findings") for name in samples)
 
 
 def test_before_the_first_diagnosis_there_is_nothing_to_report() -> None:

@@ -82,12 +82,12 @@ def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> No
     for collection, kind in ((collection, kind) for kind, collection in RESOURCES.items()):
         api.put(collection, {"metadata": {"name": f"a-{collection}", "namespace": "ml"}, "kind": kind})
 
-    found = reads.read()
+    listed = reads.read()
 
     for kind, collection in RESOURCES.items():
-        assert found.find(kind, f"a-{collection}", "ml") is not None
-        assert found.of(kind)[-1]["kind"] == kind
-    assert (found.absent, reads.unread, found.now) == (frozenset(), {}, NOW)
+        assert listed.find(kind, f"a-{collection}", "ml") is not None
+        assert listed.of(kind)[-1]["kind"] == kind
+    assert (listed.absent, reads.unread, listed.now) == (frozenset(), {}, NOW)
 
 
 def test_a_cluster_of_many_pages_is_listed_completely(api: ApiServer, reads: Reads) -> None:
@@ -124,11 +124,11 @@ def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads:
     api.put("runtimeclasses", {"metadata": {"name": "nvidia"}})
     api.fail("runtimeclasses", Status(status, "not for you"))
 
-    found = reads.read()
+    listed = reads.read()
 
-    assert found.absent == {"RuntimeClass"}
+    assert listed.absent == {"RuntimeClass"}
     assert reads.unread == {"RuntimeClass": f"cannot list runtimeclasses: {status}: not for you"}
-    assert [one.name for one in found.nodes] == ["one"]
+    assert [one.name for one in listed.nodes] == ["one"]
 
 
 @pytest.mark.parametrize("denied", ["nodes", "pods", "nodes and pods"])
@@ -207,7 +207,7 @@ def test_a_listing_has_a_time_limit(api: ApiServer, reads: Reads, monkeypatch: p
     assert str(failure) == "cannot list nodes: the cluster was not read in 45 s"
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for_beyond_the_time(api: ApiServer) -> None:
+def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(api: ApiServer) -> None:
     api.fail("nodes", Silence())
 
     with pytest.raises(ApiError, match=r"^cannot list nodes: the cluster was not read in 0\.2 s$") as failed:

@@ -47,14 +47,14 @@ def test_a_diagnostic_of_the_same_name_replaces_the_packaged_one(tmp_path: Path)
     replaced = min(packaged)
     (tmp_path / "ours.yaml").write_text(f"{DIAGNOSTIC % replaced}---\n{DIAGNOSTIC % 'of-our-own'}")
 
-    found = named(prepare([PathSource(tmp_path)]))
+    names = named(prepare([PathSource(tmp_path)]))
 
-    assert found.keys() == packaged.keys() | {"of-our-own"}
-    assert found[replaced].diagnostic.reason == "Ours"
+    assert names.keys() == packaged.keys() | {"of-our-own"}
+    assert names[replaced].diagnostic.reason == "Ours"
     assert packaged[replaced].diagnostic.reason != "Ours"
 
 
-def test_ladders_and_their_place_are_those_given(tmp_path: Path) -> None:
+def test_ladders_come_from_the_given_rules_with_their_place(tmp_path: Path) -> None:
     paths = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
     paths[0].write_text(LADDER)
     paths[1].write_text(DIAGNOSTIC % "ours")

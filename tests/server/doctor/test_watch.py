@@ -18,6 +18,7 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection
+from server.doctor import preparation
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
 from server.doctor.preparation import Prepared, prepare
 from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness
@@ -64,8 +65,8 @@ class Watched:
     def findings(self) -> dict[str, float]:
         """Return the number of objects by reason."""
         samples = series(FindingMetrics(lambda: self.repeated.state, None))
-        found = {name: re.search(r"doctor_findings.*\{reason=(\w+)\}", name) for name in samples}
-        return {match[1]: samples[name] for name, match in found.items() if match}
+        matches = {name: re.search(r"doctor_findings.*\{reason=(\w+)\}", name) for name in samples}
+        return {match[1]: samples[name] for name, match in matches.items() if match}
 
     @property
     def ready(self) -> tuple[int, Any]:
@@ -105,41 +106,41 @@ def watched(
     )
 
 
-def test_findings_are_those_of_the_last_diagnosis(api: ApiServer) -> None:
-    found = watched(api)
+def test_metrics_show_the_findings_of_the_last_diagnosis(api: ApiServer) -> None:
+    watch = watched(api)
     api.put("pods", bound("train", "", {MIG: 1}))
-    assert found.repeated.step() == INTERVAL
-    assert found.findings() == {"GPUResourceOnNoNode": 1}
+    assert watch.repeated.step() == INTERVAL
+    assert watch.findings() == {"GPUResourceOnNoNode": 1}
     api.delete("pods", "train", "ml")
-    found.repeated.step()
-    assert found.findings() == {}
+    watch.repeated.step()
+    assert watch.findings() == {}
 
 
 def test_only_the_namespace_of_the_scope_is_reported(api: ApiServer) -> None:
     for name in ("ml", "team"):
         api.put("pods", bound("train", "", {MIG: 1}, namespace=name))
-    found = watched(api, namespace="team")
-    found.repeated.step()
-    assert found.findings() == {"GPUResourceOnNoNode": 1}
+    watch = watched(api, namespace="team")
+    watch.repeated.step()
+    assert watch.findings() == {"GPUResourceOnNoNode": 1}
 
 
 def test_a_failure_keeps_the_last_findings_and_is_retried(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "server")
-    found = watched(api)
-    assert found.ready == (503, {"status": "not ready", "reason": "the first diagnosis is under way"})
+    watch = watched(api)
+    assert watch.ready == (503, {"status": "not ready", "reason": "the first diagnosis is under way"})
     api.put("pods", bound("train", "", {MIG: 1}))
     api.fail("nodes", *[Status(500, "etcd is down")] * 2)
     for _ in range(2):
-        assert found.repeated.step() == RETRY_SECONDS
-    assert found.ready == (503, {"status": "not ready", "reason": "cannot list nodes: 500: etcd is down"})
-    found.repeated.step()
-    at = found.diagnosed
+        assert watch.repeated.step() == RETRY_SECONDS
+    assert watch.ready == (503, {"status": "not ready", "reason": "cannot list nodes: 500: etcd is down"})
+    watch.repeated.step()
+    at = watch.diagnosed
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", at)
     api.fail("pods", Status(500, "etcd is down"))
-    found.repeated.step()
-    assert found.findings() == {"GPUResourceOnNoNode": 1}
-    assert found.ready == (200, {"status": "ok", "diagnosed": at, "failure": "cannot list pods: 500: etcd is down"})
-    assert (found.repeated.state.failures, found.repeated.state.failure is None) == (3, False)
+    watch.repeated.step()
+    assert watch.findings() == {"GPUResourceOnNoNode": 1}
+    assert watch.ready == (200, {"status": "ok", "diagnosed": at, "failure": "cannot list pods: 500: etcd is down"})
+    assert (watch.repeated.state.failures, watch.repeated.state.failure is None) == (3, False)
     assert [record.message for record in caplog.records] == [
         "no diagnosis: cannot list nodes: 500: etcd is down",
         "diagnosed again",
@@ -150,19 +151,19 @@ def test_a_failure_keeps_the_last_findings_and_is_retried(api: ApiServer, caplog
 def test_credentials_are_read_again_after_they_were_refused(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path, {"token": "old"})
     api.tokens = {"new"}
-    found = watched(api)
+    watch = watched(api)
 
     def configure(configuration: Any) -> None:
         from kubernetes import config as loader
 
         loader.load_kube_config(str(config), client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
 
-    found.repeated._connection = Connection(configure)
-    found.repeated.step()
-    assert found.repeated.state.failure == "cannot list nodes: 401: Unauthorized"
+    watch.repeated._connection = Connection(configure)
+    watch.repeated.step()
+    assert watch.repeated.state.failure == "cannot list nodes: 401: Unauthorized"
     api.kubeconfig(tmp_path, {"token": "new"})
-    found.repeated.step()
-    assert found.repeated.state.failure is None
+    watch.repeated.step()
+    assert watch.repeated.state.failure is None
 
 
 def test_an_unexpected_error_is_a_failed_diagnosis(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,19 +171,19 @@ def test_an_unexpected_error_is_a_failed_diagnosis(api: ApiServer, monkeypatch: 
         raise RuntimeError
 
     monkeypatch.setattr("server.doctor.watch.diagnose", broken)
-    found = watched(api)
+    watch = watched(api)
     with pytest.raises(RuntimeError):
-        found.repeated.step()
-    assert found.ready == (503, {"status": "not ready", "reason": "unexpected error"})
-    assert found.repeated.state.failures == 1
+        watch.repeated.step()
+    assert watch.ready == (503, {"status": "not ready", "reason": "unexpected error"})
+    assert watch.repeated.state.failures == 1
 
 
 def test_a_collection_that_may_not_be_listed_is_logged_once(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     api.forbidden = {"jobs"}
-    found = watched(api)
+    watch = watched(api)
     for _ in range(2):
-        found.repeated.step()
-    last = found.repeated.state.last
+        watch.repeated.step()
+    last = watch.repeated.state.last
     assert last is not None
     assert last.absent == ("jobs",)
     assert "jobs" not in last.objects
@@ -196,12 +197,12 @@ def test_changed_rules_are_read_before_the_next_diagnosis(
     caplog.set_level(logging.INFO, "server")
     path = tmp_path / "ours.yaml"
     path.write_text(DIAGNOSTIC % "First")
-    found = watched(api, (tmp_path,))
-    found.repeated.step()
-    assert found.findings() == {"First": 1}
+    watch = watched(api, (tmp_path,))
+    watch.repeated.step()
+    assert watch.findings() == {"First": 1}
     path.write_text(DIAGNOSTIC % "SecondReason")
-    found.repeated.step()
-    assert found.findings() == {"SecondReason": 1}
+    watch.repeated.step()
+    assert watch.findings() == {"SecondReason": 1}
     assert caplog.records[-1].message == "changed rules read"
 
 
@@ -210,9 +211,9 @@ def test_rules_that_change_while_the_process_starts_are_read(api: ApiServer, tmp
     path.write_text(DIAGNOSTIC % "First")
     prepared = prepare([PathSource(tmp_path)])
     path.write_text(DIAGNOSTIC % "SecondReason")
-    found = watched(api, (tmp_path,), prepared=prepared)
-    found.repeated.step()
-    assert found.findings() == {"SecondReason": 1}
+    watch = watched(api, (tmp_path,), prepared=prepared)
+    watch.repeated.step()
+    assert watch.findings() == {"SecondReason": 1}
 
 
 def test_changed_rules_with_errors_are_refused(
@@ -220,31 +221,31 @@ def test_changed_rules_with_errors_are_refused(
 ) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text(DIAGNOSTIC % "First")
-    found = watched(api, (tmp_path,))
+    watch = watched(api, (tmp_path,))
     path.write_text((DIAGNOSTIC % "Second").replace("object.", "objct."))
     for _ in range(2):
-        found.repeated.step()
-    assert found.findings() == {"First": 1}
-    assert found.repeated.state.reloads_refused == 1
-    assert found.repeated.state.refused is not None
+        watch.repeated.step()
+    assert watch.findings() == {"First": 1}
+    assert watch.repeated.state.reloads_refused == 1
+    assert watch.repeated.state.refused is not None
     (record,) = caplog.records
     assert record.message.startswith("changed rules refused:\n")
     assert "undeclared reference to 'objct'" in record.message
     path.write_text(DIAGNOSTIC % "Third")
-    found.repeated.step()
-    assert found.findings() == {"Third": 1}
-    assert found.repeated.state.refused is None
+    watch.repeated.step()
+    assert watch.findings() == {"Third": 1}
+    assert watch.repeated.state.refused is None
 
 
 def test_findings_are_sent_as_events_once(api: ApiServer, tmp_path: Path) -> None:
     api.put("pods", bound("train", "", {MIG: 1}))
     events = Events(Connection(plain(api)), quiet_seconds=QUIET_SECONDS)
     events.start()
-    found = watched(api, events=events)
+    watch = watched(api, events=events)
     for _ in range(2):
-        found.repeated.step()
+        watch.repeated.step()
     api.put("pods", bound("later", "", {MIG: 7}))
-    found.repeated.step()
+    watch.repeated.step()
     api.wait_for(lambda: any(event["involvedObject"]["name"] == "later" for _, event in api.events))
     events.stop()
     assert [
@@ -313,7 +314,7 @@ def test_sigterm_ends_the_process_while_rules_are_read(monkeypatch: pytest.Monke
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("server.doctor.preparation.prepare", ended)
+    monkeypatch.setattr(preparation, "prepare", ended)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         result = CliRunner().invoke(doctor, ["--watch", "--metrics-listen", "127.0.0.1:0"])

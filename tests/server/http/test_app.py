@@ -149,7 +149,7 @@ def test_a_create_without_an_object_is_denied(app: Any, absent: Any) -> None:
         {"kind": {"version": "v1", "kind": "Node"}},
     ],
 )
-def test_what_is_no_creation_of_a_pod_is_allowed_as_it_is(app: Any, request_members: dict[str, Any]) -> None:
+def test_requests_other_than_pod_creations_are_allowed_unchanged(app: Any, request_members: dict[str, Any]) -> None:
     for path in ("/mutate", "/validate"):
         body = encoded(review(limited({"nvidia.com/mig-2g.20gb": "1"}, image="app:latest"), **request_members))
         assert call(app, path, body).response == {"uid": UID, "allowed": True}
@@ -403,13 +403,13 @@ def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[State], Any]
 def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[State], Any]) -> None:
     state = State()
     app = made(state)
-    state.turned = lambda: monotonic() - STALLED_SECONDS + 1
+    state.last_heartbeat = lambda: monotonic() - STALLED_SECONDS + 1
     assert call(app, "/healthz", method="GET").status == 200
-    state.turned = lambda: monotonic() - STALLED_SECONDS - 0.1
+    state.last_heartbeat = lambda: monotonic() - STALLED_SECONDS - 0.1
     answer = call(app, "/healthz", method="GET")
     assert (answer.status, answer.body["status"]) == (503, "stalled")
     assert answer.body["reason"] == "the event loop has been blocked for more than 5 s"
-    state.turned = monotonic
+    state.last_heartbeat = monotonic
     assert call(app, "/healthz", method="GET").status == 200
 
 

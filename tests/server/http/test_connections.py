@@ -147,9 +147,9 @@ def connections(clock: Clock) -> Connections:
 
 def used(connections: Connections, peer: str) -> Fake:
     """A connection that has completed a request."""
-    one = Fake(connections, peer)
-    one.answer()
-    return one
+    connection = Fake(connections, peer)
+    connection.answer()
+    return connection
 
 
 def peers(count: int) -> list[str]:
@@ -157,7 +157,7 @@ def peers(count: int) -> list[str]:
 
 
 def aborted(*connections: Fake) -> list[bool]:
-    return [one.aborted for one in connections]
+    return [connection.aborted for connection in connections]
 
 
 # Which connections are closed to make room.
@@ -171,7 +171,7 @@ def test_there_is_room_up_to_the_limit(connections: Connections) -> None:
     assert not exceeded_by(connections.exceeded)
 
 
-def test_idle_connections_are_closed_before_unfinished_requests_each_the_longest_first(
+def test_idle_connections_are_closed_before_unfinished_requests_oldest_first(
     connections: Connections,
 ) -> None:
     slow, new, other_slow, again = (Fake(connections) for _ in range(4))
@@ -188,8 +188,8 @@ def test_idle_connections_are_closed_before_unfinished_requests_each_the_longest
 
 def test_room_is_made_in_the_address_with_the_most_that_can_be_closed(connections: Connections) -> None:
     calling = [Fake(connections, "10.0.0.1") for _ in range(20)]
-    for one in calling:
-        one.begin()
+    for connection in calling:
+        connection.begin()
     idle = [used(connections, "10.0.0.2") for _ in range(9)]
     others = [used(connections, f"10.0.1.{index}") for index in range(11)]
     for closed in idle:
@@ -201,7 +201,7 @@ def test_room_is_made_in_the_address_with_the_most_that_can_be_closed(connection
     assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS: 9}
 
 
-def test_of_equal_addresses_one_without_a_request_gives_way(connections: Connections) -> None:
+def test_among_equal_addresses_one_without_a_request_gives_way(connections: Connections) -> None:
     all_of_them = [used(connections, "10.0.0.1"), Fake(connections, "10.0.0.2"), Fake(connections, "10.0.0.3")]
     for closed in (all_of_them[1], all_of_them[2], all_of_them[0]):
         assert connections.close_some()
@@ -210,19 +210,19 @@ def test_of_equal_addresses_one_without_a_request_gives_way(connections: Connect
 
 def test_a_request_that_was_received_completely_is_never_closed(connections: Connections) -> None:
     all_of_them = [Fake(connections, peer) for peer in peers(connections.limit)]
-    for one in all_of_them:
-        one.begin()
+    for connection in all_of_them:
+        connection.begin()
     assert not connections.make_room("10.0.0.9")
     all_of_them[5].answer()
     assert connections.make_room("10.0.0.9")
-    assert [one for one in all_of_them if one.aborted] == [all_of_them[5]]
+    assert [connection for connection in all_of_them if connection.aborted] == [all_of_them[5]]
 
 
 def test_a_connection_that_was_closed_is_no_longer_counted(connections: Connections) -> None:
-    one, other = Fake(connections), Fake(connections)
+    connection, other = Fake(connections), Fake(connections)
     assert connections.close_some()
-    assert (one.aborted, list(connections)) == (True, [other])
-    one.lost()
+    assert (connection.aborted, list(connections)) == (True, [other])
+    connection.lost()
     assert list(connections) == [other]
     other.lost()
     other.lost()
@@ -270,7 +270,7 @@ def test_connections_whose_time_is_over_are_ended(connections: Connections, cloc
     past, now, future, never = (Fake(connections, peer) for peer in peers(4))
     past.deadline, now.deadline, future.deadline = clock.now - 1, clock.now, clock.now + 1
     connections.sweep()
-    assert [one.was_overdue for one in (past, now, future, never)] == [True, True, False, False]
+    assert [connection.was_overdue for connection in (past, now, future, never)] == [True, True, False, False]
 
 
 def test_a_connection_may_end_another_when_its_time_is_over(connections: Connections, clock: Clock) -> None:
@@ -280,10 +280,10 @@ def test_a_connection_may_end_another_when_its_time_is_over(connections: Connect
             self.lost()
 
     all_of_them = [Ending(connections, peer) for peer in peers(3)]
-    for one in all_of_them:
-        one.deadline = clock.now
+    for connection in all_of_them:
+        connection.deadline = clock.now
     connections.sweep()
-    assert (len(connections), [one.was_overdue for one in all_of_them]) == (0, [True] * 3)
+    assert (len(connections), [connection.was_overdue for connection in all_of_them]) == (0, [True] * 3)
 
 
 # What they hold.
@@ -303,24 +303,26 @@ def test_reading_pauses_where_all_together_hold_too_much(connections: Connection
 
 
 def test_a_paused_connection_that_holds_more_is_paused_once(connections: Connections) -> None:
-    one = Fake(connections)
+    connection = Fake(connections)
     for _ in range(3):
-        one.receive(HELD_BYTES)
-    assert one.paused
+        connection.receive(HELD_BYTES)
+    assert connection.paused
     assert exceeded_by(connections.exceeded) == {Limit.HELD_BYTES: 1}
 
 
-def test_reading_goes_on_from_as_many_as_there_is_room_for(connections: Connections) -> None:
+def test_reading_resumes_for_as_many_as_have_room(connections: Connections) -> None:
     large = Fake(connections)
     large.receive(HELD_BYTES - 2 * READ_BYTES)
     paused = [Fake(connections, peer) for peer in peers(4)]
-    for one in paused:
-        one.receive(READ_BYTES)
-    assert [large.paused, *[one.paused for one in paused]] == [True] * 5
+    for connection in paused:
+        connection.receive(READ_BYTES)
+    assert [large.paused, *[connection.paused for connection in paused]] == [True] * 5
     paused[3].answer()
-    assert [large.paused, *[one.paused for one in paused]] == [True] * 4 + [False], "there is no room for others"
+    assert [large.paused, *[connection.paused for connection in paused]] == [True] * 4 + [False], (
+        "there is no room for others"
+    )
     paused[2].answer()
-    assert [large.paused, *[one.paused for one in paused]] == [True, True, True, False, False]
+    assert [large.paused, *[connection.paused for connection in paused]] == [True, True, True, False, False]
     paused[1].answer()
     assert [large.paused, paused[0].paused] == [True, False], "those that hold least are read first"
     large.answer()
@@ -339,11 +341,11 @@ def test_a_connection_that_releases_its_bytes_is_read_again(connections: Connect
 
 
 def test_a_connection_that_ends_is_never_read_again(connections: Connections) -> None:
-    one = Fake(connections)
-    one.receive(2 * HELD_BYTES)
-    assert one.paused
-    one.lost()
-    assert one.paused
+    connection = Fake(connections)
+    connection.receive(2 * HELD_BYTES)
+    assert connection.paused
+    connection.lost()
+    assert connection.paused
     assert connections.held_bytes == 0
 
 
@@ -363,30 +365,30 @@ def test_a_request_that_is_received_too_slowly_makes_room(connections: Connectio
 
 def test_no_more_requests_are_refused_than_make_room(connections: Connections, clock: Clock) -> None:
     all_of_them = [Fake(connections, peer) for peer in peers(4)]
-    for one in all_of_them:
-        one.receive(HELD_BYTES // 3)
+    for connection in all_of_them:
+        connection.receive(HELD_BYTES // 3)
         clock.now += 0.1
     clock.now += STALE_SECONDS
     connections.sweep()
-    assert [one.refused for one in all_of_them] == [True, True, False, False]
+    assert [connection.refused for connection in all_of_them] == [True, True, False, False]
     assert HELD_BYTES // 3 < connections.held_bytes <= HELD_BYTES - SPARE_BYTES
 
 
 def test_a_fresh_request_does_not_make_room(connections: Connections, clock: Clock) -> None:
-    one = Fake(connections)
-    one.receive(2 * HELD_BYTES)
+    connection = Fake(connections)
+    connection.receive(2 * HELD_BYTES)
     clock.now += STALE_SECONDS / 2
     connections.sweep()
-    assert (one.refused, one.paused) == (False, True)
+    assert (connection.refused, connection.paused) == (False, True)
 
 
 def test_a_paused_connection_whose_client_has_gone_is_closed(connections: Connections) -> None:
-    one, other = (Fake(connections, peer) for peer in peers(2))
-    for it in (one, other):
+    connection, other = (Fake(connections, peer) for peer in peers(2))
+    for it in (connection, other):
         it.receive(HELD_BYTES)
-    one.hung_up = True
+    connection.hung_up = True
     connections.sweep()
-    assert aborted(one, other) == [True, False]
+    assert aborted(connection, other) == [True, False]
 
 
 class Accounts(RuleBasedStateMachine):
@@ -403,44 +405,44 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(peer=st.integers(1, 5), hung_up=st.booleans())
     def accept(self, peer: int, hung_up: bool) -> None:
-        known = [one for one in self.open if not one.aborted]
-        peers = Counter(one.peer for one in known if not one.under_way)
+        open_ones = [connection for connection in self.open if not connection.aborted]
+        peers = Counter(connection.peer for connection in open_ones if not connection.under_way)
         if self.connections.make_room(f"10.0.0.{peer}"):
             self.open.append(Fake(self.connections, f"10.0.0.{peer}"))
             self.open[-1].hung_up = hung_up
         else:
             assert not peers
-        for closed in (one for one in known if one.aborted):
+        for closed in (connection for connection in open_ones if connection.aborted):
             assert not closed.under_way
             assert peers[closed.peer] == max(peers.values())
 
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20), size=st.sampled_from([1, FREE_BYTES, 2 * FREE_BYTES, 5 * MIB, 20 * MIB]))
     def receive(self, index: int, size: int) -> None:
-        one = self.one_of(index)
-        if not one.paused:
-            one.receive(size)
+        connection = self.one_of(index)
+        if not connection.paused:
+            connection.receive(size)
 
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20), later=st.booleans())
     def receive_all(self, index: int, later: bool) -> None:
-        one = self.one_of(index)
-        if one.receiving and not one.aborted:
-            one.begin() if later else one.answer()
+        connection = self.one_of(index)
+        if connection.receiving and not connection.aborted:
+            connection.begin() if later else connection.answer()
 
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20))
     def answer(self, index: int) -> None:
-        one = self.one_of(index)
-        if one.under_way:
-            one.answer()
+        connection = self.one_of(index)
+        if connection.under_way:
+            connection.answer()
 
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20))
     def end(self, index: int) -> None:
-        one = self.one_of(index)
-        self.open.remove(one)
-        one.lost()
+        connection = self.one_of(index)
+        self.open.remove(connection)
+        connection.lost()
 
     @rule(seconds=st.sampled_from([0.0, 0.25, STALE_SECONDS]))
     def pass_time(self, seconds: float) -> None:
@@ -449,24 +451,24 @@ class Accounts(RuleBasedStateMachine):
 
     @rule()
     def make_room_for_files(self) -> None:
-        idle = [one for one in self.open if not one.under_way and not one.aborted]
+        idle = [connection for connection in self.open if not connection.under_way and not connection.aborted]
         assert self.connections.close_some() == bool(idle)
 
     @invariant()
     def bounds_are_kept(self) -> None:
-        known: list[Connection] = list(self.connections)
-        assert len(self.connections) == len(known) <= self.connections.limit
-        assert {id(one) for one in known} <= {id(one) for one in self.open}
+        open_ones: list[Connection] = list(self.connections)
+        assert len(self.connections) == len(open_ones) <= self.connections.limit
+        assert {id(connection) for connection in open_ones} <= {id(connection) for connection in self.open}
 
     @invariant()
     def what_is_held_is_counted(self) -> None:
-        assert self.connections.held_bytes == sum(one.held_bytes for one in self.open)
+        assert self.connections.held_bytes == sum(connection.held_bytes for connection in self.open)
         if self.connections.held_bytes <= HELD_BYTES // 2:
-            assert not any(one.paused for one in self.open if not one.aborted)
+            assert not any(connection.paused for connection in self.open if not connection.aborted)
 
     def teardown(self) -> None:
-        for one in getattr(self, "open", []):
-            one.lost()
+        for connection in getattr(self, "open", []):
+            connection.lost()
         if hasattr(self, "connections"):
             assert self.connections.held_bytes == 0
             assert len(self.connections) == 0
@@ -596,8 +598,8 @@ class Events(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(index=st.integers(0, 20))
     def end(self, index: int) -> None:
-        protocol, _ = one = self.one_of(index)
-        self.open.remove(one)
+        protocol, _ = connection = self.one_of(index)
+        self.open.remove(connection)
         protocol.connection_lost(None)
         self.settle()
 
@@ -655,13 +657,13 @@ def test_new_connections_are_not_closed_for_idle_clients_of_other_addresses(serv
             return [stack.enter_context(closing(server.open(sent, source=source))) for _ in range(count)]
 
         for index in range(5):
-            assert {reply(one).status for one in opened(7, f"127.0.0.{index + 2}", GET)} == {200}
+            assert {reply(connection).status for connection in opened(7, f"127.0.0.{index + 2}", GET)} == {200}
         new = opened(3, "127.0.0.1")
         opened(10, "127.0.0.9")
         until(lambda: server.listener.connections.exceeded.counts[Limit.CONNECTIONS] == 8, "all are accepted")
-        for one in new:
-            one.sendall(GET)
-            assert reply(one).status == 200
+        for connection in new:
+            connection.sendall(GET)
+            assert reply(connection).status == 200
 
 
 def test_idle_clients_of_many_addresses_make_room_for_another(server: Reachable) -> None:
@@ -705,7 +707,7 @@ def test_small_requests_are_answered_while_slow_ones_hold_bytes(
         assert reply(slow).status == 503
 
 
-def test_reading_goes_on_once_there_is_room(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_resumes_once_there_is_room(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STALE_SECONDS", inf)
     body = b"x" * 200 * 1024
     sent = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body

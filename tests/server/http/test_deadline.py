@@ -63,7 +63,7 @@ def test_within_its_time_a_request_is_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_over_its_time_a_rule_that_says_fail_denies(tmp_path: Path, path: str) -> None:
+def test_after_the_deadline_a_rule_with_policy_fail_denies(tmp_path: Path, path: str) -> None:
     app = application(State(rule_set(tmp_path, "Fail"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert (response["allowed"], response["status"]["code"]) == (False, 500)
@@ -81,7 +81,7 @@ def test_a_rule_over_its_time_that_ignores_failure_warns(tmp_path: Path, path: s
     assert "is used up" in warning
 
 
-def test_rules_without_expressions_take_no_time_worth_counting(tmp_path: Path) -> None:
+def test_rules_without_expressions_use_no_budget(tmp_path: Path) -> None:
     app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     pod: Any = {**MIG_POD, "metadata": {}}
     pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}
@@ -161,7 +161,7 @@ ABSORBING = [SLOW, f"{SLOW} || true", f"true || {SLOW}", f"[1].exists(z, {SLOW})
 
 
 @pytest.mark.parametrize("expression", ABSORBING)
-def test_what_holds_others_up_is_left_whatever_absorbs_errors(expression: str) -> None:
+def test_takes_longer_passes_every_error_handler(expression: str) -> None:
     compiled = compile_expression(SourceText.inline(expression.replace("true ||", "1 == 2 ||")), Environment({}))
     budget = Deadline(perf_counter(), "", 1000, thread_time() + 0.001)
     with pytest.raises(TakesLonger):
@@ -198,13 +198,13 @@ def asked(path: str, *, query: str = "", arrived: float | None = None) -> Reques
 def warnings(response: Response) -> list[str]:
     """The warnings of a response that allows."""
     assert response.status == 200
-    found: dict[str, Any] = json.loads(response.body)["response"]
-    assert found["allowed"] is True
-    return list(found.get("warnings", ()))
+    answer: dict[str, Any] = json.loads(response.body)["response"]
+    assert answer["allowed"] is True
+    return list(answer.get("warnings", ()))
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_a_decision_that_holds_others_up_is_left_without_a_trace(tmp_path: Path, path: str) -> None:
+def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES_THAT_TAKE_LONG)
     state = State(read_rules([file]).rule_set, Cluster())

@@ -207,7 +207,7 @@ def test_a_query_is_part_of_no_path_in_any_spelling(server: Served) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "code"), [("GET", "/mutate", 405), ("GET", "/healthz", 200), ("POST", "/nowhere", 404)]
 )
-def test_what_is_no_admission_is_answered_by_the_application(server: Served, method: str, path: str, code: int) -> None:
+def test_other_requests_are_answered_by_the_application(server: Served, method: str, path: str, code: int) -> None:
     reply = server.reachable.ask(method, path)
     assert (reply.status, reply.headers["content-type"]) == (code, "application/json")
     assert server.records == []
@@ -358,7 +358,7 @@ def test_larger_bodies_are_decided_in_a_thread_one_at_a_time(
     assert server.admission.slots.taken == 0
 
 
-def test_of_waiting_requests_the_smallest_is_decided_first_but_none_waits_forever(
+def test_waiting_requests_are_decided_smallest_first_and_none_waits_forever(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(monkeypatch)
@@ -488,9 +488,7 @@ def test_an_error_of_the_application_is_500_and_logged(tmp_path: Path, caplog: p
 
 
 @pytest.mark.parametrize("target", ["http:///", "http://h:99999/healthz", "x://"])
-def test_a_target_that_is_no_url_is_400_and_no_error_of_ours(
-    server: Served, caplog: pytest.LogCaptureFixture, target: str
-) -> None:
+def test_a_target_that_is_not_a_url_gets_400(server: Served, caplog: pytest.LogCaptureFixture, target: str) -> None:
     assert server.reachable.ask("GET", target).status == 400
     assert caplog.text == ""
 
@@ -506,7 +504,7 @@ def request(path: str, body: bytes = b"") -> Request:
 
 
 @pytest.mark.parametrize(("path", "body"), [("/healthz", b""), ("/mutate", large()), ("/validate", encoded(review()))])
-def test_what_would_begin_in_a_thread_after_the_end_is_503(
+def test_requests_for_a_stopped_thread_get_503(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes
 ) -> None:
     monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", float("-inf"))

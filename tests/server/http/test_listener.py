@@ -196,8 +196,8 @@ def test_draining_ends_each_connection_with_its_next_response(server: Reachable)
 
 def test_the_listener_knows_when_its_event_loop_last_turned(server: Reachable) -> None:
     listener, blocked, go = server.listener, Event(), Event()
-    before = listener.turned
-    until(lambda: listener.turned > before, "a turn")
+    before = listener.last_heartbeat
+    until(lambda: listener.last_heartbeat > before, "a turn")
 
     def block() -> None:
         blocked.set()
@@ -205,17 +205,17 @@ def test_the_listener_knows_when_its_event_loop_last_turned(server: Reachable) -
 
     listener.loop.call_soon_threadsafe(block)
     assert blocked.wait(PATIENCE_SECONDS)
-    last = listener.turned
+    last = listener.last_heartbeat
     until(lambda: monotonic() > last + 3 * SWEEP_SECONDS, "the time of some turns")
-    assert listener.turned == last
+    assert listener.last_heartbeat == last
     go.set()
-    until(lambda: listener.turned > last, "a turn")
+    until(lambda: listener.last_heartbeat > last, "a turn")
 
 
 # The end.
 
 
-def test_whoever_is_connected_when_a_listener_stops_is_answered(server: Reachable) -> None:
+def test_clients_connected_when_a_listener_stops_are_answered(server: Reachable) -> None:
     callers = 128
     connected = [connect(server) for _ in range(callers)]
     with ThreadPoolExecutor(callers + 1) as threads:
@@ -322,7 +322,7 @@ def test_a_handshake_that_stalls_is_cut_and_counted(
         b"\x15\x03\x01\x00\x02\x02\x28",  # an alert: handshake failure
     ],
 )
-def test_what_is_no_handshake_is_closed_and_no_error_of_ours(
+def test_a_connection_without_a_handshake_is_closed_without_an_error(
     server: Reachable, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(connect(server)) as stranger:
@@ -356,9 +356,7 @@ def test_a_client_that_leaves_in_its_handshake_is_no_error(
     assert not unexpected(caplog)
 
 
-def test_a_client_that_trusts_another_ca_is_no_error_of_ours(
-    server: Reachable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_trusts_another_ca_causes_no_error(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         replace(server, context=ssl.create_default_context()).ask("GET", "/")
     until(lambda: not server.listener.connections, "its removal")
@@ -518,7 +516,7 @@ def soft_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def test_where_there_are_files_enough_the_soft_limit_stays(hard: int) -> None:
+def test_a_sufficient_soft_limit_stays(hard: int) -> None:
     assert connections_allowed(256 - RESERVED_FILES) == 256 - RESERVED_FILES
     assert soft_limit() == 256
 

@@ -53,7 +53,7 @@ def server(tmp_path: Path, state: State) -> Iterator[Reachable]:
         yield made
 
 
-def test_pages_say_what_the_server_says_of_itself(server: Reachable, state: State) -> None:
+def test_pages_report_the_state_of_the_server(server: Reachable, state: State) -> None:
     url = f"http://127.0.0.1:{server.port}"
     assert fetched(f"{url}/metrics") == (200, "gpu_rules_up 1\n")
     assert server.ask("GET", "/metrics").headers["content-type"] == "text/plain; version=1.0.0"
@@ -145,7 +145,7 @@ def test_an_error_of_ours_is_500_and_logged(tmp_path: Path, state: State, caplog
         (b"GET /metrics HT", b""),  # and ends
     ],
 )
-def test_what_is_no_request_gets_no_page_and_stops_nothing(server: Reachable, sent: bytes, answer: bytes) -> None:
+def test_bytes_that_are_no_request_get_no_page_and_stop_nothing(server: Reachable, sent: bytes, answer: bytes) -> None:
     with server.open(sent) as client:
         if not answer:
             client.shutdown(socket.SHUT_WR)
@@ -208,7 +208,7 @@ def test_healthz_fails_only_while_the_admission_loop_is_blocked(
         return Response(200, b"{}")
 
     with reachable(tmp_path, Recorder(stall)) as admissions:
-        state.turned = lambda: admissions.listener.turned
+        state.last_heartbeat = lambda: admissions.listener.last_heartbeat
         assert server.ask("GET", "/healthz").status == 200
         with admissions.open(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n") as client:
             assert begun.wait(PATIENCE_SECONDS)

@@ -255,7 +255,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_is_no_request_is_refused_and_ends_the_connection(
+def test_bytes_that_are_not_a_request_are_refused_and_end_the_connection(
     server: Reachable, recorder: Recorder, name: str
 ) -> None:
     refuses(server, recorder, *UNREADABLE[name])
@@ -270,7 +270,7 @@ def test_rtsp_is_refused_in_any_pieces(recorder: Recorder, size: int) -> None:
     assert len(recorder.requests) == 1
 
 
-def test_what_only_looks_like_rtsp_or_a_content_coding_is_read(server: Reachable, recorder: Recorder) -> None:
+def test_text_resembling_rtsp_or_a_content_coding_is_accepted(server: Reachable, recorder: Recorder) -> None:
     body = b'"POST / RTSP/1.0\r\n"'
     with client(server, request(b"/?RTSP/1.0", b"Content-Encoding: Identity", body=body)) as one:
         assert one.reply().status == 200
@@ -355,7 +355,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_comes_beside_a_body_is_bounded(recorder: Recorder, name: str) -> None:
+def test_framing_of_a_body_is_bounded(recorder: Recorder, name: str) -> None:
     begin, piece = ENDLESS[name]
     with direct(recorder) as wire:
         wire.feed([request(b"/", CHUNKED) + begin])
@@ -481,7 +481,7 @@ LAST = {
 
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("together", [True, False])
-def test_nothing_counts_after_the_last_request_of_a_connection(
+def test_requests_after_the_last_one_of_a_connection_are_ignored(
     server: Reachable, recorder: Recorder, name: str, together: bool
 ) -> None:
     with client(server, LAST[name] + NEXT if together else LAST[name]) as one:
@@ -497,7 +497,7 @@ def test_nothing_counts_after_the_last_request_of_a_connection(
 
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("then", [NEXT, b"\x00 no request", b"\r\n"])
-def test_nothing_counts_after_a_last_request_answered_later(
+def test_requests_after_a_last_one_answered_later_are_ignored(
     deferring: Reachable, later: Later, name: str, then: bytes
 ) -> None:
     with client(deferring, LAST[name].replace(b"/last", b"/later")) as one:
@@ -545,7 +545,7 @@ def test_http_1_0_needs_no_host_and_is_answered_once(server: Reachable, recorder
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_a_client_that_waits_to_be_told_is_told_to_continue(tmp_path: Path, recorder: Recorder, secure: bool) -> None:
+def test_a_client_that_expects_it_gets_100_continue(tmp_path: Path, recorder: Recorder, secure: bool) -> None:
     with reachable(tmp_path, recorder, secure=secure) as server, client(server) as one:
         for value in (b"100-continue", b"100-Continue"):
             one.send(request(b"/", b"Expect: " + value, b"Content-Length: 4"))
@@ -562,7 +562,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server: Reachable
     assert recorder.requests == []
 
 
-def test_http_1_0_is_not_told_to_continue(server: Reachable) -> None:
+def test_http_1_0_gets_no_100_continue(server: Reachable) -> None:
     with client(server, request(b"/", b"Expect: 100-continue", version=b"HTTP/1.0", body=b"a")) as one:
         assert (one.reply().body, one.ended()) == (b"1", True)
 
@@ -624,7 +624,7 @@ def test_an_application_gets_the_path_and_the_query(tmp_path: Path, recorder: Re
 
 
 @pytest.mark.parametrize("target", [b"http://h:99999999/x", b"http:///x", b"http://h:a/x", b"http://[::1/x"])
-def test_a_target_that_no_url_has_is_the_clients_mistake(
+def test_an_impossible_target_is_the_clients_mistake(
     tmp_path: Path, target: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     application = Application()
@@ -651,7 +651,7 @@ def test_an_application_gets_no_header_name_with_an_underscore(tmp_path: Path) -
     }
 
 
-def test_head_gets_the_headers_of_the_body_that_it_does_not_get(tmp_path: Path, recorder: Recorder) -> None:
+def test_head_gets_the_headers_of_the_omitted_body(tmp_path: Path, recorder: Recorder) -> None:
     application = Application()
     for handler in (recorder, pages(application)):
         sent = request(method=b"HEAD", body=b"x" * 12) + request(body=b"x" * 123)
@@ -859,8 +859,8 @@ def test_a_connection_is_not_idle_while_its_request_is_under_way(
         monkeypatch.setattr(protocols, name, 0.0)
     with reachable(tmp_path, later, secure=False) as server, client(server, request(b"/later")) as one:
         until(lambda: later.recorder.requests, "the request is handled")
-        turned = server.listener.turned
-        until(lambda: server.listener.turned > turned, "connections are looked through")
+        turned = server.listener.last_heartbeat
+        until(lambda: server.listener.last_heartbeat > turned, "connections are looked through")
         later.released.set()
         assert one.reply().body == b"/later"
         assert one.ended()
@@ -1304,7 +1304,7 @@ def test_a_listener_survives_whatever_is_sent(server: Reachable, caplog: pytest.
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_counts_are_of_every_refused_connection(server: Reachable, recorder: Recorder) -> None:
+def test_every_refused_connection_is_counted(server: Reachable, recorder: Recorder) -> None:
     sent: Sequence[bytes] = [request(host=False), request(b"/", b"X: " + b"a" * HEADER_BYTES)]
     for one in sent:
         with client(server, one) as refused:

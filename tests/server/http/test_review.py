@@ -43,8 +43,8 @@ def response(decision: Decision) -> dict[str, Any]:
     body = json.loads(respond(UID, decision))
     assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert body["response"].pop("uid") == UID
-    found: dict[str, Any] = body["response"]
-    return found
+    answer: dict[str, Any] = body["response"]
+    return answer
 
 
 def refused(document: Any) -> ReviewError:
@@ -78,7 +78,7 @@ def test_absent_and_null_members_are_empty() -> None:
     assert (request.namespace, request.name, request.dry_run, request.old_object) == ("", "", False, None)
 
 
-def test_of_a_key_that_is_there_twice_the_last_one_counts() -> None:
+def test_the_last_of_duplicate_keys_counts() -> None:
     body = encoded(review()).replace(b'"namespace": "ml"', b'"namespace": "other", "namespace": "ml"')
     assert parse(body).namespace == "ml"
 
@@ -98,7 +98,7 @@ def test_of_a_key_that_is_there_twice_the_last_one_counts() -> None:
         b"\xef\xbb\xbf{}",
     ],
 )
-def test_what_is_no_json_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
     error = refused(body)
     assert error.message.startswith("the body is not JSON: ")
     assert error.uid is None
@@ -279,17 +279,19 @@ def test_an_allow_without_a_change_says_nothing_else() -> None:
 
 
 def test_a_patch_is_base64_of_json_patch_with_its_type() -> None:
-    found = response(Decision(patch=(Operation("add", "/metadata/annotations", {"a": "é"}), Operation("remove", "/x"))))
-    assert found["patchType"] == "JSONPatch"
-    assert json.loads(b64decode(found["patch"], validate=True)) == [
+    answer = response(
+        Decision(patch=(Operation("add", "/metadata/annotations", {"a": "é"}), Operation("remove", "/x")))
+    )
+    assert answer["patchType"] == "JSONPatch"
+    assert json.loads(b64decode(answer["patch"], validate=True)) == [
         {"op": "add", "path": "/metadata/annotations", "value": {"a": "é"}},
         {"op": "remove", "path": "/x"},
     ]
 
 
 def test_a_denial_has_a_status_and_no_patch() -> None:
-    found = response(Decision(trace=(step(Action.DENY, code=422, status_reason="Invalid", message="no"),)))
-    assert found == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "Validation/v: no"}}
+    answer = response(Decision(trace=(step(Action.DENY, code=422, status_reason="Invalid", message="no"),)))
+    assert answer == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "Validation/v: no"}}
     both = Decision(refusal=Refusal(422, "Invalid", "no"), patch=(Operation("remove", "/x"),))
     assert response(both) == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "no"}}
 
@@ -302,8 +304,8 @@ def test_a_message_is_cut_and_stays_text() -> None:
 
 
 def warned(*warnings: str) -> list[str]:
-    found: list[str] = response(Decision(trace=(step(Action.WARN, warnings=warnings),)))["warnings"]
-    return found
+    answer: list[str] = response(Decision(trace=(step(Action.WARN, warnings=warnings),)))["warnings"]
+    return answer
 
 
 def test_warnings_are_passed_on_in_order() -> None:
@@ -319,23 +321,23 @@ def test_a_warning_is_cut_below_256_characters() -> None:
     assert warned("é" * 256) == ["é" * (MAX_WARNING - 1) + "…"]
 
 
-def test_warnings_that_do_not_fit_are_left_out_and_that_is_said() -> None:
-    found = warned(*(f"{n:02}" + "x" * 198 for n in range(30)))
-    assert found == [*(f"{n:02}" + "x" * 198 for n in range(20)), "further warnings are omitted"]
+def test_omitted_warnings_are_announced_by_the_last_warning() -> None:
+    answer = warned(*(f"{n:02}" + "x" * 198 for n in range(30)))
+    assert answer == [*(f"{n:02}" + "x" * 198 for n in range(20)), "further warnings are omitted"]
 
 
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=80, unique=True))
 def test_warnings_together_stay_below_the_api_servers_bound(warnings: list[str]) -> None:
-    found = warned(*warnings)
-    assert sum(len(line.encode()) for line in found) <= MAX_WARNINGS_BYTES
-    assert all(len(line) <= MAX_WARNING for line in found)
-    assert len(found) == len(warnings) or found[-1] == "further warnings are omitted"
+    answer = warned(*warnings)
+    assert sum(len(line.encode()) for line in answer) <= MAX_WARNINGS_BYTES
+    assert all(len(line) <= MAX_WARNING for line in answer)
+    assert len(answer) == len(warnings) or answer[-1] == "further warnings are omitted"
 
 
 def test_audit_annotations_are_passed_on_and_bounded() -> None:
-    found = response(Decision(trace=(step(Action.DENY, audit=True, message="m" * 20_000),)))["auditAnnotations"]
-    assert list(found) == ["validation.v"]
-    assert len(found["validation.v"]) == MAX_AUDIT_VALUE
+    answer = response(Decision(trace=(step(Action.DENY, audit=True, message="m" * 20_000),)))["auditAnnotations"]
+    assert list(answer) == ["validation.v"]
+    assert len(answer["validation.v"]) == MAX_AUDIT_VALUE
 
 
 @pytest.mark.parametrize("reason", StatusReason)
@@ -387,7 +389,7 @@ def exactly(value: Any) -> Any:
 
 
 @given(JSON)
-def test_what_orjson_reads_it_writes_so_that_it_reads_the_same(value: Any) -> None:
+def test_orjson_round_trips_every_document(value: Any) -> None:
     """Decisions are remembered by what it writes: two requests that are not the same must not be written alike."""
     read = orjson.loads(orjson.dumps(value))
     assert exactly(orjson.loads(orjson.dumps(read))) == exactly(read)

@@ -56,7 +56,7 @@ def test_an_application_is_called_as_pep_3333_says(tmp_path: Path) -> None:
     assert recorder.bodies == [b"body", b""]
 
 
-def test_a_header_that_is_there_twice_is_joined(tmp_path: Path) -> None:
+def test_duplicate_headers_are_joined(tmp_path: Path) -> None:
     recorder = Recorder()
     sent = b"GET / HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nX-A: 2\r\n\r\n"
     with reachable(tmp_path, pages(recorder), secure=False) as server, closing(server.open(sent)) as connection:

@@ -21,6 +21,7 @@ from rules_engine.loading.files import find_files
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from server.cluster.source import FixedCluster
+from server.rules import folder_watch
 from server.rules.folder_watch import MAX_ROUNDS, Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
 from server.rules.sources import Rules, UnusableError, prepare_rules
@@ -320,7 +321,7 @@ def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> N
     rules, before = tmp_path / "rules.yaml", Served(rule_set=RuleSet(), digest="before")
     rules.write_text(saying("one"))
     state = State(served=before)
-    reloader = Reloader([rules], state, test=False, adopting=_adopting(Unreadable(Cluster())))
+    reloader = Reloader([rules], state, test=False, before_adoption=_adopting(Unreadable(Cluster())))
     assert not reloader.reload()
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None
@@ -450,7 +451,7 @@ class Full(INotify):  # type: ignore[misc]
 def test_polling_finds_changes_without_inotify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: Callable[[], INotify | None]
 ) -> None:
-    monkeypatch.setattr("server.rules.folder_watch._inotify", inotify)
+    monkeypatch.setattr(folder_watch, "_inotify", inotify)
     monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")

@@ -87,7 +87,7 @@ def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> Non
     }
 
 
-def test_a_step_has_the_place_of_what_decided(tmp_path: Path) -> None:
+def test_a_step_has_the_location_of_the_deciding_expression(tmp_path: Path) -> None:
     several = validation(check("1 > 2"), check("3 > 4"))
     [line] = log_lines(tmp_path, admission_record("/validate", asks({MIG: 2}), several))
     [step] = line["trace"]
@@ -104,8 +104,8 @@ def test_the_time_of_a_line_is_in_utc() -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, 3, 40, tzinfo=timezone(timedelta(hours=1)))
-    written = line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
-    assert json.loads(b"".join(written.parts))["time"] == "2026-11-22T00:02:03.000040Z"
+    encoded = line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
+    assert json.loads(b"".join(encoded.parts))["time"] == "2026-11-22T00:02:03.000040Z"
 
 
 def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_errors_of_expressions_are_logged(tmp_path: Path) -> None:
     assert "index out of range" in step["message"]
 
 
-def test_the_namespace_is_that_of_the_pod_or_else_of_the_request(tmp_path: Path) -> None:
+def test_the_namespace_comes_from_the_pod_or_else_from_the_request(tmp_path: Path) -> None:
     elsewhere: Any = asks({MIG: 1})
     elsewhere["metadata"]["namespace"] = "elsewhere"
     nowhere: Any = asks({MIG: 1})

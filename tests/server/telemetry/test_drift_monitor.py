@@ -88,7 +88,10 @@ def test_a_configuration_without_differences_is_not_logged(api: ApiServer, caplo
 
     assert monitored.compare() == PERIOD_SECONDS
     assert not caplog.records
-    assert {name: found.differences for name, found in monitored.found.items()} == {"mutate": (), "validate": ()}
+    assert {name: comparison.differences for name, comparison in monitored.found.items()} == {
+        "mutate": (),
+        "validate": (),
+    }
     assert monitored.read == {
         "{endpoint=mutate}": 1,
         "{endpoint=validate}": 1,
@@ -204,9 +207,9 @@ def test_a_failed_read_keeps_the_last_result_and_is_retried(
     monitored.compare()
     assert len(caplog.messages) == 1
     assert problem in caplog.text
-    found = monitored.found["mutate"]
-    assert found.problem
-    assert (found.differences, found.at) == (before.differences, before.at)
+    comparison = monitored.found["mutate"]
+    assert comparison.problem
+    assert (comparison.differences, comparison.at) == (before.differences, before.at)
     assert monitored.compare() == PERIOD_SECONDS
     assert monitored.found["mutate"].problem is None
 
@@ -252,8 +255,8 @@ spec: {rungs: [{resource: nvidia.com/gpu}%s]}
 
 
 def differences(report: dict[str, Any]) -> list[str]:
-    found: list[str] = ((report["webhooks"] or {}).get("mutate") or {}).get("differences") or []
-    return found
+    comparison: list[str] = ((report["webhooks"] or {}).get("mutate") or {}).get("differences") or []
+    return comparison
 
 
 def test_configurations_are_compared_at_start_and_after_reload(api: ApiServer, tmp_path: Path) -> None:

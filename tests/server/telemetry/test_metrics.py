@@ -148,16 +148,16 @@ def test_the_histogram_counts_every_request_once_cumulatively() -> None:
         record.seconds = seconds
         metrics(record)
     metrics(admission_record("/validate", pod(), state=state))
-    found = series(metrics)
+    samples = series(metrics)
     name = "gpu_rules_request_seconds"
-    buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket{{endpoint=mutate}}")]
+    buckets = [value for key, value in samples.items() if key.startswith(f"{name}_bucket{{endpoint=mutate}}")]
     assert buckets == sorted(buckets)
-    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # bounds are inclusive
-    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.5}}"] == 3
-    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=+Inf}}"] == 4
-    assert found[f"{name}_count{{endpoint=mutate}}"] == 4
-    assert found[f"{name}_count{{endpoint=validate}}"] == 1
-    assert found[f"{name}_sum{{endpoint=mutate}}"] == pytest.approx(60.3009)
+    assert samples[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # bounds are inclusive
+    assert samples[f"{name}_bucket{{endpoint=mutate}}{{le=0.5}}"] == 3
+    assert samples[f"{name}_bucket{{endpoint=mutate}}{{le=+Inf}}"] == 4
+    assert samples[f"{name}_count{{endpoint=mutate}}"] == 4
+    assert samples[f"{name}_count{{endpoint=validate}}"] == 1
+    assert samples[f"{name}_sum{{endpoint=mutate}}"] == pytest.approx(60.3009)
 
 
 def test_nothing_is_lost_between_threads() -> None:
@@ -232,7 +232,7 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     for _ in range(5):
         state.decisions.take()
     state.listeners = (Listening(),)
-    found = series(Metrics(state, clock=lambda: 100.0, now=lambda: at))
+    samples = series(Metrics(state, clock=lambda: 100.0, now=lambda: at))
     expected = {
         f"build_info{{python={python_version()}}}{{version={version('gpu-rules')}}}": 1,
         "ready": 1,
@@ -262,7 +262,7 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
         "certificates_refused_total": 1,
     }
     assert {
-        key.removeprefix("gpu_rules_"): value for key, value in found.items() if key.startswith("gpu_rules_")
+        key.removeprefix("gpu_rules_"): value for key, value in samples.items() if key.startswith("gpu_rules_")
     } == expected
 
 
@@ -273,10 +273,10 @@ def test_only_a_synced_view_is_fresh(freshness: Freshness) -> None:
 
 
 def test_metrics_exist_before_rules_are_loaded() -> None:
-    found = series(Metrics(State()))
-    assert found["gpu_rules_ready"] == 0
-    assert found["gpu_rules_cluster_fresh"] == 0
-    assert "gpu_rules_rules_generation" not in found
+    samples = series(Metrics(State()))
+    assert samples["gpu_rules_ready"] == 0
+    assert samples["gpu_rules_cluster_fresh"] == 0
+    assert "gpu_rules_rules_generation" not in samples
 
 
 def test_metrics_of_one_server_know_nothing_of_another() -> None:
@@ -314,10 +314,10 @@ def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
     for observe in telemetry.observers:
         observe(record)
     telemetry.stop()
-    found = series(telemetry.metrics)
-    assert found["gpu_rules_decision_log_lines_total"] == 1
-    assert found["gpu_rules_decision_log_dropped_total"] == 0
-    assert "gpu_rules_events_total" not in found
+    samples = series(telemetry.metrics)
+    assert samples["gpu_rules_decision_log_lines_total"] == 1
+    assert samples["gpu_rules_decision_log_dropped_total"] == 0
+    assert "gpu_rules_events_total" not in samples
 
 
 # Dashboard, alerts and document name existing metrics.
@@ -398,13 +398,13 @@ def families(expression: str) -> list[Family]:
 
 def wrong_labels(expression: str, template: str = "") -> set[str]:
     """Return labels that an expression or its template uses but its metrics lack."""
-    known = ADDED.union(*(family.labels for family in families(expression)))
+    labels = ADDED.union(*(family.labels for family in families(expression)))
     grouped = {name.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(",")}
     matchers = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', expression)
     for name, value in matchers:
         assert set(value.split("|")) <= VALUES[name], (name, value)
     braces = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", template))
-    return (grouped | {name for name, _ in matchers} | braces) - known
+    return (grouped | {name for name, _ in matchers} | braces) - labels
 
 
 @pytest.mark.parametrize(("expression", "legend"), list(dashboard()))

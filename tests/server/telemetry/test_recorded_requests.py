@@ -51,9 +51,9 @@ def logged(path: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
     for record in records:
         log(record)
     log.stop()
-    found = read(path)
-    assert log.sent == len(found)
-    return found
+    recorded = read(path)
+    assert log.sent == len(recorded)
+    return recorded
 
 
 def views(lines: list[dict[str, Any]]) -> dict[str, Cluster]:
@@ -62,7 +62,7 @@ def views(lines: list[dict[str, Any]]) -> dict[str, Cluster]:
     for line in lines:
         if line.get("record") == "view":
             parts[line["view"]] = parts[line["same"]] if "same" in line else [*parts.get(line["view"], []), line]
-    return {name: read_view(found) for name, found in parts.items()}
+    return {name: read_view(recorded) for name, recorded in parts.items()}
 
 
 def test_the_same_rules_decide_a_recorded_request_alike(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_unrecorded_requests_are_counted_by_reason(tmp_path: Path) -> None:
         log(admission_record("/mutate", made, state=State(compiled(FALLS), RICH)))
     log.stop()
     assert log.unrecorded == {"redacted": 0, "size": 1, "malformed": 1, "view": 0}
-    found = counted(Metrics(State(), decision_log=log), "gpu_rules_decision_log_unrecorded_total")
-    assert found == {"{reason=redacted}": 0, "{reason=size}": 1, "{reason=malformed}": 1, "{reason=view}": 0}
+    recorded = counted(Metrics(State(), decision_log=log), "gpu_rules_decision_log_unrecorded_total")
+    assert recorded == {"{reason=redacted}": 0, "{reason=size}": 1, "{reason=malformed}": 1, "{reason=view}": 0}
 
 
 def test_requests_on_a_view_that_is_too_large_are_not_recorded(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_fields_and_view_are_repeated_after_a_failed_write(tmp_path: Path) -> No
 
 def named(recorder: Recorder, state: State, made: Any = None) -> tuple[str | None, list[str]]:
     """Return the view of a request, and the kinds of what is announced with it."""
-    found = recorder(admission_record("/mutate", made or asks({MIG: 2}), state=state))
-    return found.members.get("view"), [type(one).__name__ for one in recorder.announced()]
+    recorded = recorder(admission_record("/mutate", made or asks({MIG: 2}), state=state))
+    return recorded.members.get("view"), [type(one).__name__ for one in recorder.announced()]
 
 
 def test_views_are_named_at_a_limited_rate() -> None:
@@ -233,7 +233,7 @@ def test_views_are_named_at_a_limited_rate() -> None:
     assert named(recorder, first) == ("p-3", ["NewView"])
 
 
-def test_other_rules_have_other_fields_and_views() -> None:
+def test_changed_rules_begin_new_fields_and_views() -> None:
     recorder = Recorder("p")
     state = State(compiled(FALLS), RICH)
     assert named(recorder, state) == ("p-1", ["NewFields", "NewView"])
@@ -257,7 +257,7 @@ def test_an_equal_view_is_not_written_again() -> None:
     for name in ("p-2", "p-3"):
         [line] = lines.of(NewView(name, RICH, ALL))
         assert json.loads(line)["same"] == "p-1"
-    [line] = lines.repeated((1, 1), empty=True)
+    [line] = lines.lines_to_repeat((1, 1), empty=True)
     assert json.loads(line)["view"] == "p-3"
     [line] = lines.of(NewView("p-4", RICH, ALL))
     assert json.loads(line)["same"] == "p-3"
@@ -266,27 +266,27 @@ def test_an_equal_view_is_not_written_again() -> None:
 def test_lines_are_repeated_in_a_new_file_after_many_bytes_and_after_an_hour() -> None:
     clock = Clock()
     lines = headers(clock)
-    assert lines.repeated((1, 1), empty=True) == []
+    assert lines.lines_to_repeat((1, 1), empty=True) == []
     lines.of(NewView("p-1", RICH, ALL))
-    assert lines.repeated((1, 1), empty=False) == []
-    assert lines.repeated((1, 1), empty=True)
-    assert lines.repeated((1, 2), empty=False)
+    assert lines.lines_to_repeat((1, 1), empty=False) == []
+    assert lines.lines_to_repeat((1, 1), empty=True)
+    assert lines.lines_to_repeat((1, 2), empty=False)
     lines.count(recorded_requests.REPEAT_BYTES)
-    assert lines.repeated((1, 2), empty=False)
-    assert lines.repeated((1, 2), empty=False) == []
+    assert lines.lines_to_repeat((1, 2), empty=False)
+    assert lines.lines_to_repeat((1, 2), empty=False) == []
     clock.now = recorded_requests.REPEAT_SECONDS
-    assert lines.repeated((1, 2), empty=False)
-    assert lines.repeated((1, 2), empty=False) == []
+    assert lines.lines_to_repeat((1, 2), empty=False)
+    assert lines.lines_to_repeat((1, 2), empty=False) == []
 
 
 def test_a_large_view_has_several_lines() -> None:
     many = Cluster(nodes=tuple(node(f"node-{n}", {GPU: 1}) for n in range(1000)))
     lines = headers().of(NewView("p-1", many, ALL))
     assert max(map(len, lines)) <= LINE_BYTES
-    found = [json.loads(line) for line in lines]
-    assert [line["part"] for line in found] == [*range(1, len(found) + 1)]
-    assert {line["parts"] for line in found} == {len(found)}
-    assert views(found) == {"p-1": many}
+    recorded = [json.loads(line) for line in lines]
+    assert [line["part"] for line in recorded] == [*range(1, len(recorded) + 1)]
+    assert {line["parts"] for line in recorded} == {len(recorded)}
+    assert views(recorded) == {"p-1": many}
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,8 @@ def test_the_newest_fields_of_both_endpoints_are_repeated() -> None:
     lines = headers()
     for label in "abcb":
         lines.of(NewFields(RecordedFields({label: None})))
-    assert [json.loads(line)["members"] for line in lines.repeated((1, 1), empty=True)] == [{"c": None}, {"b": None}]
+    repeated = lines.lines_to_repeat((1, 1), empty=True)
+    assert [json.loads(line)["members"] for line in repeated] == [{"c": None}, {"b": None}]
 
 
 def test_an_expression_in_a_message_is_not_recorded() -> None:

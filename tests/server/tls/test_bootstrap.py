@@ -79,28 +79,28 @@ def trusts(kept: Objects, certificate: bytes, now: datetime) -> bool:
 def test_the_first_replica_issues_a_certificate_for_all_replicas(
     kept: Objects,
 ) -> None:
-    one, two = Replica(kept), Replica(kept)
-    one.reconcile()
+    replica, two = Replica(kept), Replica(kept)
+    replica.reconcile()
     two.reconcile()
-    assert one.served == two.served
-    assert trusts(kept, one.certificate, START)
+    assert replica.served == two.served
+    assert trusts(kept, replica.certificate, START)
     assert len(trusted(kept)) == 1
-    assert one.served[0].not_after == START + timedelta(days=VALID_DAYS)
-    one.reconcile()
-    assert len(one.served) == 1, "nothing has changed"
+    assert replica.served[0].not_after == START + timedelta(days=VALID_DAYS)
+    replica.reconcile()
+    assert len(replica.served) == 1, "nothing has changed"
     assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
 
 
 def test_no_certificate_is_served_before_its_ca_is_trusted(kept: Objects) -> None:
-    one = Replica(kept)
+    replica = Replica(kept)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
-        one.reconcile()
+        replica.reconcile()
     assert "tls.crt" in kept.get(SECRET)["data"]
-    assert not one.served
+    assert not replica.served
     del kept.refuse[WEBHOOKS[1]]
-    one.reconcile()
-    assert trusts(kept, one.certificate, START)
+    replica.reconcile()
+    assert trusts(kept, replica.certificate, START)
 
 
 def test_replicas_that_start_at_once_agree(kept: Objects) -> None:
@@ -147,41 +147,41 @@ def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     kept: Objects, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "server")
-    one = Replica(kept)
-    one.reconcile()
-    first = one.certificate
-    one.reconcile(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
-    assert one.certificate == first
+    replica = Replica(kept)
+    replica.reconcile()
+    first = replica.certificate
+    replica.reconcile(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
+    assert replica.certificate == first
     assert len(trusted(kept)) == 2
     as_it_was = {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]}
     kept.put(WEBHOOKS[0], as_it_was)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
-        one.reconcile(SPREAD)
-    assert one.certificate == first
+        replica.reconcile(SPREAD)
+    assert replica.certificate == first
     del kept.refuse[WEBHOOKS[1]]
-    one.reconcile()
-    one.reconcile(SPREAD - timedelta(seconds=1))
-    assert one.certificate == first
+    replica.reconcile()
+    replica.reconcile(SPREAD - timedelta(seconds=1))
+    assert replica.certificate == first
     kept.put(WEBHOOKS[0], as_it_was)
-    one.reconcile(timedelta(seconds=1))
-    one.reconcile(SPREAD - timedelta(seconds=1))
-    assert one.certificate == first
+    replica.reconcile(timedelta(seconds=1))
+    replica.reconcile(SPREAD - timedelta(seconds=1))
+    assert replica.certificate == first
     assert "in use" not in caplog.text
-    one.reconcile(timedelta(seconds=1))
-    assert one.certificate != first
-    until_when = rfc3339(one.served[-1].not_after)
+    replica.reconcile(timedelta(seconds=1))
+    assert replica.certificate != first
+    until_when = rfc3339(replica.served[-1].not_after)
     assert caplog.messages[-1] == f"new certificate in use: Secret gpu/tls, valid until {until_when}"
     assert len(trusted(kept)) == 2
-    one.reconcile(FORGET)
+    replica.reconcile(FORGET)
     assert len(trusted(kept)) == 1
-    assert trusts(kept, one.certificate, one.now)
+    assert trusts(kept, replica.certificate, replica.now)
 
 
 @pytest.mark.parametrize("broken", ["nothing", "garbage", "not base64", "another service", "another key", "expired"])
 def test_an_unusable_secret_is_replaced(kept: Objects, broken: str) -> None:
-    one = Replica(kept)
-    one.reconcile()
+    replica = Replica(kept)
+    replica.reconcile()
     secret = kept.get(SECRET)
     other = Replica(kept)
     if broken == "nothing":
@@ -198,13 +198,13 @@ def test_an_unusable_secret_is_replaced(kept: Objects, broken: str) -> None:
         secret["data"] = {}
         kept.put(SECRET, secret)
         moved = Place(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
-        Bootstrap(one.bootstrap._connection, moved, one.served.append, clock=lambda: START).reconcile()
+        Bootstrap(replica.bootstrap._connection, moved, replica.served.append, clock=lambda: START).reconcile()
         secret = kept.get(SECRET)
     else:
         other.now += timedelta(days=VALID_DAYS)
     kept.put(SECRET, {**secret, "data": {**(secret["data"] or {}), "theirs": "QQ=="}})
     other.reconcile()
-    assert other.certificate not in [identity.certificate for identity in one.served]
+    assert other.certificate not in [identity.certificate for identity in replica.served]
     assert trusts(kept, other.certificate, other.now)
     assert kept.get(SECRET)["data"]["theirs"] == "QQ=="
 
@@ -213,13 +213,13 @@ def test_configurations_created_later_get_the_cas(kept: Objects) -> None:
     configuration = kept.get(WEBHOOKS[0])
     for path in WEBHOOKS:
         kept.delete(path)
-    one = Replica(kept)
-    one.reconcile()
-    assert one.served
+    replica = Replica(kept)
+    replica.reconcile()
+    assert replica.served
     for path in WEBHOOKS:
         kept.put(path, configuration)
-    one.reconcile()
-    assert trusts(kept, one.certificate, START)
+    replica.reconcile()
+    assert trusts(kept, replica.certificate, START)
 
 
 def test_a_start_waits_for_the_api_server_and_logs_why_once(
@@ -228,25 +228,25 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
     caplog.set_level("INFO", "server")
     monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
-    one = Replica(kept)
-    thread = Thread(target=one.bootstrap.wait_reconciled, daemon=True)
+    replica = Replica(kept)
+    thread = Thread(target=replica.bootstrap.wait_reconciled, daemon=True)
     thread.start()
     until(lambda: "403: as the test wants it" in caplog.text, "the reason")
     kept.refuse[SECRET] = 401
-    assert one.configured == 1
+    assert replica.configured == 1
     until(lambda: "401: as the test wants it" in caplog.text, "the other reason")
-    until(lambda: one.configured > 1, "credentials that are read again")
+    until(lambda: replica.configured > 1, "credentials that are read again")
     del kept.refuse[SECRET]
     thread.join()
-    assert one.served
+    assert replica.served
     assert caplog.text.count("403: ") == 1
     assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
     assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
-    one.bootstrap.start()
+    replica.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
-    until(lambda: len(one.served) == 2, "the next pass")
-    one.bootstrap.stop()
+    until(lambda: len(replica.served) == 2, "the next pass")
+    replica.bootstrap.stop()
     until_ended("bootstrap")
 
 
@@ -255,17 +255,17 @@ def test_an_unexpected_error_does_not_end_the_task(
 ) -> None:
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
-    one = Replica(kept)
+    replica = Replica(kept)
     errors = [RuntimeError("ours")]
 
     def show(identity: Identity) -> None:
         if errors:
             raise errors.pop()
-        one.served.append(identity)
+        replica.served.append(identity)
 
-    bootstrap = Bootstrap(one.bootstrap._connection, PLACE, show, clock=lambda: START)
+    bootstrap = Bootstrap(replica.bootstrap._connection, PLACE, show, clock=lambda: START)
     bootstrap.start()
-    until(lambda: one.served, "the certificate")
+    until(lambda: replica.served, "the certificate")
     bootstrap.stop()
     until_ended("bootstrap")
     assert "unexpected error while the certificate was reconciled" in caplog.text

@@ -251,7 +251,7 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
         until(lambda: served_certificate(running) == der(good), "the good pair")
 
 
-def test_the_expiry_metric_is_that_of_the_serving_certificate(tmp_path: Path, rules: Path) -> None:
+def test_the_expiry_metric_describes_the_serving_certificate(tmp_path: Path, rules: Path) -> None:
     first, second = (pair(tmp_path / f"pair-{days}", end=NOW + timedelta(days=days)) for days in (2, 3))
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
@@ -260,9 +260,9 @@ def test_the_expiry_metric_is_that_of_the_serving_certificate(tmp_path: Path, ru
             return fetched(f"{metrics_url(running)}/metrics")[1]
 
         def expiry() -> datetime:
-            found = re.search(r"^gpu_rules_certificate_expiry_timestamp_seconds (\S+)$", metrics(), re.MULTILINE)
-            assert found
-            return datetime.fromtimestamp(float(found[1]), UTC)
+            match = re.search(r"^gpu_rules_certificate_expiry_timestamp_seconds (\S+)$", metrics(), re.MULTILINE)
+            assert match
+            return datetime.fromtimestamp(float(match[1]), UTC)
 
         assert expiry() == end(first)
         mounted.swap({**second, "tls.key": first["tls.key"]})
@@ -301,10 +301,10 @@ def test_the_whole_chain_is_sent_so_its_root_is_enough(tmp_path: Path, rules: Pa
 def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> None:
     own = pair(tmp_path / "own")
     mounted = Mounted(tmp_path / "secret", own)
-    ca, *known = client_files(tmp_path / "known")
+    ca, *client = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     with started(tmp_path, *arguments(mounted.folder, rules), "--client-ca", ca) as running:
-        assert is_answered(running.port, own["tls.crt"].decode(), known)
+        assert is_answered(running.port, own["tls.crt"].decode(), client)
         assert not is_answered(running.port, own["tls.crt"].decode(), [])
         assert not is_answered(running.port, own["tls.crt"].decode(), stranger)
         assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
@@ -315,7 +315,7 @@ def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> 
             until(lambda line=line: line in running.logged(), "the line")  # type: ignore[misc]
         ca.write_bytes(other_ca.read_bytes())
         until(lambda: is_answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")
-        assert not is_answered(running.port, own["tls.crt"].decode(), known)
+        assert not is_answered(running.port, own["tls.crt"].decode(), client)
 
 
 SECRET = "/api/v1/namespaces/gpu/secrets/tls"
@@ -366,7 +366,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
 
 
 def test_client_cas_are_reread_with_a_bootstrapped_certificate(tmp_path: Path, rules: Path) -> None:
-    ca, *known = client_files(tmp_path / "known")
+    ca, *client = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     mounted = Mounted(tmp_path / "client-ca", {"ca.crt": ca.read_bytes()})
     with bootstrapping() as kept:
@@ -376,22 +376,22 @@ def test_client_cas_are_reread_with_a_bootstrapped_certificate(tmp_path: Path, r
         with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
             own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
             assert trusted(kept) == {own}
-            assert is_answered(running.port, own, known)
+            assert is_answered(running.port, own, client)
             assert not is_answered(running.port, own, stranger)
             mounted.swap({"ca.crt": b"nonsense"})
             until(lambda: "changed client CAs refused" in running.logged(), "the refusal")
-            assert is_answered(running.port, own, known)
+            assert is_answered(running.port, own, client)
             mounted.swap({"ca.crt": ca.read_bytes()})
             again = f"the client CA file matches the CAs in use again: {mounted.folder / 'ca.crt'}\n"
             until(lambda: again in running.logged(), "the line that says so")
             mounted.swap({"ca.crt": other_ca.read_bytes()})
             until(lambda: is_answered(running.port, own, stranger), "the new CA")
-            assert not is_answered(running.port, own, known)
+            assert not is_answered(running.port, own, client)
             assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
 def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) -> None:
-    ca, *known = client_files(tmp_path / "known")
+    ca, *client = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
     state = State()
@@ -405,7 +405,7 @@ def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) ->
         clients.serve(read_identity(two.certificate, two.key, now=NOW))
         assert two.ca
         assert is_answered(server.port, two.ca.read_text(), stranger)
-        assert not is_answered(server.port, two.ca.read_text(), known)
+        assert not is_answered(server.port, two.ca.read_text(), client)
     assert state.certificate_not_after == two.not_after
 
 

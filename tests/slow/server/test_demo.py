@@ -76,7 +76,7 @@ def test_every_scenario_has_its_result_and_all_servers_stop(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_a_server_starts_or_ends_leaves_none(
+def test_an_interrupt_during_start_or_end_leaves_no_server_running(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

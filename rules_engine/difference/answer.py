@@ -1,4 +1,4 @@
-"""Answer of a diff: what a change of rules does to workloads and recorded admissions."""
+"""Answer of a diff: the effects of a change of rules on workloads and recorded admissions."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.values import Kind
 
 NOTHING_DECIDED = 2
-"""Exit code if no pod was decided, as where no recorded admission can be decided again: it is no sign of no change."""
+"""Exit code if no pod was decided, for example if no recorded admission can be replayed: changes are possible."""
 
 
 class SideInForce(StrEnum):
@@ -33,9 +33,9 @@ class Answer:
     """The lines and totals of a diff.
 
     `old` and `new`: names of the sources of rules, as in `--old` and `--new`. `same_rules`: both sides have the same
-    rules, however their files are named and formatted. `without_rules`: the sides without any rule, "old" or "new".
+    rules, whatever the names and formats of their files. `without_rules`: the sides without rules, "old" or "new".
     `in_force`: None if no server was read. `assumed_cluster`: the name of the default cluster if it matters to some
-    decisions, or "". `recorded`: None if no input is a decision log. `allowed`: kinds of change that are fine.
+    decisions, or "". `recorded`: None if no input is a decision log. `allowed`: kinds of change that are permitted.
     """
 
     old: str
@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def exit_code(self) -> int:
-        """The command's exit code: 0 if nothing changed that is not allowed, else 1; 2 if no pod was decided."""
+        """The command's exit code: 0 if all changes are allowed, else 1; 2 if no pod was decided."""
         clusters = self.grouping.totals.values()
         if not any(totals.pods for totals in clusters):
             return NOTHING_DECIDED

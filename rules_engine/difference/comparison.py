@@ -11,16 +11,16 @@ from rules_engine.model.rules.rule import RuleId
 def compare(before: Outcome, after: Outcome) -> Change | None:
     """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
     if before.unknown or after.unknown:
-        if before.known is not None and before.known == after.known:
+        if before.userless_key is not None and before.userless_key == after.userless_key:
             return None
         unknown = frozenset({Kind.UNKNOWN})
-        return Change(kinds=unknown, before=replace(before, known=None), after=replace(after, known=None))
+        return Change(kinds=unknown, before=replace(before, userless_key=None), after=replace(after, userless_key=None))
     kinds = frozenset(_kinds(before, after))
     return Change(kinds=kinds, before=before, after=after) if kinds else None
 
 
 def rules_of(change: Change) -> tuple[RuleId, ...]:
-    """Return the rules with different effects before and after; none if one of the outcomes is not known."""
+    """Return the rules with different effects before and after; none if an outcome is unknown."""
     if change.before.unknown or change.after.unknown:
         return ()
     before, after = _effects(change.before), _effects(change.after)
@@ -29,7 +29,7 @@ def rules_of(change: Change) -> tuple[RuleId, ...]:
 
 
 def _counting(change: Change, others: Set[RuleId]) -> Iterator[RuleId]:
-    """Yield the rules that move to another number of devices, if no other rule explains it: effects have no numbers."""
+    """Yield the rules that request another number of devices, unless `others` explain it: an effect has no numbers."""
     if not change.after.allowed:
         return
     amounts = {amount.resource for amount in {*change.before.resources} ^ {*change.after.resources}}
@@ -43,9 +43,9 @@ def _kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
     if before.allowed != after.allowed:
         yield Kind.ADMITTED if after.allowed else Kind.DENIED
         return
-    found = [*_differences(before, after)]
-    yield from found
-    if not found and _effects(before).keys() != _effects(after).keys():
+    kinds = [*_differences(before, after)]
+    yield from kinds
+    if not kinds and _effects(before).keys() != _effects(after).keys():
         yield Kind.RULE
 
 
@@ -57,14 +57,14 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Kind]:
         yield Kind.RESOURCES
     if any(key not in explained for key, _ in {*before.annotations} ^ {*after.annotations}):
         yield Kind.ANNOTATIONS
-    if {*before.warnings} != {*after.warnings}:  # the order of rules is that of warnings
+    if {*before.warnings} != {*after.warnings}:  # their order depends only on the order of rules
         yield Kind.WARNINGS
     if before.message != after.message:
         yield Kind.MESSAGE
 
 
 def _moved(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
-    """Return the resources of different moves, and the keys of the annotations that their rules write."""
+    """Return the resources of moves on one side only, and the keys of annotations that the moving rules write."""
     old = {(fall.requested, fall.given) for fall in before.falls}
     new = {(fall.requested, fall.given) for fall in after.falls}
     different = old ^ new

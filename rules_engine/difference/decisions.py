@@ -1,4 +1,4 @@
-"""Decisions of both endpoints under one rule set, each made once as far as requests repeat."""
+"""Decisions of both endpoints under one rule set. Decisions on repeated requests are cached."""
 
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.decision_cache import Decide
@@ -9,7 +9,10 @@ from rules_engine.model.rules.decision import Decision
 
 
 class Decisions:
-    """The decisions of pods under one rule set. The last mutation is remembered: it turns a live pod back first."""
+    """The decisions of pods under one rule set.
+
+    The last mutation is cached: a live pod is first mutated to check its reconstruction, then to get its outcome.
+    """
 
     def __init__(self, rule_set: RuleSet) -> None:
         self._mutate = _Endpoint(rule_set, Endpoint.MUTATE, mutate)
@@ -30,10 +33,10 @@ class Decisions:
 
 
 class _Endpoint:
-    """The decisions of one endpoint, which are cached from the second request on a view on.
+    """The decisions of one endpoint, cached from the second request with a view onward.
 
-    Most live pods on nodes have a view of their own, without the pod itself: what were cached for it would never be
-    read. The last two views are remembered, since those of single pods alternate with that of all.
+    Most live pods on nodes have a view of their own, without the pod itself: a decision cached for it would never be
+    used. The last two views are kept, since views without one pod alternate with the view of all pods.
     """
 
     def __init__(self, rule_set: RuleSet, endpoint: Endpoint, decide: Decide) -> None:
@@ -45,9 +48,9 @@ class _Endpoint:
 
     def __call__(self, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision."""
-        known = cluster is self._last or cluster is self._before
+        is_repeated = cluster is self._last or cluster is self._before
         if cluster is not self._last:
             self._last, self._before = cluster, self._last
-        if known:
+        if is_repeated:
             return self._cached(request, cluster)
         return self._decide(self._rule_set, request, cluster, indexed=True)

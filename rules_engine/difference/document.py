@@ -1,7 +1,7 @@
-"""Answers as JSON; schemas/output/diff.json describes them.
+"""Answers as JSON, described by schemas/output/diff.json.
 
-Each change has its workloads, rather than each workload its change: a change with thousands of containers, of
-thousands of workloads, is written once, in one line.
+A change lists its workloads, not a workload its changes: a change of thousands of containers in thousands of workloads
+is written once, in one line.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from rules_engine.report.documents import Dump, field_members, object_parts
 def document(answer: Answer, dump: Dump) -> Iterator[str]:
     """Yield the parts of the document of `diff --output json`."""
     grouping, recorded = answer.grouping, answer.recorded
-    head = {
+    summary = {
         **field_members(answer, "old new same_rules without_rules"),
         "inForce": None if answer.in_force is None else field_members(answer.in_force, "url digest side"),
         "assumedCluster": answer.assumed_cluster or None,
@@ -33,21 +33,21 @@ def document(answer: Answer, dump: Dump) -> Iterator[str]:
         },
         "omittedPods": grouping.omitted,
     }
-    yield from object_parts(head, {"changes": map(_change, _equal_changes(grouping.lines))}, dump)
+    yield from object_parts(summary, {"changes": map(_change, _equal_changes(grouping.lines))}, dump)
     yield "\n"
 
 
 def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:
-    """Return the lines in groups of equal changes, which a Grouping stores once."""
-    found: dict[int, list[Line]] = {}
+    """Return the lines in groups of equal changes; a Grouping stores equal changes once."""
+    groups: dict[int, list[Line]] = {}
     for line in lines:
-        found.setdefault(id(line.change), []).append(line)
-    return found.values()
+        groups.setdefault(id(line.change), []).append(line)
+    return groups.values()
 
 
 def _kinds(kinds: Iterable[Kind]) -> list[str]:
-    found = frozenset(kinds)
-    return [kind.value for kind in Kind if kind in found]
+    kind_set = frozenset(kinds)
+    return [kind.value for kind in Kind if kind in kind_set]
 
 
 def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
 
 
 def _sorted(value: object, names: str) -> dict[str, Any]:
-    """Return members that are counts, in the order of their names."""
+    """Return the named counters as members, each sorted by key."""
     return {name: dict(sorted(counts.items())) for name, counts in field_members(value, names).items()}
 
 

@@ -14,11 +14,11 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.rule import Operation
 
 MAX_LINES = 10_000
-"""Lines that are kept: the first ones by workload, whatever the order of pods; nobody reads more. Totals count all."""
+"""Lines that are kept, the first by workload, whatever the order of pods: nobody reads more. Totals count all pods."""
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Memory of the changes of all lines, as estimated: several times that of 10,000 ordinary ones, but a pod may have
-thousands of containers. Until the last lines are left out, there are at most twice as many."""
+"""Estimated memory of the changes of all lines: 10,000 ordinary changes need a fraction of it, but a pod may have
+thousands of containers. Twice as much is used at most before the last lines are left out."""
 
 _OBJECT_BYTES = 400
 """Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
@@ -27,12 +27,12 @@ _SHORT = 64
 """Characters of a short text, such as most names. A file may have names that Kubernetes refuses."""
 
 MAX_NAME = 320
-"""Characters of the names of workloads, and of those that totals count. None is longer in Kubernetes: a subdomain has
-up to 253, and a name in it up to 63."""
+"""Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
+has up to 253 characters, and a name in it up to 63."""
 
 MAX_NAMES = 10_000
-"""Names that one total counts separately, the first ones in their order: more namespaces, rules and GPU resources than
-clusters have. Until the last ones are left out, there are at most twice as many."""
+"""Names that one total counts separately, the first in sorted order: no cluster has as many namespaces, rules or GPU
+resources. A total has twice as many at most before the last are left out."""
 
 OTHERS = "(others)"
 """The name under which the names beyond MAX_NAMES are counted. No Kubernetes name has parentheses."""
@@ -41,11 +41,11 @@ OTHERS = "(others)"
 class Totals(Struct, kw_only=True):
     """Numbers of pods of one cluster.
 
-    `as_it_is`: those that are decided as they are now, by reason. `by_kinds`: changed pods by the set of their kinds of
+    `as_it_is`: pods that are decided as they are now, by reason. `by_kinds`: changed pods by the set of their kinds of
     change, which shows whether `--allow` covers them. `namespaces` and `rules` count changed pods; a pod counts for
     each rule whose effect differs. `unknown`: changed pods by reason. `gpus`: effective requests of the admitted pods
-    before and after, in nanos, by resource; without pods whose outcome is not known, and requests that create none:
-    updates and dry runs.
+    before and after, in nanos, by resource; without pods whose outcome is unknown, and without updates and dry runs,
+    which create no pod.
     """
 
     pods: int = 0
@@ -65,7 +65,7 @@ class Totals(Struct, kw_only=True):
 
     @property
     def changed(self) -> int:
-        """Number of pods with a change, or with an outcome that is not known."""
+        """Number of pods with a change or an unknown outcome."""
         return self.by_kinds.total()
 
     @property
@@ -82,9 +82,9 @@ class Totals(Struct, kw_only=True):
         """Add the numbers of other pods of the cluster."""
         self.pods += other.pods
         self.by_kinds.update(other.by_kinds)
-        for mine, further in zip(self.by_name, other.by_name, strict=True):
-            for name, count in further.items():
-                _count(mine, name, count)
+        for counter, other_counter in zip(self.by_name, other.by_name, strict=True):
+            for name, count in other_counter.items():
+                _count(counter, name, count)
 
     def leave_out(self) -> None:
         """Count the names beyond MAX_NAMES as OTHERS."""
@@ -125,7 +125,7 @@ def _count(total: Counter[str], name: str, count: int) -> None:
 
 
 def _leave_out_names(total: Counter[str]) -> None:
-    """Count the last names beyond MAX_NAMES as OTHERS. The first ones were never left out before."""
+    """Count the last names beyond MAX_NAMES as OTHERS. The first names were never left out before."""
     for name in sorted(total.keys() - {OTHERS})[MAX_NAMES:]:
         total[OTHERS] += total.pop(name)
 
@@ -139,7 +139,7 @@ class _Stored(Struct, frozen=True):
 
 
 class _Entry(Struct):
-    """A line before it is made. `first`: the position of its first pod."""
+    """The counts of a line to come. `first`: the position of its first pod."""
 
     stored: _Stored
     first: int
@@ -153,7 +153,7 @@ _Key = tuple[Workload, bytes]
 class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
-    The order in which pods are added changes nothing, nor does it matter which of several groupings counted them.
+    The result depends neither on the order of the pods nor on their distribution to several groupings.
     `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES. Both, and
     `lines`, are complete after `leave_out`.
     """
@@ -166,9 +166,9 @@ class Grouping:
         self._stored: dict[tuple[Change, tuple[Format, ...]], _Stored] = {}
 
     def add(self, submitted: Submitted, before: Outcome, after: Outcome, position: int = 0) -> None:
-        """Count equal pods of a workload with their outcomes. Raises KeyError for a cluster that is not known.
+        """Count equal pods of a workload with their outcomes. Raises KeyError for an unknown cluster.
 
-        `position`: that of the pods in the input; the lines of one workload are in the order of their first pods.
+        `position`: the place of the pods in the input; the lines of one workload are in the order of their first pods.
         """
         change = compare(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)
@@ -176,7 +176,7 @@ class Grouping:
             self._add_line(_truncated(submitted.workload), change, submitted.count, position)
 
     def merge(self, other: "Grouping") -> None:
-        """Add the pods that another process has counted. Raises KeyError for a cluster that is not known."""
+        """Add the pods that another process has counted. Raises KeyError for an unknown cluster."""
         for cluster, totals in other.totals.items():
             self.totals[cluster].merge(totals)
         self.omitted += other.omitted
@@ -190,11 +190,12 @@ class Grouping:
         self._leave_out_lines()
 
     def _add_line(self, workload: Workload, change: Change, count: int, position: int) -> None:
-        # Amounts of two formats are equal, but are shown otherwise.
+        # Equal amounts of two formats are shown differently.
         exact = change, _formats(change)
         stored = self._stored.get(exact)
         if stored is None:
-            stored = self._stored[exact] = _Stored(change, _digest(change), _size(change.before) + _size(change.after))
+            size = _size(change.before) + _size(change.after)
+            stored = self._stored[exact] = _Stored(change, _digest(change), size)
             self._bytes += stored.size
         entry = self._entries.get((workload, stored.digest))
         if entry is not None:
@@ -206,7 +207,7 @@ class Grouping:
             self._leave_out_lines()
 
     def _leave_out_lines(self) -> None:
-        """Leave out the last lines. Those that are kept in the end were never left out before, so they count all."""
+        """Leave out the last lines. The final lines were never left out before, so their counts are complete."""
         changes: dict[int, _Stored] = {}
         keys = sorted(self._entries)
         kept, used = 0, 0
@@ -224,25 +225,28 @@ class Grouping:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """The lines by workload; those of one workload in the order of their first pods."""
-        found = sorted(self._entries.items(), key=lambda item: (item[0][0], item[1].first, item[0][1]))
-        return tuple(Line(workload=key[0], change=entry.stored.change, count=entry.count) for key, entry in found)
+        """The lines by workload; within a workload, in the order of their first pods."""
+        entries = sorted(self._entries.items(), key=lambda item: (item[0][0], item[1].first, item[0][1]))
+        return tuple(Line(workload=key[0], change=entry.stored.change, count=entry.count) for key, entry in entries)
 
 
 def _truncated(workload: Workload) -> Workload:
     """Return a workload with names of at most MAX_NAME characters."""
-    namespace, kind, name = (truncate(text, MAX_NAME) for text in (workload.namespace, workload.kind, workload.name))
+    names = workload.namespace, workload.kind, workload.name
+    namespace, kind, name = (truncate(text, MAX_NAME) for text in names)
     return Workload(cluster=workload.cluster, namespace=namespace, kind=kind, name=name)
 
 
 def _formats(change: Change) -> tuple[Format, ...]:
     """Return the formats of all amounts, which equality ignores."""
     amounts = (*change.before.resources, *change.after.resources)
-    return tuple(found.format for amount in amounts for found in (amount.request, amount.limit) if found is not None)
+    return tuple(
+        quantity.format for amount in amounts for quantity in (amount.request, amount.limit) if quantity is not None
+    )
 
 
 def _digest(change: Change) -> bytes:
-    """Return a digest of a change: the same in each process, and in each run."""
+    """Return a digest of a change that is the same in each process and in each run."""
     text = repr((sorted(change.kinds), change.before, change.after))
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
@@ -268,10 +272,10 @@ def _size(outcome: Outcome) -> int:
 class RecordedTotals(Struct, kw_only=True):
     """Numbers of lines of decision logs.
 
-    `admissions`: lines of decisions. `replayed`: those that were decided again under both rule sets. `other_rules`:
-    those of them that were recorded under other rules than the old ones. `differing`: those that were recorded under
-    the old rules, which now decide otherwise. `later_calls`: calls of /validate whose pod is decided with its call of
-    /mutate. `not_replayable`: by reason. `unreadable`: lines that are no line of a decision log, by reason.
+    `admissions`: lines of decisions. `replayed`: admissions decided again under both rule sets. `other_rules`: replayed
+    admissions recorded under other rules than the old ones. `differing`: admissions recorded under the old rules, which
+    now decide differently. `later_calls`: calls of /validate whose pod is decided with its call of /mutate.
+    `not_replayable`: admissions by reason. `unreadable`: lines that do not come from a decision log, by reason.
     """
 
     lines: int = 0

@@ -27,20 +27,20 @@ class Outcomes:
         self._user_readers = UserReaders(rule_set)
 
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
-        """Return the outcome of a pod: the decision of /mutate, then that of /validate on the mutated pod."""
+        """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         admission = self._admission(submitted, cluster)
         decided = tuple(entry for decision in admission.decisions for entry in decision.once(_deciding))
-        reading = self._user_readers.deciding(admission) if submitted.user_unknown else ()
-        if reading:
-            reads = "reads" if len(reading) == 1 else "read"
-            known = self._user_readers.known(admission, decided, reading)
-            return Outcome(unknown=f"{', '.join(reading)} {reads} request.userInfo", known=known)
+        user_readers = self._user_readers.user_dependent_rules(admission) if submitted.user_unknown else ()
+        if user_readers:
+            reads = "reads" if len(user_readers) == 1 else "read"
+            key = self._user_readers.userless_key(admission, decided, user_readers)
+            return Outcome(unknown=f"{', '.join(user_readers)} {reads} request.userInfo", userless_key=key)
         warnings = tuple(_unplaced(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
             message = _unplaced(admission.message, admission.trace)
             return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
-        made = admission.mutation.once(_made)
-        return replace(made, warnings=warnings, deciding=decided)
+        mutated = admission.mutation.once(_made)
+        return replace(mutated, warnings=warnings, deciding=decided)
 
     def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision of one endpoint."""
@@ -51,14 +51,14 @@ class Outcomes:
 
     def mutated(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
-        mutation, made = self._decisions.mutated(request, cluster)
-        return made if mutation.allowed else None
+        mutation, pod = self._decisions.mutated(request, cluster)
+        return pod if mutation.allowed else None
 
     def _admission(self, submitted: Submitted, cluster: Cluster) -> Admission:
-        mutation, made = self._decisions.mutated(submitted.request, cluster)
+        mutation, pod = self._decisions.mutated(submitted.request, cluster)
         if not mutation.allowed:
             return Admission(mutation=mutation, validation=None)
-        validation = self._decisions.validated(validation_request(submitted.request, made), cluster)
+        validation = self._decisions.validated(validation_request(submitted.request, pod), cluster)
         return Admission(mutation=mutation, validation=validation)
 
 
@@ -73,9 +73,9 @@ def _entry(step: Step) -> Deciding:
         action=step.action,
         message=_unplaced(step.message, [step]) if step.denies else "",
         falls=tuple(
-            Fall(rule=step.rule, requested=found.resource, given=found.to)
-            for found in step.resources
-            if found.to is not None
+            Fall(rule=step.rule, requested=decision.resource, given=decision.to)
+            for decision in step.resources
+            if decision.to is not None
         ),
         amounts=tuple((amount.container, amount.resource, amount.after) for amount in step.amounts),
         annotations=tuple(step.annotations.items()),
@@ -84,7 +84,7 @@ def _entry(step: Step) -> Deciding:
 
 
 def _unplaced(text: str, trace: Iterable[Step]) -> str:
-    """Return a text without the locations of failed expressions: equal rules of two sides are in different files."""
+    """Return a text without the locations of failed expressions: equal rules of both sides stand in different files."""
     for step in trace:
         if step.reason == EVALUATION_ERROR and step.fields:
             text = text.replace(f"{step.fields[0].location}: ", "")
@@ -92,19 +92,19 @@ def _unplaced(text: str, trace: Iterable[Step]) -> str:
 
 
 def _made(mutation: Decision) -> Outcome:
-    """Return the outcome of an admitted pod, as far as the mutation makes it: equal for equal fingerprints."""
+    """Return the part of an admitted pod's outcome that the mutation decides: equal for equal fingerprints."""
     try:
         pod = Pod.parse(mutation.result)
     except PodError:
-        # No rule matches the request, which changes a pod: only then is a malformed pod admitted.
+        # A malformed pod is admitted only if the request updates a pod and no rule matches it.
         return Outcome()
     requests = pod.effective_requests()
-    own = mapping(mapping(mapping(mutation.object).get("metadata")).get("annotations"))
-    # One rule may undo what another one writes.
-    written = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if own.get(key) != text}
+    submitted = mapping(mapping(mapping(mutation.object).get("metadata")).get("annotations"))
+    # A rule may undo the edit of another rule.
+    changed = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if submitted.get(key) != text}
     return Outcome(
         resources=tuple(_amounts(pod)),
-        annotations=tuple(sorted(written.items())),
+        annotations=tuple(sorted(changed.items())),
         gpus=tuple(sorted((name, nanos) for name, nanos in requests.items() if nanos and is_gpu(name))),
     )
 

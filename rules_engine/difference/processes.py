@@ -1,4 +1,4 @@
-"""Work of several processes, which are forked: they share what is read and compiled, and nothing is copied to them."""
+"""Work in several forked processes, which share the input and the compiled rules instead of copying them."""
 
 import gc
 import os
@@ -27,10 +27,10 @@ class ProcessError(Exception):
 
 
 def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], None]) -> list[Result]:
-    """Return the results of `work` for each number below `count`, each made by a process of its own.
+    """Return the results of `work` for each number below `count`, each from a process of its own.
 
-    The caller has no other thread. `poll` is called again and again until all results are there. Ctrl-C is left to the
-    caller: no process outlives the call. Raises ProcessError if a process ends without its result.
+    The caller must have no other thread. `poll` is called repeatedly until all results have arrived. The caller handles
+    Ctrl-C: no process outlives the call. Raises ProcessError if a process ends without its result.
     """
     running: dict[Connection, tuple[int, BaseProcess]] = {}
     processes: list[BaseProcess] = []
@@ -38,7 +38,7 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
     # Garbage collection would write to memory that the processes share.
     gc.freeze()
     try:
-        # A signal that comes before a process ignores it would end it with a traceback.
+        # SIGINT that arrives before a process ignores it would end the process with a traceback.
         with _interrupts_blocked():
             for number in range(count):
                 reader, process = _started(work, number, running)
@@ -84,7 +84,7 @@ def _started(
 def _run(work: Callable[[int], object], number: int, writer: Connection, readers: Iterable[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    # The parent alone reads results: a process that sends one to a parent that was killed would wait for ever.
+    # Only the parent may read results: with a reader of its own, a process would outlive a killed parent forever.
     for reader in readers:
         reader.close()
     try:
@@ -95,7 +95,7 @@ def _run(work: Callable[[int], object], number: int, writer: Connection, readers
 
 
 def end_without_parent(parent: int) -> None:
-    """End a forked process whose parent, of this id, has been killed: nobody waits for its result."""
+    """End a forked process if its parent, by process ID, was killed: nobody waits for the result."""
     if os.getppid() != parent:
         os._exit(1)
 
@@ -109,7 +109,7 @@ def _received(reader: Connection, process: BaseProcess) -> Any:
 
 
 def _end(process: BaseProcess) -> str:
-    """Return a sentence on the end of a process that has no result."""
+    """Return a sentence on the end of a process without a result."""
     code = process.exitcode or 0
     if code == _NO_MEMORY:
         return "a process had too little memory"

@@ -12,20 +12,20 @@ from rules_engine.model.wording import counted
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
-"""GPU resources in a sentence: more than a cluster has, but pods may request any name."""
+"""GPU resources in a sentence. No cluster has as many, but pods may request any name."""
 
 UNNAMED = "cluster"
-"""The head of the column of the only cluster, beside that of recorded admissions."""
+"""Header of the only cluster's column, beside the column of recorded admissions."""
 
 SHOWN_DIGEST = 12
 """Digits of a digest, as in the server's log."""
 
 PODS = "pods"
-"""The head of a column of numbers of pods."""
+"""Header of a column with numbers of pods."""
 
 
 _TONES: Mapping[Kind, Tone] = {Kind.DENIED: Tone.BAD, Kind.ADMITTED: Tone.GOOD, Kind.UNKNOWN: Tone.WARNING}
-"""Tones of changes; all others are Info."""
+"""Tones of kinds of change; all others have Tone.INFO."""
 
 
 def report(answer: Answer) -> Report:
@@ -68,7 +68,7 @@ def _change(answer: Answer, change: ShownChange) -> Item:
         fields=[Field(each.title, _difference(each)) for each in change.differences],
         table=Table(
             heads=("workload", *heads),
-            rows=[(title, *(_number(of[name]) for name in names)) for title, of in change.workloads.items()],
+            rows=[(title, *(_number(pods[name]) for name in names)) for title, pods in change.workloads.items()],
             numbers=heads,
             names=heads if several else (),
             noun="workload",
@@ -76,10 +76,10 @@ def _change(answer: Answer, change: ShownChange) -> Item:
     )
 
 
-def _difference(found: Difference) -> Words:
-    if found.before == found.after:
-        return found.after
-    return (found.before, " → ", found.after)
+def _difference(difference: Difference) -> Words:
+    if difference.before == difference.after:
+        return difference.after
+    return (difference.before, " → ", difference.after)
 
 
 def _totals(answer: Answer) -> Iterator[Section]:
@@ -102,13 +102,13 @@ def _totals(answer: Answer) -> Iterator[Section]:
 
 
 def _column_heads(answer: Answer, only: str) -> tuple[str, ...]:
-    """Return the heads of the columns of clusters; `only` if there is one."""
+    """Return the headers of the clusters' columns; `only` for a single cluster."""
     names = answer.grouping.totals
     return tuple(name or UNNAMED for name in names) if len(names) > 1 else (only,)
 
 
 def _summary(answer: Answer) -> Sequence[str]:
-    """Return a sentence for each cluster on the number of its pods that change, and one on changes of GPUs."""
+    """Return sentences for each cluster: on the number of changed pods, and on changes of GPUs."""
     return [
         f"{prefix}{sentence}"
         for name, prefix in _prefixes(answer).items()
@@ -143,9 +143,9 @@ def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
 
 def _gpu_changes(totals: Totals) -> str:
     """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
-    found = [f"{_signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
-    more = [f"{len(found) - MAX_GPUS:,} more"] if len(found) > MAX_GPUS else []
-    return ", ".join([*found[:MAX_GPUS], *more])
+    changes = [f"{_signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
+    more = [f"{len(changes) - MAX_GPUS:,} more"] if len(changes) > MAX_GPUS else []
+    return ", ".join([*changes[:MAX_GPUS], *more])
 
 
 def _signed(nanos: int) -> str:
@@ -154,39 +154,39 @@ def _signed(nanos: int) -> str:
 
 
 def _devices(nanos: int) -> str:
-    """Return an amount of devices. Sums may be larger than any quantity."""
-    whole, rest = divmod(nanos, NANOS)
-    return f"{whole:,}" + (f".{rest:09}".rstrip("0") if rest else "")
+    """Return an amount of devices. A sum may exceed the range of Quantity."""
+    whole, fraction = divmod(nanos, NANOS)
+    return f"{whole:,}" + (f".{fraction:09}".rstrip("0") if fraction else "")
 
 
 def _notes(answer: Answer) -> Sequence[str]:
-    """Return sentences on the rules of both sides and on what the answer leaves out."""
-    found = [] if answer.in_force is None else [_in_force(answer.in_force)]
+    """Return sentences on the rules of both sides, and on the limits of the answer."""
+    notices = [] if answer.in_force is None else [_in_force(answer.in_force)]
     if answer.same_rules:
-        found.append("both sides have the same rules")
-    found += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
+        notices.append("both sides have the same rules")
+    notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
     if answer.assumed_cluster:
-        found.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
+        notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
     for name, prefix in _prefixes(answer).items():
         as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:
             subject = "it is" if as_it_is == 1 else "they are"
-            found.append(f"{prefix}{counted(as_it_is, 'live pod')} decided as {subject} now")
+            notices.append(f"{prefix}{counted(as_it_is, 'live pod')} decided as {subject} now")
     if answer.grouping.omitted:
-        found.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
-    return found
+        notices.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
+    return notices
 
 
-def _in_force(found: InForce) -> str:
+def _in_force(in_force: InForce) -> str:
     """Return a sentence on the rules in force at a server."""
-    digest = found.digest[:SHOWN_DIGEST]
+    digest = in_force.digest[:SHOWN_DIGEST]
     which = {
         SideInForce.OLD: "are those of --old",
         SideInForce.NEW: "are those of --new already",
         SideInForce.BOTH: "are those of --old and --new, which are equal",
         SideInForce.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
     }
-    return f"the rules in force at {found.url} {which[found.side]}"
+    return f"the rules in force at {in_force.url} {which[in_force.side]}"
 
 
 def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:
@@ -217,19 +217,22 @@ def _gpus(totals: Totals, name: str) -> str:
 
 
 def _recorded(totals: RecordedTotals) -> Sequence[str]:
-    """Return sentences on recorded admissions, with the reasons of those that are not decided again."""
+    """Return sentences on recorded admissions, with the reasons why some cannot be replayed."""
     admissions, lines = counted(totals.admissions, "recorded admission"), counted(totals.lines, "line")
-    found = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
+    sentences = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
     if totals.later_calls:
-        found.append(f"{counted(totals.later_calls, 'call')} of /validate decided together with /mutate")
+        sentences.append(f"{counted(totals.later_calls, 'call')} of /validate decided together with /mutate")
     if totals.differing:
-        found.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
+        sentences.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
     if totals.other_rules:
-        found.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
-    found += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
-    return [*found, *(f"{counted(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable))]
+        sentences.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
+    sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
+    return [
+        *sentences,
+        *(f"{counted(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable)),
+    ]
 
 
-def _largest(of: Counter[str]) -> Sequence[tuple[str, int]]:
+def _largest(counts: Counter[str]) -> Sequence[tuple[str, int]]:
     """Return counts with their names, the largest first."""
-    return sorted(of.items(), key=lambda item: (-item[1], item[0]))
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

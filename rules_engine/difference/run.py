@@ -1,4 +1,4 @@
-"""Answer of a diff: reads the input, and decides its pods under both rule sets in several processes."""
+"""Run of a diff: reads the input, and decides its pods under both rule sets in several processes."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -23,15 +23,15 @@ from rules_engine.model.problems.source import Location
 from rules_engine.recording.views import ViewFields
 
 DEFAULT_PROCESSES = 4
-"""Processes unless a number is given, at most: each takes up to 100 MiB of memory of its own."""
+"""Largest default number of processes: each takes up to 100 MiB of memory of its own."""
 
 SMALL_BYTES = 8 * 1024 * 1024
-"""Input that one process decides at once unless a number of processes is given: some 1,500 pods."""
+"""Size of input from which several processes are the default: some 1,500 pods."""
 
 _COUNTER_BYTES = 8
 
 Report = Callable[[str, int, int], None]
-"""A function that gets the stage, and the bytes that are done and those of the whole stage."""
+"""A function that gets the stage, its bytes that are done, and all its bytes."""
 
 
 def no_report(_stage: str, _done: int, _total: int) -> None:
@@ -49,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The end of a run: its answer, None if a problem is an error, and the problems of the input in order.
+    """The result of a diff: its answer, None if a problem is an error, and the problems of the input in order.
 
     `unreported`: number of further problems.
     """
@@ -84,7 +84,7 @@ class _Progress:
         self._total = 0
 
     def begin(self, stage: str, total: int, processes: int = 1) -> None:
-        """Begin a stage in which so many bytes are read in all."""
+        """Begin a stage that reads `total` bytes."""
         self._stage, self._total = stage, total
         self._counts = _counters(processes)
         self.show()
@@ -128,9 +128,9 @@ def run(
 ) -> Run:
     """Decide the pods of files under both rule sets, on one or more clusters.
 
-    `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: that of manifests
-    that name none. `processes`: by default, one for each core if the input is large; they change nothing in the answer.
-    Raises ProcessError.
+    `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: for manifests
+    without a namespace. `processes`: by default, one for each core if the input is large; the answer does not depend on
+    it. Raises ProcessError.
     """
     views = [ViewFields.of(side.rule_set) for side in (old, new)]
     usage = _usage_read(views)
@@ -143,13 +143,13 @@ def run(
             inputs.report_missing_namespaces()
         count = processes or _processes(inputs.size())
         progress.begin("deciding", inputs.size(count), count)
-        found = len(collected.items)
+        input_problems = len(collected.items)
 
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
             grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), usage)
-            return _Part(grouping, recorded, collected.items[found:], inputs.unreported, inputs.sources)
+            return _Part(grouping, recorded, collected.items[input_problems:], inputs.unreported, inputs.sources)
 
         parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
         grouping = parts[0].grouping
@@ -160,7 +160,7 @@ def run(
         for part in parts:
             recorded.merge(part.recorded)
         sources = {name: lines for part in parts for name, lines in part.sources.items()}
-        collected.items[found:] = [problem for part in parts for problem in part.problems]
+        collected.items[input_problems:] = [problem for part in parts for problem in part.problems]
         pods = sum(totals.pods for totals in grouping.totals.values())
         if not (pods or inputs.recorded.files or collected.failed):
             message = "no pod and no workload found"

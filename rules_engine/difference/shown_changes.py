@@ -1,4 +1,4 @@
-"""Changes as people see them: the parts of outcomes that differ, with the workloads that have equal ones."""
+"""Changes as displayed: the parts of outcomes that differ, with the workloads that share them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,9 +27,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """Workloads with equal differences: the numbers of their pods by cluster, by the title of each.
+    """Workloads with equal differences.
 
-    `differences` ends with those of the rules that decided. Amounts that a denied pod would have had are no part of it.
+    `differences` ends with the rules that decided. It omits the amounts that a denied pod would have had. `workloads`:
+    numbers of pods by cluster, by the title of the workload.
     """
 
     kinds: tuple[Kind, ...]
@@ -48,9 +49,9 @@ class ShownChange:
 
 
 def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
-    """Return the changes of lines: denials first; of equal kinds, those of most pods first."""
+    """Return the changes of lines, denials first; changes of equal kinds by descending number of pods."""
     keys: dict[int, tuple[tuple[Kind, ...], tuple[Difference, ...]]] = {}
-    found: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
+    groups: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
     for line in lines:
         # A Grouping stores equal changes once.
         key = keys.get(id(line.change))
@@ -58,10 +59,10 @@ def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
             key = keys[id(line.change)] = _key(line.change)
         workload = line.workload
         name = object_title(workload.kind, workload.name, workload.namespace)
-        found.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
+        groups.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
     order = {kind: index for index, kind in enumerate(Kind)}
     return sorted(
-        (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in found.items()),
+        (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in groups.items()),
         key=lambda each: ([order[kind] for kind in each.kinds], -each.pods),
     )
 
@@ -72,7 +73,7 @@ def _key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
 
 
 def _outcome_differences(change: Change) -> Sequence[Difference]:
-    """Return the parts of the outcomes that differ; of an admission that changes, only the admission."""
+    """Return the parts of the outcomes that differ; only the admission if that changes."""
     before, after = change.before, change.after
     if before.allowed != after.allowed or before.unknown or after.unknown:
         return [Difference("admission", _admission(before), _admission(after))]
@@ -82,7 +83,8 @@ def _outcome_differences(change: Change) -> Sequence[Difference]:
 def _rule_differences(change: Change) -> Sequence[Difference]:
     """Return the rules with different effects, each with the file and line that decided before and after."""
     before, after = _locations(change.before), _locations(change.after)
-    return [Difference(rule, _place(before.get(rule)), _place(after.get(rule))) for rule in rules_of(change)]
+    rules = rules_of(change)
+    return [Difference(rule, _place(before.get(rule)), _place(after.get(rule))) for rule in rules]
 
 
 def _admission(outcome: Outcome) -> str:
@@ -96,7 +98,7 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         yield Difference("message", before.message, after.message)
     rungs = _rungs(before), _rungs(after)
     for requested in dict.fromkeys(name for side in rungs for name in side):
-        # Without a fall, the pod keeps what it requests.
+        # Without a fall, the pod keeps the resource that it requests.
         old, new = (side.get(requested, requested) for side in rungs)
         if old != new:
             yield Difference(f"given for {requested}", old, new)
@@ -113,23 +115,23 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
 
 
 def _rungs(outcome: Outcome) -> Mapping[str, str]:
-    """Return the resources that are given, by the requested one: several rules may move it in different containers."""
-    given: dict[str, dict[str, None]] = {}
+    """Return the resources that replace each requested one: rules may replace it differently in several containers."""
+    resources_given: dict[str, dict[str, None]] = {}
     for fall in outcome.falls:
-        given.setdefault(fall.requested, {})[fall.given] = None
-    return {requested: ", ".join(resources) for requested, resources in given.items()}
+        resources_given.setdefault(fall.requested, {})[fall.given] = None
+    return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 
 def _amounts(before: Outcome, after: Outcome) -> Iterator[Difference]:
-    """Yield the amounts that differ; containers with equal ones are in one line."""
+    """Yield the amounts that differ; containers with equal differences are one line."""
     sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
     containers: dict[tuple[str, str, str], list[str]] = {}
     for container, resource in dict.fromkeys(key for side in sides for key in side):
         old, new = (side.get((container, resource)) for side in sides)
         if old != new:
             containers.setdefault((resource, _amount(old), _amount(new)), []).append(container)
-    for (resource, old_text, new_text), found in containers.items():
-        yield Difference(f"{names(found)} {resource}", old_text, new_text)
+    for (resource, old_text, new_text), container_names in containers.items():
+        yield Difference(f"{names(container_names)} {resource}", old_text, new_text)
 
 
 def _amount(amount: Amount | None) -> str:

@@ -1,4 +1,4 @@
-"""Rules that read the user of a request. The user who submitted a manifest or a live pod is not known."""
+"""Rules that read the user of a request. The user who submitted a manifest or a live pod is unknown."""
 
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -30,8 +30,8 @@ class UserReaders:
         }
         self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
 
-    def deciding(self, admission: Admission) -> Collection[RuleId]:
-        """Return the rules that may decide otherwise for another user, in the order of their evaluation."""
+    def user_dependent_rules(self, admission: Admission) -> Collection[RuleId]:
+        """Return the rules that may decide differently for another user, in the order of evaluation."""
         if not self._readers:
             return ()
         return dict.fromkeys(step.rule for step in admission.trace if self._depends_on_user(step))
@@ -39,25 +39,27 @@ class UserReaders:
     def _depends_on_user(self, step: Step) -> bool:
         """Return True if the step may differ for another user.
 
-        A rule that does not match evaluates no expression. One false condition skips a rule whatever the others are.
+        A rule that does not match evaluates no expression. One false condition skips a rule, whatever the others.
         """
         reader = None if step.audit else self._readers.get(step.rule)
         if reader is None or (step.action is Action.SKIP and step.reason in UNMATCHED_REASONS):
             return False
         return step.reason != UNMET_CONDITION or step.fields in reader.conditions
 
-    def known(self, admission: Admission, decided: Iterable[Deciding], reading: Container[RuleId]) -> Hashable:
-        """Return all that an outcome depends on but the user; the whole rule set if the mutation depends on the user.
+    def userless_key(
+        self, admission: Admission, contributions: Iterable[Deciding], user_readers: Container[RuleId]
+    ) -> Hashable:
+        """Return everything but the user that an outcome depends on; all rules if the mutation depends on the user.
 
-        `decided`: the rules that contributed to the outcome. `reading`: those that `deciding` returned.
+        `contributions`: of rules to the outcome. `user_readers`: the result of `user_dependent_rules`.
         """
-        if any(step.rule in reading for step in admission.mutation.trace):
+        if any(step.rule in user_readers for step in admission.mutation.trace):
             return self._contents
-        effects = {entry.rule: entry.effect for entry in decided if entry.effect}
+        effects = {entry.rule: entry.effect for entry in contributions if entry.effect}
         steps = tuple(
-            self._readers[step.rule].content if step.rule in reading else (step.rule, effects[step.rule])
+            self._readers[step.rule].content if step.rule in user_readers else (step.rule, effects[step.rule])
             for step in admission.trace
-            if step.rule in reading or step.rule in effects
+            if step.rule in user_readers or step.rule in effects
         )
         edits = admission.mutation.edits.items()
         return frozenset((path, frozenset(members.items())) for path, members in edits), steps
@@ -66,7 +68,7 @@ class UserReaders:
 class _Reader(Struct, frozen=True, kw_only=True):
     """A rule that reads the user.
 
-    `conditions`: the fields of those of its match conditions that may. `content`: equal for rules that decide alike.
+    `conditions`: fields of its match conditions that may read the user. `content`: equal for rules that decide alike.
     """
 
     conditions: frozenset[tuple[Field, ...]]
@@ -83,12 +85,12 @@ class _Reader(Struct, frozen=True, kw_only=True):
 
 
 def _may_read_user(compiled: CompiledRule[Rule], programs: Sequence[Program]) -> bool:
-    """Return True if some expressions of a rule, or the variables in them, read the user."""
+    """Return True if expressions of a rule, or the variables that they use, read the user."""
     return keeps(fields_read_by(compiled, programs), "userInfo")
 
 
 def _content(value: Any) -> Hashable:
-    """Return the content of a rule, or of a part of one, without locations."""
+    """Return the content of a rule, or of a part of a rule, without locations."""
     match value:
         case Location():
             return ()

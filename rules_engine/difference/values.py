@@ -1,6 +1,6 @@
 """Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes.
 
-All but Submitted are hashable, so that equal ones are found and stored once.
+All but Submitted are hashable, so that equal values are stored once.
 """
 
 from collections.abc import Hashable
@@ -16,7 +16,7 @@ from rules_engine.model.rules.rule import RuleId
 
 
 class Workload(Struct, frozen=True, kw_only=True, order=True):
-    """The owner of pods, or a pod without one. `cluster`: the name of its cluster; "" if there is only one."""
+    """The owner of pods, or a pod without an owner. `cluster`: the name of its cluster; "" for a single cluster."""
 
     cluster: str = ""
     namespace: str
@@ -27,8 +27,8 @@ class Workload(Struct, frozen=True, kw_only=True, order=True):
 class Submitted(Struct, frozen=True, kw_only=True):
     """Equal pods of a workload with the request that creates them.
 
-    `count`: number of the pods. `user_unknown`: `request.userInfo` is not that of the user who submitted them.
-    `as_it_is`: the reason why a live pod is decided as it is now, or "": the old rules make it of its template.
+    `user_unknown`: `request.userInfo` is not the user who submitted them. `as_it_is`: the reason why a live pod is
+    decided as it is now; "" if the old rules, applied to its template, yield the pod.
     """
 
     workload: Workload
@@ -39,14 +39,11 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 
 POD_LEVEL = "spec.resources"
-"""The container of an Amount of the pod level: no container's name has a dot."""
+"""Container of an Amount at pod level: no container's name has a dot."""
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """A request and limit of a resource, of a container or POD_LEVEL; None if there is none.
-
-    Without a request, the limit is one.
-    """
+    """The request and limit of a resource, of a container or POD_LEVEL. Without a request, the limit is the request."""
 
     container: str
     resource: str
@@ -65,8 +62,9 @@ class Fall(Struct, frozen=True, kw_only=True):
 class Deciding(Struct, frozen=True, kw_only=True):
     """A rule that contributed to an outcome, with the location of the field that decided, or of the rule.
 
-    All but the first three is its effect on the pod; a rule that keeps the pod as it is has none. `message`: that of
-    its denial. `amounts`: container, resource and the amount that it writes. `annotations`: their keys and values.
+    All fields but the first three are its effect on the pod; a rule that leaves the pod unchanged has no effect.
+    `message`: of its denial. `amounts`: container, resource and the amount that it writes. `annotations`: keys and
+    values.
     """
 
     rule: RuleId
@@ -80,18 +78,19 @@ class Deciding(Struct, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> tuple[object, ...]:
-        """The effect of the rule on the pod; () if it has none. Its location is no part of it."""
-        found = (self.message, self.falls, self.amounts, self.annotations, self.warnings)
-        return found if any(found) else ()
+        """The effect of the rule on the pod, without its location; () if it has none."""
+        parts = (self.message, self.falls, self.amounts, self.annotations, self.warnings)
+        return parts if any(parts) else ()
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """The outcome of a pod's admission at both endpoints.
 
-    `message` is that of a denial. `resources`: the containers' requests and limits after the mutation, in order; a
-    denied pod has none. `annotations`: the keys that rules write, with their values; None: they remove it.
-    `gpus`: effective requests of GPU resources, in nanos. `unknown`: the reason why all else is not known, or "".
-    `known`: all that an unknown outcome depends on but the user: outcomes with equal ones are equal. No Change has it.
+    `message`: of a denial. `resources`: the containers' requests and limits after the mutation, in order; a denied pod
+    has none. `annotations`: the keys that rules write, with their values; None: a rule removes the key. `gpus`:
+    effective requests of GPU resources, in nanos. `unknown`: the reason why all else is unknown, or "".
+    `userless_key`: everything but the user that an unknown outcome depends on: equal keys mean equal outcomes.
+    A Change has no key.
     """
 
     allowed: bool = True
@@ -102,20 +101,20 @@ class Outcome(Struct, frozen=True, kw_only=True):
     gpus: tuple[tuple[str, int], ...] = ()
     deciding: tuple[Deciding, ...] = ()
     unknown: str = ""
-    known: Hashable = None
+    userless_key: Hashable = None
 
     @property
     def falls(self) -> tuple[Fall, ...]:
-        """The moves to other resources; none of a denied pod."""
+        """The moves to other resources; none for a denied pod."""
         return tuple(fall for deciding in self.deciding for fall in deciding.falls) if self.allowed else ()
 
 
 class Kind(StrEnum):
     """Kinds of change: the arguments of `--allow`.
 
-    A pod that is admitted under one rule set only has no other kind of change. RUNG: it gets another resource;
-    RESOURCES and ANNOTATIONS are only those that no changed rung explains. RULE: other rules make an equal outcome.
-    UNKNOWN: an outcome is not known, so that it may have changed.
+    A pod that only one rule set admits has no other kind of change. RUNG: it gets another resource; RESOURCES and
+    ANNOTATIONS: differences that no changed rung explains. RULE: other rules lead to an equal outcome. UNKNOWN: an
+    outcome is unknown and may have changed.
     """
 
     DENIED = "Denied"
@@ -138,7 +137,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """Pods of a workload with one and the same change."""
+    """Pods of a workload with the same change."""
 
     workload: Workload
     change: Change

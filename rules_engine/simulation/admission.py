@@ -1,4 +1,4 @@
-"""Admission of arriving pods by rules. Equal pods with equal decisions share all that is made of them."""
+"""Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ SCHEDULING_GATES = "scheduling gates"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A whole pod as its controller creates it in a namespace, or a Pod that gets its name; compared by identity.
+    """A pod as its controller creates it in a namespace, or a Pod without its name; compared by identity.
 
-    `selector` is that of a ReplicaSet or StatefulSet.
+    `selector`: of a ReplicaSet or StatefulSet.
     """
 
     pod: Mapping[str, Json]
@@ -41,10 +41,10 @@ class Template:
 
     @property
     def is_generated(self) -> bool:
-        """True if the API server makes the pods' names after /mutate, so that decisions do not depend on them."""
+        """True if the API server generates the pods' names after /mutate, so that decisions do not depend on them."""
         return not text(mapping(self.pod.get("metadata")), "name")
 
-    def named(self, name: str) -> dict[str, Json]:
+    def with_name(self, name: str) -> dict[str, Json]:
         """Return the pod with its name."""
         metadata: dict[str, Json] = {**mapping(self.pod.get("metadata")), "name": name}
         return {**self.pod, "metadata": metadata}
@@ -53,7 +53,7 @@ class Template:
 class Admitted(Struct, frozen=True):
     """A pod after admission; `pod` is None if it was denied.
 
-    `grace`: the time that it stays on a node that is not ready; None: it is never evicted.
+    `grace`: time on a node that is not ready before its eviction; None: never evicted.
     """
 
     record: AdmittedPod
@@ -77,30 +77,32 @@ class Admissions:
         self._pods: dict[tuple[bytes, LabelSelector | None], SchedulablePod] = {}
 
     def admit(self, template: Template, name: str, cluster: Cluster) -> Admitted:
-        """Return the pod of a name after the decisions of both endpoints."""
+        """Return the pod with this name after the decisions of both endpoints."""
         if cluster is not self._cluster:
             self._cluster, self._latest = cluster, {}
-        found = self._latest.get(template)
-        if found is None:
+        admitted = self._latest.get(template)
+        if admitted is None:
             if template.is_generated:
-                found = self._latest[template] = self._decided(template, template.pod, cluster)
+                admitted = self._latest[template] = self._decide(template, template.pod, cluster)
             else:
-                found = self._decided(template, template.named(name), cluster)
-        return found
+                admitted = self._decide(template, template.with_name(name), cluster)
+        return admitted
 
-    def existing(self, template: Template, deleted: Json) -> Admitted:
-        """Return a pod that was admitted before the simulation; without `pod` if it cannot be read.
+    def admit_existing(self, template: Template, deleted: Json) -> Admitted:
+        """Return a pod that was admitted before the simulation; without `pod` if the pod is malformed.
 
-        `deleted`: its deletionTimestamp, which a pod that replaces it does not have.
+        `deleted`: its deletionTimestamp, which a replacement does not have.
         """
         key = (template, deleted is not None)
-        found = self._admitted.get(key)
-        if found is None:
+        admitted = self._admitted.get(key)
+        if admitted is None:
             metadata = {**mapping(template.pod.get("metadata")), "deletionTimestamp": deleted}
-            found = self._admitted[key] = self._made(template, {**template.pod, "metadata": metadata}, (), ())
-        return found
+            admitted = self._admitted[key] = self._build_admitted(
+                template, {**template.pod, "metadata": metadata}, (), ()
+            )
+        return admitted
 
-    def _decided(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
+    def _decide(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
         request = pod_request(dict(pod), namespace=template.namespace)
         mutation = self._mutate(request, cluster)
         validation = None
@@ -109,36 +111,40 @@ class Admissions:
         admission = Admission(mutation=mutation, validation=validation)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
-            return self._denied(template, admission.message, admission.warnings, by)
+            return self._build_denied(template, admission.message, admission.warnings, by)
         falls = tuple(self._falls(template, admission))
         key = (template, (_hashable(mutation.edits), falls, admission.warnings))
-        found = self._admitted.get(key)
-        if found is None:
-            found = self._admitted[key] = self._made(template, mapping(mutation.result), falls, admission.warnings)
-        return found
+        admitted = self._admitted.get(key)
+        if admitted is None:
+            admitted = self._admitted[key] = self._build_admitted(
+                template, mapping(mutation.result), falls, admission.warnings
+            )
+        return admitted
 
-    def _denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
+    def _build_denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
         record = AdmittedPod(
             requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
         )
         return Admitted(record, priority_of(mapping(template.pod.get("spec"))))
 
-    def _made(self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]) -> Admitted:
+    def _build_admitted(
+        self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]
+    ) -> Admitted:
         try:
-            found = self._schedulable(template, pod)
-            given = Pod.parse(dict(pod)).effective_requests()
+            schedulable = self._schedulable(template, pod)
+            amounts = Pod.parse(dict(pod)).effective_requests()
         except (PodError, TooLargeError) as error:
-            # The API server refuses it, or it is beyond a bound of the model.
-            return self._denied(template, str(error), warnings, None)
+            # The API server refuses the pod, or it exceeds a bound of the model.
+            return self._build_denied(template, str(error), warnings, None)
         spec = mapping(pod.get("spec"))
         record = AdmittedPod(
             requested=self._requested_by(template),
-            given=given,
+            given=amounts,
             falls=falls,
             warnings=warnings,
-            not_modelled=tuple(self._not_modelled(found, spec)),
+            not_modelled=tuple(self._not_modelled(schedulable, spec)),
         )
-        return Admitted(record, found.requirements.priority, found, grace_of(spec))
+        return Admitted(record, schedulable.requirements.priority, schedulable, grace_of(spec))
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled
@@ -151,25 +157,25 @@ class Admissions:
                 yield NAMESPACE_SELECTORS
 
     def _schedulable(self, template: Template, pod: Object) -> SchedulablePod:
-        """Return the one value of all pods that are equal to the scheduler."""
+        """Return the value that all pods share that are equal to the scheduler."""
         metadata = mapping(pod.get("metadata"))
         kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
         key = (marshal_value([raw]), template.selector)
-        found = self._pods.get(key)
-        if found is None:
-            found = self._pods[key] = SchedulablePod.of(raw, template.selector)
-        return found
+        schedulable = self._pods.get(key)
+        if schedulable is None:
+            schedulable = self._pods[key] = SchedulablePod.of(raw, template.selector)
+        return schedulable
 
     def _requested_by(self, template: Template) -> Amounts:
-        found = self._requested.get(template)
-        if found is None:
+        requests = self._requested.get(template)
+        if requests is None:
             try:
-                found = Pod.parse(dict(template.pod)).effective_requests()
+                requests = Pod.parse(dict(template.pod)).effective_requests()
             except PodError:
-                found = {}
-            self._requested[template] = found
-        return found
+                requests = {}
+            self._requested[template] = requests
+        return requests
 
     def _falls(self, template: Template, admission: Admission) -> Sequence[Fall]:
         requested = self._requested_by(template)

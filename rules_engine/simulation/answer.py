@@ -37,9 +37,9 @@ class Answer:
 
 
 def answer(records: Sequence[Record]) -> Answer:
-    """Return the answer; the first rule set is the one that the others are compared with.
+    """Return the answer; the other rule sets are compared with the first.
 
-    All are measured up to the same time, that of the longest: nothing changes any more in those that ended before.
+    All simulations are measured up to the end of the longest: nothing changes after the end of the others.
     """
     comparable = len(records) > 1 and not any(record.interrupted for record in records)
     if comparable:

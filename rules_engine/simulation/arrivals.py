@@ -1,4 +1,4 @@
-"""Pods that arrive: their names, their templates, and the runs that create and replace them."""
+"""Arriving pods: their names, their templates, and the runs that create and replace them."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ from rules_engine.simulation.record import PodRecord
 
 
 class Names:
-    """The names of all pods so far; each pod has one of its own, as in a cluster that keeps those that have ended."""
+    """The names of all pods so far. Each pod has a name of its own, as in a cluster that keeps pods that have ended."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
-        """The last number after each name that was taken."""
+        """The last number appended to each name that is taken."""
 
     def take(self, namespace: str, wanted: str) -> str:
-        """Return a name in a namespace: the wanted one, or if it is taken, with a number."""
+        """Return the wanted name in a namespace, with a number if the name is taken."""
         first = f"{namespace}/{wanted}"
         name, number = wanted, self._taken.get(first, 1)
         while f"{namespace}/{name}" in self._taken:
@@ -35,11 +35,11 @@ class Names:
 
 
 class Run(Struct, eq=False):
-    """One time that pods of a template arrive: `parallel` at once, and a further one when one ends, `total` in all.
+    """Pods that arrive together from one template: `parallel` at once, then one for each that ends, `total` in all.
 
-    `arrival` is the number of the arrival; None: the pod was there at the beginning. `base`: their name, or its
-    beginning if they are `controlled`. `drained`: they leave nodes that are drained. `created` and `named` count them,
-    without those that replace others.
+    `arrival`: the number of the arrival; None: the pod existed at the beginning. `base`: the name of the pods, or its
+    prefix if they are `controlled`. `drained`: they leave drained nodes. `created` and `named` count the pods without
+    replacements.
     """
 
     template: Template
@@ -54,7 +54,7 @@ class Run(Struct, eq=False):
     named: int = 0
 
     def next_name(self) -> str:
-        """Return the wanted name of the next pod."""
+        """Return the name of the next pod, if it is not taken."""
         # The ordinals of a StatefulSet, whose names are not generated, begin at 0.
         number = self.named + self.template.is_generated
         self.named += 1
@@ -64,8 +64,8 @@ class Run(Struct, eq=False):
 class ArrivedPod(Struct, eq=False):
     """A pod that was admitted; `number` counts the pods by their arrival.
 
-    `grace`: the time that it stays on a node that is not ready; None: it is never evicted. `origin` is its name, or
-    that of the first pod that it replaces, and `losses` the number of those that it does.
+    `grace`: time on a node that is not ready before its eviction; None: never evicted. `origin`: its name, or the name
+    of the first pod in the chain that it replaces; `losses`: the length of that chain.
     """
 
     number: int
@@ -84,7 +84,7 @@ class ArrivedPod(Struct, eq=False):
 class PlannedArrival:
     """An arrival with the templates of its pods, which all its runs share.
 
-    `number`: its place among the arrivals. `times`: how often it has arrived.
+    `number`: its place among the arrivals. `times`: the number of times it has arrived.
     """
 
     def __init__(self, number: int, arrival: Arrival) -> None:
@@ -95,11 +95,11 @@ class PlannedArrival:
 
     @property
     def pods(self) -> int:
-        """The number of pods that arrive in all."""
+        """The total number of arriving pods."""
         return self.arrival.count * sum(group.total for group in self.arrival.groups)
 
     def arrive(self) -> Sequence[Run]:
-        """Return the runs of the next time that it arrives."""
+        """Return the runs of its next time."""
         self.times += 1
         return [
             Run(
@@ -116,19 +116,19 @@ class PlannedArrival:
 
 
 STAYING = frozenset({"DaemonSet", "Node"})
-"""Kinds of controllers whose pods stay on drained nodes and do not end; that of a static pod is its Node."""
+"""Kinds of controllers whose pods stay on drained nodes and do not end; a static pod is controlled by its Node."""
 
 
 class ExistingPods:
-    """Templates of pods that are in the cluster at the beginning. Equal pods share one."""
+    """Templates of the pods that exist at the beginning. Equal pods share one."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, Template] = {}
 
     def run(self, pod: PodObject, name: str, namespace: str, run_for: Distribution | None) -> Run:
-        """Return the run of one pod, as its controller creates it anew.
+        """Return the run of one pod, as its controller recreates it.
 
-        That is made of the pod itself, since the template of its controller is not among the objects that are read.
+        The template is derived from the pod, since the objects of controllers are not read.
         """
         owner = controller(pod)
         stays = owner is not None and text(owner, "kind") in STAYING

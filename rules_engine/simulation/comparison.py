@@ -9,10 +9,10 @@ from rules_engine.simulation.record import State
 from rules_engine.simulation.totals import Totals
 
 Value = Fraction | int | None
-"""The value of a metric; None: it has none, such as a waiting time that is that of a pod that never ran."""
+"""The value of a metric; None if it has no value, such as a percentile of waiting times at a pod that never ran."""
 
 PENDING = "pending"
-"""The metric that also depends on how many pods were denied."""
+"""The metric that also depends on the number of denied pods."""
 
 
 class Unit(StrEnum):
@@ -25,7 +25,7 @@ class Unit(StrEnum):
 
 
 class Better(StrEnum):
-    """Directions in which a metric is better; NEITHER: it depends on what the rules are for."""
+    """Directions in which a metric is better; NEITHER: that depends on the purpose of the rules."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -33,7 +33,7 @@ class Better(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Comparison of a value with that of the first rule set."""
+    """Result of comparing a value with the value of the first rule set."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -55,7 +55,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A metric with its value for each rule set, and the verdict for each but the first."""
+    """A metric with its value for each rule set, and a verdict for each but the first."""
 
     metric: Metric
     values: Sequence[Value]
@@ -136,13 +136,13 @@ METRICS: Sequence[Metric] = (
 
 
 def compare(all_totals: Sequence[Totals]) -> Sequence[Compared]:
-    """Return the metrics of simulations; each is compared with the first one."""
-    found = []
+    """Return the metrics of simulations, each compared with the first simulation."""
+    compared = []
     for metric in METRICS:
         values = [metric.of(totals) for totals in all_totals]
         verdicts = [_verdict(metric, all_totals[0], totals) for totals in all_totals[1:]]
-        found.append(Compared(metric=metric, values=values, verdicts=verdicts))
-    return found
+        compared.append(Compared(metric=metric, values=values, verdicts=verdicts))
+    return compared
 
 
 def _verdict(metric: Metric, first_totals: Totals, other_totals: Totals) -> Verdict:
@@ -150,13 +150,13 @@ def _verdict(metric: Metric, first_totals: Totals, other_totals: Totals) -> Verd
     if first == other:
         return Verdict.EQUAL
     if first is None or other is None:
-        # Of the waiting times, the pods that lack one never ran.
+        # A missing waiting time belongs to a pod that never ran.
         never = Verdict.WORSE if other is None else Verdict.BETTER
         return never if metric.unit is Unit.MILLISECONDS else Verdict.UNKNOWN
     if metric.better is Better.NEITHER:
         return Verdict.DIFFERENT
     never_ran = other_totals.pods - other_totals.bound - (first_totals.pods - first_totals.bound)
     if metric.name == PENDING and never_ran * (other - first) <= 0:
-        # Fewer pods wait since more were denied, or the other way round.
+        # Fewer pods wait because more were denied, or vice versa.
         return Verdict.DIFFERENT
     return Verdict.BETTER if (other > first) is (metric.better is Better.HIGHER) else Verdict.WORSE

@@ -1,4 +1,4 @@
-"""Answers as JSON; schemas/output/simulate.json describes them. A pod is one line."""
+"""Answers as JSON, described by schemas/output/simulate.json. A pod is one line."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -17,7 +17,7 @@ from rules_engine.simulation.words import arrival_title, seconds
 def document(answer: Answer, dump: Dump) -> Iterator[str]:
     """Yield the parts of the document of `simulate --output json`."""
     simulation = answer.simulation
-    head = {
+    summary = {
         "simulation": simulation.name,
         "source": str(simulation.location),
         "seed": simulation.seed,
@@ -25,14 +25,14 @@ def document(answer: Answer, dump: Dump) -> Iterator[str]:
         "scheduler": field_members(simulation.scheduler, "scoring resources preemption"),
         "comparison": [_compared(each) for each in answer.comparison],
     }
-    yield from object_parts(head, {"results": (_result(result, dump) for result in answer.results)}, dump)
+    yield from object_parts(summary, {"results": (_result(result, dump) for result in answer.results)}, dump)
     yield "\n"
 
 
 def _result(result: Result, dump: Dump) -> Iterator[str]:
     record, totals = result.record, result.totals
     pods = bound_pods(record)
-    head = {
+    summary = {
         **field_members(record, "rules interrupted"),
         "endedSeconds": seconds(record.ended),
         "totals": _totals(totals),
@@ -47,12 +47,12 @@ def _result(result: Result, dump: Dump) -> Iterator[str]:
         "nodes": (_node(node, pods[node.node], record) for node in totals.nodes),
         "pods": (_pod(pod, record) for pod in record.pods),
     }
-    yield from object_parts(head, lists, dump)
+    yield from object_parts(summary, lists, dump)
 
 
-def amounts(of: Amounts) -> dict[str, Any]:
+def amounts(nanos_by_resource: Amounts) -> dict[str, Any]:
     """Return amounts by resource, in cores, bytes and devices."""
-    return {name: base_units(nanos) for name, nanos in sorted(of.items())}
+    return {name: base_units(nanos) for name, nanos in sorted(nanos_by_resource.items())}
 
 
 def _mean(nanos: Fraction) -> float:
@@ -85,11 +85,12 @@ def _use(use: ResourceUse) -> dict[str, Any]:
 
 
 def _cluster_use(use: ClusterUse) -> dict[str, Any]:
-    return {**_use(use), "fragmentation": json_value(use.fragmentation), "curve": [_mean(part) for part in use.curve]}
+    curve = [_mean(part) for part in use.curve]
+    return {**_use(use), "fragmentation": json_value(use.fragmentation), "curve": curve}
 
 
 def _pods(group: PodsWith) -> dict[str, Any]:
-    """Return the number of pods and the first of them; the others are found by their own members."""
+    """Return the number of pods and the first pod. The others can be found among all pods."""
     first = group.pods[0]
     return {"pods": len(group.pods), "first": f"{first.namespace}/{first.name}"}
 
@@ -147,10 +148,10 @@ PODS = (
     "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "falls", "state", "node",
     "arrivedSeconds", "boundSeconds", "endedSeconds", "waitedSeconds", "message", "by", "replaces",
 )  # fmt: skip
-"""Columns of the table of pods."""
+"""Columns of the pod table."""
 
 USAGE = ("rules", "node", "resource", "seconds", "used", "capacity")
-"""Columns of the table of the use of nodes."""
+"""Columns of the table of node usage."""
 
 
 def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:

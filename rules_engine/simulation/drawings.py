@@ -1,4 +1,4 @@
-"""Drawings of nodes: which pods hold their devices when."""
+"""Drawings of nodes: the pods that hold their devices over time."""
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -20,7 +20,7 @@ LANE = 10
 """Height of a device."""
 
 MAX_LANES = 64
-"""Devices of a node that are drawn one by one: more are an area, with the height of AREA_LANES devices."""
+"""Devices of a node that are drawn one by one; more are drawn as an area of AREA_LANES devices' height."""
 
 AREA_LANES = 4
 
@@ -28,17 +28,19 @@ MAX_TITLE = 80
 """Characters of a pod's name in a drawing."""
 
 COLOURS = 8
-"""Colours of arrivals; further ones begin again with the first."""
+"""Number of colours of arrivals; further arrivals start again with the first."""
 
 
 def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Sequence[Drawing]:
     """Return the drawings of nodes: of their GPUs, or of all resources of a node without GPUs.
 
-    Bars are drawn for as many nodes as max_bars suffices for, and areas for the others.
+    Nodes are drawn with bars while max_bars suffices, the others with areas.
     """
     record = result.record
     pods = bound_pods(record)
-    changes = {node: list(found) for node, found in groupby(_by_node(record.changes), key=lambda change: change.node)}
+    changes: dict[str, list[NodeEvent]] = {}
+    for change in record.changes:
+        changes.setdefault(change.node, []).append(change)
     drawn: list[Drawing] = []
     for node in nodes:
         names = [name for name in node.resources if is_gpu(name)] or list(node.resources)
@@ -62,10 +64,6 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
     return drawn
 
 
-def _by_node(changes: Sequence[NodeEvent]) -> Sequence[NodeEvent]:
-    return sorted(changes, key=lambda change: change.node)
-
-
 def _has_lanes(name: str, use: ResourceUse) -> bool:
     return is_gpu(name) and 0 < use.capacity <= MAX_LANES * NANOS
 
@@ -79,7 +77,7 @@ def _mark(change: NodeEvent, record: Record) -> Shape:
 
 
 def _bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> Iterator[Shape]:
-    """Yield the bars of pods: each takes the first devices that are free, and none if it finds too few."""
+    """Yield the bars of pods. A pod takes the first free devices, as many as there are."""
     lanes = use.capacity // NANOS
     free = list(range(lanes))
     held: list[tuple[Milliseconds, int, Sequence[int]]] = []
@@ -120,8 +118,8 @@ def _text(pod: PodRecord, start: Milliseconds, end: Milliseconds) -> str:
 def _runs(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the first lane and the length of each run of adjacent lanes, which are in order."""
     for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
-        found = [lane for _, lane in run]
-        yield found[0], len(found)
+        adjacent = [lane for _, lane in run]
+        yield adjacent[0], len(adjacent)
 
 
 def _area(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> str:

@@ -1,4 +1,4 @@
-"""States that nodes are put in, and the time that pods stay on a node that is not ready.
+"""States of nodes, and the time that pods stay on a node that is not ready.
 
 Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseconds.
 """
@@ -11,14 +11,14 @@ from rules_engine.model.rules.simulation import Milliseconds, NodeState
 from rules_engine.scheduling.requirements import NOT_READY, with_state_taints
 
 DEFAULT_GRACE: Milliseconds = 300_000
-"""The time that a pod without a toleration of its own stays on a node that is not ready."""
+"""Time that a pod without a toleration for it stays on a node that is not ready."""
 
 _FOREVER = 2**63 - 1
 _NO_EXECUTE = "NoExecute"
 
 
 def in_state(node: Node, state: NodeState) -> Node:
-    """Return a node after it was put in a state. One that becomes ready stays cordoned, and the other way round."""
+    """Return a node in another state. A cordoned node that becomes ready stays cordoned, and vice versa."""
     match state:
         case NodeState.NOT_READY | NodeState.READY:
             changed = replace(node, ready=state is NodeState.READY)
@@ -29,16 +29,16 @@ def in_state(node: Node, state: NodeState) -> Node:
 
 def grace_of(spec: Object) -> Milliseconds | None:
     """Return the time that a pod stays on a node that is not ready; None: it is never evicted."""
-    about = [
-        found
-        for found in objects(spec.get("tolerations"))
-        if text(found, "key") in ("", NOT_READY) and text(found, "effect") in ("", _NO_EXECUTE)
+    tolerations = [
+        toleration
+        for toleration in objects(spec.get("tolerations"))
+        if text(toleration, "key") in ("", NOT_READY) and text(toleration, "effect") in ("", _NO_EXECUTE)
     ]
-    if not about:
+    if not tolerations:
         return DEFAULT_GRACE
-    for found in about:
-        equal = text(found, "key") == NOT_READY and not text(found, "value")
-        if text(found, "operator") == "Exists" or (text(found, "operator") in ("", "Equal") and equal):
-            seconds = integer(found, "tolerationSeconds", _FOREVER)
+    for toleration in tolerations:
+        equal = text(toleration, "key") == NOT_READY and not text(toleration, "value")
+        if text(toleration, "operator") == "Exists" or (text(toleration, "operator") in ("", "Equal") and equal):
+            seconds = integer(toleration, "tolerationSeconds", _FOREVER)
             return None if seconds == _FOREVER else max(seconds, 0) * 1000
     return 0

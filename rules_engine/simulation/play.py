@@ -1,7 +1,7 @@
 """Play of a simulation: pods arrive, are admitted, bound, and end; nodes change.
 
-At one moment first pods end, then nodes change, then pods are evicted; then waiting pods are tried, and last pods
-arrive, each after the one before it was scheduled.
+At one moment, first pods end, then nodes change, then pods are evicted, then waiting pods are tried, and last pods
+arrive, each after the previous one was scheduled.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.rules_view import RulesView
 
 Progress = Callable[[int, int], None]
-"""Called with the number of pods so far, and of those that will arrive in all."""
+"""Called with the number of pods so far and the total number of pods."""
 
 STEPS_PER_REPORT = 100
 """Events and arrivals between two reports of progress: some 10 ms."""
@@ -43,7 +43,7 @@ MAX_LEFT_OUT = 20
 """Pods of the cluster that are left out and named in notices; the others are counted."""
 
 _RUN_TIME, _INTERVAL = "run time", "interval"
-"""Purposes of draws."""
+"""Purposes of random draws."""
 
 
 class _Kind(IntEnum):
@@ -56,26 +56,60 @@ class _Kind(IntEnum):
 
 
 class _Running(Struct, eq=False):
-    """A pod on its node. `eviction_planned`: one of the events is its eviction, maybe too early."""
+    """A pod on its node. `eviction_planned`: its eviction is one of the events, possibly too early."""
 
-    waited: ArrivedPod
+    arrived_pod: ArrivedPod
     bound: BoundPod
     eviction_planned: bool = False
 
     @property
     def ended(self) -> bool:
-        return self.waited.record.state is not State.RUNNING
+        return self.arrived_pod.record.state is not State.RUNNING
+
+
+class _SimulatedNode(Struct, eq=False):
+    """A node with its running pods by name. `not_ready_since`: the last time that it stopped being ready."""
+
+    node: Node
+    running: dict[str, _Running]
+    not_ready_since: Milliseconds = 0
+
+
+class _Notices:
+    """Sentences on the pods that are not simulated."""
+
+    def __init__(self) -> None:
+        self._sentences: list[str] = []
+        self._left_out = 0
+        """Pods of the cluster that are left out."""
+        self.beyond_bound = 0
+        """Pods that did not arrive because of MAX_PODS."""
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Add a pod of the cluster that is left out."""
+        self._left_out += 1
+        if self._left_out <= MAX_LEFT_OUT:
+            self._sentences.append(f"pod {name} is left out: {reason}")
+
+    def sentences(self) -> Iterator[str]:
+        """Yield the sentences; beyond MAX_LEFT_OUT pods, one counts the others."""
+        yield from self._sentences
+        if self._left_out > MAX_LEFT_OUT:
+            yield f"further pods of the cluster that are left out: {self._left_out - MAX_LEFT_OUT:,}"
+        if self.beyond_bound:
+            further = counted(self.beyond_bound, "further pod")
+            yield f"a simulation has at most {MAX_PODS:,} pods: {further} did not arrive"
 
 
 _Payload = _Running | NodeEvent | PlannedArrival
 _Event = tuple[Milliseconds, _Kind, int, _Payload]
-"""An event with its moment and the number of the pod, event or arrival, which has one of this kind at a time."""
+"""An event: time, kind, and the pod, node event or arrival with its number, which has one event of a kind at a time."""
 
 
 def play(simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None) -> Record:
-    """Play a simulation with a rule set, whose name is `rules`.
+    """Play a simulation with a rule set of the name `rules`.
 
-    KeyboardInterrupt ends it with what there is. If `progress` raises it, the record is of a moment between two pods.
+    KeyboardInterrupt ends it with the record so far. If `progress` raises it, that is a moment between two pods.
     """
     played = _Play(simulation, rule_set, progress)
     interrupted = False
@@ -94,30 +128,23 @@ class _Play:
         self._simulation = simulation
         self._progress = progress
         self._now: Milliseconds = 0
-        self._nodes = [*simulation.objects.view.nodes]
-        self._numbers = {node.name: number for number, node in enumerate(self._nodes)}
-        self._not_ready_since = [0] * len(self._nodes)
-        """The last time that each node stopped to be ready."""
-        self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
+        nodes = simulation.objects.view.nodes
+        self._nodes = [_SimulatedNode(node, {}) for node in nodes]
+        self._numbers = {node.name: number for number, node in enumerate(nodes)}
+        self._cycle = SchedulingCycle(nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
         self._queue = Queue(self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
         self._admissions = Admissions(rule_set, namespaces_read=bool(simulation.objects.of("Namespace")))
         self._names = Names()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []
-        self._running: list[dict[str, _Running]] = [{} for _ in self._nodes]
-        """The pods on each node by their names."""
         self._events: list[_Event] = []
         self._arriving: deque[tuple[Run, ArrivedPod | None]] = deque()
         """Pods that arrive now, each with the pod that it replaces."""
-        self._arrivals = [PlannedArrival(number, arrival) for number, arrival in enumerate(simulation.arrivals)]
-        self._expected = sum(planned.pods for planned in self._arrivals)
+        self._expected = 0
+        """The number of pods that arrive in all."""
         self._changes: list[NodeEvent] = []
-        self._notices: list[str] = []
-        self._left_out = 0
-        """Pods of the cluster that are not in the simulation."""
-        self._beyond = 0
-        """Pods that did not arrive because of MAX_PODS."""
+        self._notices = _Notices()
 
     def start(self) -> None:
         """Put the pods of the cluster on their nodes and into the queue, and plan all events."""
@@ -128,8 +155,10 @@ class _Play:
                 self._add_existing(pod)
         for number, event in enumerate(self._simulation.events):
             self._plan(event.at, _Kind.NODE, number, event)
-        for planned in self._arrivals:
-            self._plan(planned.arrival.at, _Kind.ARRIVAL, planned.number, planned)
+        for number, arrival in enumerate(self._simulation.arrivals):
+            planned = PlannedArrival(number, arrival)
+            self._expected += planned.pods
+            self._plan(arrival.at, _Kind.ARRIVAL, number, planned)
         self._report()
 
     def run(self) -> None:
@@ -141,7 +170,7 @@ class _Play:
                 self._report()
 
     def _step(self) -> bool:
-        """Play what comes next; return False if nothing does."""
+        """Play the next step; return False if there is none."""
         event = self._next_event()
         if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
             self._happen(event)
@@ -159,9 +188,9 @@ class _Play:
     def record(self, rules: str, *, interrupted: bool) -> Record:
         """Return the record so far, with the messages of the pods that wait."""
         for pod, waiting in self._queue.waiting():
-            message = self._message(pod)
-            for found in waiting:
-                found.record.message = message
+            message = self._scheduler_message(pod)
+            for waiting_pod in waiting:
+                waiting_pod.record.message = message
         until = self._simulation.until
         return Record(
             simulation=self._simulation,
@@ -171,15 +200,8 @@ class _Play:
             changes=tuple(self._changes),
             ended=self._now if until is None or interrupted else until,
             interrupted=interrupted,
-            notices=tuple(self._all_notices()),
+            notices=tuple(self._notices.sentences()),
         )
-
-    def _all_notices(self) -> Iterator[str]:
-        yield from self._notices
-        if self._left_out > MAX_LEFT_OUT:
-            yield f"further pods of the cluster that are left out: {self._left_out - MAX_LEFT_OUT:,}"
-        if self._beyond:
-            yield f"a simulation has at most {MAX_PODS:,} pods: {counted(self._beyond, 'further pod')} did not arrive"
 
     def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload) -> None:
         until = self._simulation.until
@@ -187,7 +209,7 @@ class _Play:
             heappush(self._events, (at, kind, number, payload))
 
     def _next_event(self) -> _Event | None:
-        """Return the next event; those that will not happen any more are dropped."""
+        """Return the next event; outdated events are dropped."""
         events = self._events
         while events:
             at, kind, _, payload = events[0]
@@ -207,45 +229,40 @@ class _Play:
         heappop(self._events)
         _, kind, _, payload = event
         if isinstance(payload, NodeEvent):
-            self._change(payload)
+            self._change_state(payload)
         elif isinstance(payload, PlannedArrival):
             self._start_runs(payload)
         elif kind is _Kind.END:
-            self._end(payload, State.SUCCEEDED)
+            self._end_pod(payload, State.SUCCEEDED)
         else:
-            self._end(payload, State.EVICTED, NodeState.NOT_READY)
+            self._end_pod(payload, State.EVICTED, NodeState.NOT_READY)
 
     # Pods
 
     def _add_existing(self, pod: PodObject) -> None:
-        """Add a pod that is in the cluster at the beginning; it was admitted before."""
+        """Add a pod that exists at the beginning; it was admitted before."""
         namespace = pod.namespace or DEFAULT_NAMESPACE
         if pod.node_name and pod.node_name not in self._numbers:
-            self._leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
+            self._notices.leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
             return
         name = self._names.take(namespace, pod.name or "pod")
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
-        admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
+        admitted = self._admissions.admit_existing(run.template, pod.metadata.get("deletionTimestamp"))
         if admitted.pod is None:
-            self._leave_out(f"{namespace}/{name}", admitted.record.message)
+            self._notices.leave_out(f"{namespace}/{name}", admitted.record.message)
             return
         record = self._recorded(run, name, admitted)
-        found = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
+        arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
         if pod.node_name:
             started = _started(pod, self._simulation.objects.now)
-            bound = BoundPod(found.name, found.pod, self._numbers[pod.node_name], started)
+            bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
             self._cycle.bind(bound)
-            self._run_on(found, bound)
+            self._run_on(arrived, bound)
         else:
-            self._queue.add(found, tried=False)
-
-    def _leave_out(self, name: str, why: str) -> None:
-        self._left_out += 1
-        if self._left_out <= MAX_LEFT_OUT:
-            self._notices.append(f"pod {name} is left out: {why}")
+            self._queue.add(arrived, tried=False)
 
     def _start_runs(self, planned: PlannedArrival) -> None:
-        """Let the pods of an arrival arrive, and plan the next time that they do."""
+        """Let the pods of an arrival arrive, and plan its next time."""
         for run in planned.arrive():
             run.created = run.parallel
             self._arriving.extend([(run, None)] * run.parallel)
@@ -256,14 +273,14 @@ class _Play:
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
-            self._beyond += 1
+            self._notices.beyond_bound += 1
             return
         if replaced is None:
             name = self._names.take(run.template.namespace, run.next_name())
         elif run.template.is_generated:
             name = self._names.take(run.template.namespace, f"{replaced.origin}-r{replaced.losses + 1}")
         else:
-            # A StatefulSet gives it the name of the pod that was lost.
+            # A StatefulSet reuses the name of the lost pod.
             name = replaced.record.name
         self._view.reservations.expire(self._now)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
@@ -275,10 +292,10 @@ class _Play:
         if admitted.pod is None:
             record.state, record.ended = State.DENIED, self._now
             return
-        found = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
-        if self._queue.is_waiting(found.pod) or not self._attempt(found):
-            self._queue.add(found)
-            self._view.reserve(found.name, found.pod.requirements.placement, record.admitted.given, self._now)
+        arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
+        if self._queue.is_waiting(arrived.pod) or not self._attempt(arrived):
+            self._queue.add(arrived)
+            self._view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
 
     def _recorded(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
         """Return the record of a new pod."""
@@ -294,93 +311,95 @@ class _Play:
         return record
 
     def _attempt(self, pod: ArrivedPod) -> bool:
-        """Run a pod if it can run now."""
+        """Run a pod; return False if it cannot run now."""
         name = pod.name
         try:
-            found = self._cycle.schedule(name, pod.pod, self._now)
+            placement = self._cycle.schedule(name, pod.pod, self._now)
         except CostExceeded:
             return False
-        if found is None:
+        if placement is None:
             return False
-        for victim in found.victims:
-            self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
-        if found.waits:
+        for victim in placement.victims:
+            self._record_exit(self._nodes[victim.node].running[victim.name], State.PREEMPTED, name)
+        if placement.waits:
             return False
         self._view.reservations.drop(PodKey(name, ""))
-        self._view.hold(self._nodes[found.node].name, pod.record.admitted.given, 1)
-        self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))
+        self._view.hold(self._nodes[placement.node].node.name, pod.record.admitted.given, 1)
+        self._run_on(pod, BoundPod(name, pod.pod, placement.node, self._now))
         return True
 
     def _run_on(self, pod: ArrivedPod, bound: BoundPod) -> None:
         """Record that a pod was bound, and plan its end."""
-        record, node = pod.record, self._nodes[bound.node]
-        record.state, record.node, record.bound = State.RUNNING, node.name, self._now
-        running = self._running[bound.node][bound.name] = _Running(pod, bound)
-        self._queue.bound(pod.pod)
+        record, simulated = pod.record, self._nodes[bound.node]
+        record.state, record.node, record.bound = State.RUNNING, simulated.node.name, self._now
+        running = simulated.running[bound.name] = _Running(pod, bound)
+        self._queue.on_bind(pod.pod)
         if pod.run.run_for is not None:
             drawn = uniform_fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
             self._plan(self._now + pod.run.run_for.quantile(drawn), _Kind.END, pod.number, running)
         self._plan_eviction(running)
 
     def _eviction(self, pod: _Running) -> Milliseconds | None:
-        """Return the time at which a pod is evicted, as its node is now; None: it is not."""
-        node, grace = pod.bound.node, pod.waited.grace
-        if grace is None or self._nodes[node].ready:
+        """Return the time of a pod's eviction, given the current state of its node; None: no eviction."""
+        simulated, grace = self._nodes[pod.bound.node], pod.arrived_pod.grace
+        if grace is None or simulated.node.ready:
             return None
-        return max(self._not_ready_since[node], pod.bound.start) + grace
+        return max(simulated.not_ready_since, pod.bound.start) + grace
 
     def _plan_eviction(self, pod: _Running) -> None:
         at = self._eviction(pod)
         pod.eviction_planned = at is not None
         if at is not None:
-            self._plan(at, _Kind.EVICTION, pod.waited.number, pod)
+            self._plan(at, _Kind.EVICTION, pod.arrived_pod.number, pod)
 
-    def _end(self, pod: _Running, state: State, by: str = "") -> None:
+    def _end_pod(self, pod: _Running, state: State, by: str = "") -> None:
         """End a pod."""
         self._cycle.release(pod.bound)
-        self._left(pod, state, by)
+        self._record_exit(pod, state, by)
 
-    def _left(self, pod: _Running, state: State, by: str) -> None:
-        """Record that a pod has left its node, which the cycle knows already; its controller may create another one."""
-        waited, node = pod.waited, pod.bound.node
-        del self._running[node][pod.bound.name]
-        self._view.hold(self._nodes[node].name, waited.record.admitted.given, -1)
-        self._queue.released(waited.pod, node)
-        record, run = waited.record, waited.run
+    def _record_exit(self, pod: _Running, state: State, by: str) -> None:
+        """Record that a pod has left its node, after the cycle did; its controller may create another pod."""
+        arrived_pod, simulated = pod.arrived_pod, self._nodes[pod.bound.node]
+        del simulated.running[pod.bound.name]
+        self._view.hold(simulated.node.name, arrived_pod.record.admitted.given, -1)
+        self._queue.on_release(arrived_pod.pod, pod.bound.node)
+        record, run = arrived_pod.record, arrived_pod.run
         record.state, record.ended, record.by = state, self._now, by
         if state is not State.SUCCEEDED:
             if run.controlled:
-                self._arriving.append((run, waited))
+                self._arriving.append((run, arrived_pod))
         elif run.created < run.total:
             run.created += 1
             self._arriving.append((run, None))
 
     # Nodes
 
-    def _change(self, event: NodeEvent) -> None:
+    def _change_state(self, event: NodeEvent) -> None:
         self._changes.append(event)
         number = self._numbers[event.node]
-        was_ready = self._nodes[number].ready
+        simulated = self._nodes[number]
+        was_ready = simulated.node.ready
         self._change_node(number, lambda node: in_state(node, event.becomes))
-        self._queue.changed(number)
+        self._queue.on_node_change(number)
         if event.becomes is NodeState.DRAINED:
-            for pod in sorted(self._running[number].values(), key=lambda found: found.waited.number):
-                if pod.waited.run.drained:
-                    self._end(pod, State.EVICTED, NodeState.DRAINED)
-        elif was_ready and not self._nodes[number].ready:
-            self._not_ready_since[number] = self._now
-            for pod in self._running[number].values():
+            for pod in sorted(simulated.running.values(), key=lambda running: running.arrived_pod.number):
+                if pod.arrived_pod.run.drained:
+                    self._end_pod(pod, State.EVICTED, NodeState.DRAINED)
+        elif was_ready and not simulated.node.ready:
+            simulated.not_ready_since = self._now
+            for pod in simulated.running.values():
                 if not pod.eviction_planned:
                     self._plan_eviction(pod)
 
     def _change_node(self, number: int, change: Callable[[Node], Node]) -> None:
-        before = self._nodes[number]
-        after = self._nodes[number] = change(before)
+        simulated = self._nodes[number]
+        before = simulated.node
+        after = simulated.node = change(before)
         if after != before:
             self._cycle.change_node(number, after)
             self._view.change(after.name, change)
 
-    def _message(self, pod: SchedulablePod) -> str:
+    def _scheduler_message(self, pod: SchedulablePod) -> str:
         try:
             return self._cycle.explain(pod).message()
         except CostExceeded as error:
@@ -392,15 +411,15 @@ class _Play:
 
 
 def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]]:
-    """Return the labels of namespaces; those that pods arrive in exist, too."""
-    found = {each.name: strings(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
-    return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **found}
+    """Return the labels of namespaces. The namespaces of arrivals exist, too."""
+    labels = {each.name: strings(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
+    return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
 
 
 def _started(pod: PodObject, now: datetime) -> Milliseconds:
-    """Return the time at which a pod of the cluster was started: 0 or earlier; 0 if that is not known."""
+    """Return the time at which a pod of the cluster started: 0 or earlier; 0 if unknown."""
     try:
-        found = datetime.fromisoformat(text(pod.status, "startTime")) - now
+        start = datetime.fromisoformat(text(pod.status, "startTime")) - now
     except (TypeError, ValueError):
         return 0
-    return min(0, found // timedelta(milliseconds=1))
+    return min(0, start // timedelta(milliseconds=1))

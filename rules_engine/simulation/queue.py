@@ -1,7 +1,7 @@
-"""Pods that wait for a node: by priority, then by arrival, as kube-scheduler's queue orders them.
+"""Waiting pods, ordered by priority, then by arrival, as in kube-scheduler's queue.
 
-Equal waiting pods are one group: where one of them cannot run, the others cannot either. A group is tried again only
-after a change that may help it.
+Equal waiting pods form one group: if one cannot run, no other can. A group is tried again only after a change that may
+help it.
 """
 
 import sys
@@ -22,7 +22,7 @@ from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.simulation.arrivals import ArrivedPod
 
 _STATIC = (Filter.NODE_UNSCHEDULABLE, Filter.NODE_NAME, Filter.TAINT_TOLERATION, Filter.NODE_AFFINITY)
-"""Filters whose answer changes only with the state of nodes."""
+"""Filters whose result changes only with the state of nodes."""
 
 
 _Place = tuple[int, int]
@@ -30,10 +30,10 @@ _Place = tuple[int, int]
 
 
 class _Family(Struct, eq=False):
-    """Shapes that need the same amount of their scarcest resource, those that wait in the order of the queue.
+    """Shapes that need the same amount of their scarcest resource. Only waiting shapes are listed, in queue order.
 
-    Most releases leave no room for most families, which is found out by one look at `probe`, whatever their number of
-    shapes: a pod that needs that amount alone.
+    `probe`: a pod that needs only that amount. Most releases leave no room for most families; checking the probe shows
+    this at once, however many shapes a family has.
     """
 
     probe: SchedulablePod
@@ -41,10 +41,10 @@ class _Family(Struct, eq=False):
 
 
 class _Shape(Struct, eq=False):
-    """Groups that need the same amounts on the same nodes, in the order of the queue.
+    """Groups that need the same amounts on the same nodes, in queue order.
 
-    `pod` is one of their pods. `allowed`: the nodes on which they may run, whatever runs there, after a number of
-    `changes` of nodes.
+    `pod`: one of their pods. `allowed`: the nodes that pass the static filters, computed when the queue had seen
+    `changes` changes of nodes.
     """
 
     pod: SchedulablePod
@@ -67,12 +67,12 @@ class _Group(Struct, eq=False):
 
 
 class Queue:
-    """The waiting pods of a scheduling cycle; it is told every change of the cycle."""
+    """The waiting pods of a scheduling cycle. The caller reports every change of the cycle."""
 
     def __init__(self, cycle: SchedulingCycle) -> None:
         self._cycle = cycle
         self._groups: dict[int, _Group] = {}
-        """By the identity of their pod, which the group keeps alive."""
+        """By the identity of the pod, which the group keeps alive."""
         self._shapes: dict[object, _Shape] = {}
         self._families: dict[object, _Family] = {}
         self._changes = 0
@@ -80,10 +80,9 @@ class Queue:
         self._selective: dict[int, _Group] = {}
         """The groups with topology spread, pod affinity or anti-affinity."""
         self._freed: set[int] = set()
-        """Nodes that pods have left or whose state has changed, since the groups were tried."""
+        """Nodes that pods have left, or whose state has changed, since the groups were tried."""
         self._active: dict[int, _Group] = {}
-        """Groups to try on all nodes: those that were not tried, and those that a change may help on other nodes than
-        its own."""
+        """Groups to try on all nodes: new groups, and groups that a change may help on other nodes than its own."""
 
     @property
     def has_candidates(self) -> bool:
@@ -91,11 +90,11 @@ class Queue:
         return bool((self._freed or self._active) and self._groups)
 
     def is_waiting(self, pod: SchedulablePod) -> bool:
-        """Return True if an equal pod waits: unless the queue has candidates, this one has to wait as well."""
+        """Return True if an equal pod waits: unless the queue has candidates, this pod has to wait as well."""
         return id(pod) in self._groups
 
     def add(self, waiting: ArrivedPod, *, tried: bool = True) -> None:
-        """Add a pod that cannot run now, or one that was not tried yet."""
+        """Add a pod that cannot run now, or that was not tried yet."""
         pod = waiting.pod
         group = self._groups.get(id(pod))
         if group is not None:
@@ -108,39 +107,40 @@ class Queue:
         if not tried:
             self._active[id(pod)] = group
 
-    def bound(self, pod: SchedulablePod) -> None:
-        """Note that a pod was bound: that may help those that depend on where others run."""
-        self._note(pod, self._selective.values(), left=False)
+    def on_bind(self, pod: SchedulablePod) -> None:
+        """Activate the groups that a bound pod may help: their placement depends on other pods."""
+        self._activate(pod, self._selective.values(), left=False)
 
-    def released(self, pod: SchedulablePod, node: int) -> None:
-        """Note that a pod has left its node."""
+    def on_release(self, pod: SchedulablePod, node: int) -> None:
+        """Activate the groups that a pod may help that has left its node."""
         self._freed.add(node)
         groups = self._groups if pod.requirements.anti_affinity else self._selective
-        self._note(pod, groups.values(), left=True)
+        self._activate(pod, groups.values(), left=True)
 
-    def changed(self, node: int) -> None:
-        """Note that the state of a node has changed."""
+    def on_node_change(self, node: int) -> None:
+        """Activate the groups that a changed state of a node may help."""
         self._freed.add(node)
         self._active.update(self._selective)
         self._changes += 1
 
     def flush(self, attempt: Callable[[ArrivedPod], bool]) -> None:
-        """Run waiting pods until none can: always the first one in the queue that can.
+        """Run waiting pods until none can run, always the first in the queue that can.
 
-        `attempt` runs a pod and tells this queue all that it changes; False: the pod cannot run.
+        `attempt` runs a pod and reports its changes to this queue; it returns False if the pod cannot run.
         """
         while self.has_candidates:
             freed, active = self._freed, self._active
             self._freed, self._active = set(), {}
             failed: set[int] = set()
-            opened = [*self._opened(sorted(freed)), _Active(group for group in active.values() if group.pods)]
-            while (group := _first_of(opened, failed)) is not None:
+            active_groups = _Active(group for group in active.values() if group.pods)
+            candidates = [*self._open_families(sorted(freed)), active_groups]
+            while (group := _first_of(candidates, failed)) is not None:
                 if attempt(group.pods[0]):
                     self._take_first(group)
                 else:
                     failed.add(id(group.pod))
                 if self.has_candidates:
-                    # Groups that failed before, and come first, may be able to run now.
+                    # Groups that failed before, and precede this one, may be able to run now.
                     self._freed |= freed
                     self._active = {**active, **self._active}
                     break
@@ -151,8 +151,8 @@ class Queue:
         for group in self._groups.values():
             yield group.pod, group.pods
 
-    def _opened(self, freed: list[int]) -> Iterator["_Candidates"]:
-        """Yield the families that there may be room for on freed nodes."""
+    def _open_families(self, freed: list[int]) -> Iterator["_Candidates"]:
+        """Yield the families for which freed nodes may have room."""
         may_fit = self._cycle.may_fit
         for family in self._families.values():
             if family.shapes and (nodes := [number for number in freed if may_fit(family.probe, number)]):
@@ -168,9 +168,9 @@ class Queue:
         return shape.allowed
 
     def _shape_of(self, pod: SchedulablePod) -> _Shape:
-        found = pod.requirements
-        requests = frozenset(found.requests.items())
-        key = (found.placement, found.node_names, found.priority, pod.preempts, requests)
+        requirements = pod.requirements
+        requests = frozenset(requirements.requests.items())
+        key = (requirements.placement, requirements.node_names, requirements.priority, pod.preempts, requests)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _Shape(pod, self._family_of(pod), [])
@@ -178,7 +178,7 @@ class Queue:
 
     def _family_of(self, pod: SchedulablePod) -> _Family:
         resource, _ = pod.amounts[0]
-        # Nodes differ in cpu and memory, and pods in their requests of them: no such amount stands for many shapes.
+        # Nodes and pods differ in cpu and memory, so no amount of these would cover many shapes.
         scarce = pod.amounts[:1] if "/" in resource else pod.amounts[-1:]
         key = (scarce, pod.priority, pod.preempts)
         family = self._families.get(key)
@@ -197,7 +197,7 @@ class Queue:
             self._selective.pop(id(group.pod), None)
             self._active.pop(id(group.pod), None)
 
-    def _note(self, pod: SchedulablePod, groups: Iterable[_Group], *, left: bool) -> None:
+    def _activate(self, pod: SchedulablePod, groups: Iterable[_Group], *, left: bool) -> None:
         for group in groups:
             if _concerns(group.pod, pod, left=left):
                 self._active[id(group.pod)] = group
@@ -207,25 +207,25 @@ _ALL: NodeSet = -1
 """The set of all nodes, whatever their number."""
 
 
-def _statically_allowed(found: Scheduling) -> NodeSet:
-    allowed = found.every if found.by_name is None else found.by_name
+def _statically_allowed(scheduling: Scheduling) -> NodeSet:
+    allowed = scheduling.every if scheduling.by_name is None else scheduling.by_name
     for name in _STATIC:
-        for nodes in found.excluded.get(name, {}).values():
+        for nodes in scheduling.excluded.get(name, {}).values():
             allowed &= ~nodes
     return allowed
 
 
 class _Candidates(Protocol):
-    """Groups that a change may help. Until the next change that does, nodes only get fuller."""
+    """Groups that a change may help. Until the next such change, nodes only get fuller."""
 
     def first(self, failed: Set[int]) -> _Group | None:
-        """Return the first group in the queue that may be able to run, but for those that have failed."""
+        """Return the first group in the queue that may be able to run and has not failed."""
 
 
 class _Open:
     """A family with the freed nodes that may have room for it.
 
-    Its shapes are looked at one by one, in the order of the queue: mostly the first ones take all the room.
+    Its shapes are examined one by one, in queue order: usually the first ones take all the room.
     """
 
     def __init__(
@@ -236,14 +236,14 @@ class _Open:
         self._nodes = nodes
         self._allowed = allowed
         self._seen: dict[int, _Seen] = {}
-        """The shapes that were looked at, by identity."""
+        """The examined shapes, by identity."""
         self._last: _Place = (-sys.maxsize, 0)
-        """The place of the last one of them when it was looked at."""
+        """The place of the last examined shape at that time."""
         self._heap: list[tuple[_Place, int]] = []
-        """Those that there is room for, by the place of the first group that has not failed."""
+        """Examined shapes with room, by the place of the first group that has not failed."""
 
     def first(self, failed: Set[int]) -> _Group | None:
-        """Return the first group in the queue that may be able to run, but for those that have failed."""
+        """Return the first group in the queue that may be able to run and has not failed."""
         if not _has_room(self._cycle, self._family.probe, self._nodes):
             return None
         heap = self._heap
@@ -265,7 +265,7 @@ class _Open:
 
     def _next_unseen(self) -> tuple[_Place, _Shape] | None:
         shapes = self._family.shapes
-        # Those that were looked at come again when their first pods run.
+        # An examined shape moves behind when its first pod runs, so it may come again.
         for position in range(bisect_right(shapes, self._last, key=itemgetter(0)), len(shapes)):
             if id(shapes[position][1]) not in self._seen:
                 return shapes[position]
@@ -291,7 +291,7 @@ class _Open:
 class _Seen(Struct, eq=False):
     """A shape with the freed nodes that may have room for it.
 
-    `position` is that of its first group that has not failed.
+    `position`: of its first group that has not failed.
     """
 
     shape: _Shape
@@ -307,7 +307,7 @@ class _Active:
         heapify(self._heap)
 
     def first(self, failed: Set[int]) -> _Group | None:
-        """Return the first group in the queue that may be able to run, but for those that have failed."""
+        """Return the first group in the queue that may be able to run and has not failed."""
         heap = self._heap
         while heap:
             place, group = heap[0]
@@ -321,18 +321,19 @@ class _Active:
 
 
 def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group | None:
-    return min(filter(None, [found.first(failed) for found in candidates]), key=attrgetter("place"), default=None)
+    groups = [candidate.first(failed) for candidate in candidates]
+    return min(filter(None, groups), key=attrgetter("place"), default=None)
 
 
 def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> bool:
-    """Return True if some node may have room for a pod; those that have none are dropped."""
+    """Return True if a node may have room for a pod; trailing nodes without room are removed from `nodes`."""
     while nodes and not cycle.may_fit(pod, nodes[-1]):
         nodes.pop()
     return bool(nodes)
 
 
 def _insert(group: _Group) -> None:
-    """Add a group to its shape, and the shape to its family if the group is its first one."""
+    """Add a group to its shape; its place is the shape's place in the family if it is the first group."""
     shape, place = group.shape, group.place
     groups, shapes = shape.groups, shape.family.shapes
     if not groups or place < groups[0][0]:
@@ -355,15 +356,15 @@ def _remove(group: _Group) -> None:
 
 
 def _is_selective(pod: SchedulablePod) -> bool:
-    found = pod.requirements
-    return bool(found.spread or found.affinity or found.anti_affinity)
+    requirements = pod.requirements
+    return bool(requirements.spread or requirements.affinity or requirements.anti_affinity)
 
 
 def _concerns(waiting: SchedulablePod, other: SchedulablePod, *, left: bool) -> bool:
-    """Return False if a pod that was bound, or has left, changes nothing for a waiting one but the room on its node."""
-    labels, own = other.requirements.labels, waiting.requirements
-    selectors = [term.selector for term in (*own.affinity, *own.anti_affinity)]
-    selectors += [constraint.selector for constraint in own.spread]
+    """Return True if a pod that was bound, or has left, may help a waiting pod by more than the room on its node."""
+    labels, requirements = other.requirements.labels, waiting.requirements
+    selectors = [term.selector for term in (*requirements.affinity, *requirements.anti_affinity)]
+    selectors += [constraint.selector for constraint in requirements.spread]
     if any(selector is not None and selector.matches(labels) for selector in selectors):
         return True
-    return left and any(term.matches_labels(own.labels) for term in other.requirements.anti_affinity)
+    return left and any(term.matches_labels(requirements.labels) for term in other.requirements.anti_affinity)

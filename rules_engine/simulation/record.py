@@ -1,4 +1,4 @@
-"""Record of a simulation: every pod with its times and its node, from which all answers are computed."""
+"""Record of a simulation: every pod with its times and its node. All answers are computed from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Fall(Struct, frozen=True):
-    """A move from the requested resource to another one by a rule; `count`: devices that were requested."""
+    """A move from the requested resource to another one by a rule; `count`: requested devices."""
 
     rule: RuleId
     requested: str
@@ -37,7 +37,7 @@ class Fall(Struct, frozen=True):
 class AdmittedPod(Struct, frozen=True, kw_only=True):
     """Effective requests of pods of one template with equal decisions, as submitted and as admitted.
 
-    `message` is that of the denial, "" if they were allowed, and `denied_by` the rule.
+    `message`: of the denial, "" if allowed; `denied_by`: its rule.
     """
 
     requested: Amounts
@@ -52,9 +52,9 @@ class AdmittedPod(Struct, frozen=True, kw_only=True):
 class PodRecord(Struct, kw_only=True):
     """One pod.
 
-    `arrival` is the number of its arrival; None: it was there at the beginning. `replaces`: the name of the lost pod
-    that its controller replaced by it. `node` stays after the pod has ended. `message`: the scheduler's, of a pod that
-    waits at the end. `by`: the pod that preempted it, or the change of its node that ended it.
+    `arrival`: the number of its arrival; None: it existed at the beginning. `replaces`: the name of the lost pod that
+    it replaces. `node` is kept after the pod has ended. `message`: of the scheduler, if the pod waits at the end. `by`:
+    the pod that preempted it, or the change of its node that ended it.
     """
 
     name: str
@@ -74,10 +74,10 @@ class PodRecord(Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A simulation as it was played, to its end or to the moment of an interruption.
+    """A completed or interrupted simulation.
 
-    `rules` names the rule set. `nodes` are those at the beginning; `changes` the changes of nodes that happened.
-    `notices` are sentences about what was left out: pods of the cluster that cannot be played, pods beyond MAX_PODS.
+    `rules`: the name of the rule set. `nodes`: at the beginning. `changes`: of nodes, as they happened. `notices`:
+    sentences on pods that were left out: unsuitable pods of the cluster, and pods beyond MAX_PODS.
     """
 
     simulation: Simulation = field(repr=False)

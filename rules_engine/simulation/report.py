@@ -1,4 +1,4 @@
-"""The report of `simulate`: the comparison first, then what happened under each rule set."""
+"""The report of `simulate`: the comparison first, then the results of each rule set."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from rules_engine.simulation.totals import PodsWith, Totals, waited
 from rules_engine.simulation.words import BEGINNING, amount, devices, pod_title, request
 
 MAX_PODS = 40
-"""Pods that are listed one by one: of more, those that are equal are one line."""
+"""Pods that are listed one by one; of more pods, equal ones are one line."""
 
 MAX_DRAWN = 200
 """Nodes that are drawn, of all rule sets together."""
@@ -94,7 +94,7 @@ def _comparison(answer: Answer) -> Section:
         return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
     rows: list[Sequence[Cell]] = []
     for each in answer.comparison:
-        value, *values = [_value(found, each.metric.unit) for found in each.values]
+        value, *values = [_value(metric_value, each.metric.unit) for metric_value in each.values]
         compared = [
             cell
             for other, verdict in zip(values, each.verdicts, strict=True)
@@ -108,18 +108,18 @@ def _comparison(answer: Answer) -> Section:
     return Section(title="Comparison", summary=f"with {first}", blocks=(table,))
 
 
-def _value(found: Value, unit: Unit) -> str:
+def _value(value: Value, unit: Unit) -> str:
     """Return the value of a metric; "-" if it has none."""
-    if found is None:
+    if value is None:
         return "-"
     match unit:
         case Unit.SHARE:
-            return f"{float(found):.1%}"
+            return f"{float(value):.1%}"
         case Unit.GPU_HOURS:
-            return _hours(Fraction(found))
+            return _hours(Fraction(value))
         case Unit.MILLISECONDS:
-            return duration(int(found))
-    return f"{int(found):,}"
+            return duration(int(value))
+    return f"{int(value):,}"
 
 
 def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
@@ -155,7 +155,8 @@ def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
     yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use(totals)])
     if totals.gpu_hours.capacity or totals.gpu_hours.requested:
         yield Section(title="GPU-hours", summary=_gpu_hours(totals))
-    yield Section(title="Nodes", summary=counted(len(totals.nodes), "node"), blocks=[*_nodes(result, drawn, max_bars)])
+    nodes = [*_nodes(result, drawn, max_bars)]
+    yield Section(title="Nodes", summary=counted(len(totals.nodes), "node"), blocks=nodes)
     if record.pods:
         yield Section(title="All pods", summary=counted(len(record.pods), "pod"), blocks=(_pods(record),))
 
@@ -202,8 +203,8 @@ def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
         for index, name in enumerate(resources):
             use = node.resources[name]
             own = ("", "") if index else (node.node, f"{node.pods:,}")
-            amounts = amount(name, use.capacity), Bar(use.share), amount(name, use.peak), amount(name, use.end)
-            rows.append((*own, short_name(name), *amounts))
+            capacity, peak, end = (amount(name, level) for level in (use.capacity, use.peak, use.end))
+            rows.append((*own, short_name(name), capacity, Bar(use.share), peak, end))
     heads = ("Node", "pods", "resource", "capacity", "mean", "peak", "end")
     yield Table(heads=heads, rows=rows, numbers=("pods", "capacity", "peak", "end"))
     further = [f"{duration(change.at)}: Node {change.node} becomes {change.becomes.value}" for change in record.changes]
@@ -284,14 +285,14 @@ def _names(pods: Sequence[PodRecord]) -> str:
 
 
 def _state(pod: PodRecord) -> str:
-    """Return the state of a pod, with what ended it."""
+    """Return the state of a pod and the cause of its end."""
     if not pod.by:
         return pod.state.value
     return f"{pod.state.value}: {pod.by}" if pod.state is State.EVICTED else f"{pod.state.value} by {pod.by}"
 
 
 def _waited(pod: PodRecord, record: Record) -> str:
-    """Return the time that a pod waited, or waits at the end; "" for others."""
+    """Return the time that a pod waited, or has waited at the end; "" without such a time."""
     time = record.ended - pod.arrived if pod.state is State.PENDING else waited(pod)
     return "" if time is None else duration(time)
 
@@ -302,8 +303,8 @@ def _states(counts: Mapping[State, int]) -> str:
 
 def _waiting(totals: Totals) -> str:
     times = totals.waiting
-    known = times.p50 is not None and times.p95 is not None
-    bound = f"p50 {duration(times.p50 or 0)}, p95 {duration(times.p95 or 0)}" if known else "no pod got a node"
+    is_measured = times.p50 is not None and times.p95 is not None
+    bound = f"p50 {duration(times.p50 or 0)}, p95 {duration(times.p95 or 0)}" if is_measured else "no pod got a node"
     if not times.waiting:
         return bound
     verb = "waits" if times.waiting == 1 else "wait"
@@ -311,13 +312,13 @@ def _waiting(totals: Totals) -> str:
 
 
 def _gpu_hours(totals: Totals) -> str:
-    found = totals.gpu_hours
-    used = f" ({percent(found.given / found.capacity)})" if found.capacity else ""
-    parts = [f"{_hours(found.given)} given of {_hours(found.capacity)}{used}", f"{_hours(found.requested)} requested"]
-    if found.lost:
-        parts.append(f"{_hours(found.lost)} lost by falling")
-    if found.short:
-        parts.append(f"{_hours(found.short)} given too little")
+    hours = totals.gpu_hours
+    used = f" ({percent(hours.given / hours.capacity)})" if hours.capacity else ""
+    parts = [f"{_hours(hours.given)} given of {_hours(hours.capacity)}{used}", f"{_hours(hours.requested)} requested"]
+    if hours.lost:
+        parts.append(f"{_hours(hours.lost)} lost by falling")
+    if hours.short:
+        parts.append(f"{_hours(hours.short)} given too little")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The cluster as rules see it while pods come and go: a new view only before a decision."""
+"""The cluster as rules see it while pods come and go. A new view is built only before a decision."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from rules_engine.model.rules.simulation import Milliseconds
 
 
 class RulesView:
-    """A cluster whose nodes change. `reads_pods`: some rule reads what pods use, so that it is kept."""
+    """A cluster whose nodes change. `reads_pods`: rules read the usage of pods, so it is tracked."""
 
     __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_used", "reservations")
 
@@ -22,15 +22,15 @@ class RulesView:
         self._cluster = cluster
         self._reads_pods = reads_pods
         self._nodes = {node.name: node for node in cluster.nodes}
-        """The nodes as they are published."""
+        """The nodes in the latest view."""
         self._used = {
             node.name: Counter({resource: amount.nanos for resource, amount in node.used.items()})
             for node in cluster.nodes
         }
         self._changed: dict[str, Node] = {}
-        """Nodes that are not published yet, without their usage."""
+        """Changed nodes that are not in the latest view yet, without their usage."""
         self.reservations = Reservations(lambda node, usage, sign: self.hold(node, dict(usage), sign))
-        """Those of pods that wait, with times in milliseconds."""
+        """Reservations of waiting pods, with times in milliseconds."""
         for node in cluster.nodes:
             self.reservations.room.update(node.name, node)
 
@@ -41,7 +41,7 @@ class RulesView:
             self._changed[name] = change(node)
 
     def hold(self, name: str, amounts: Mapping[str, int], sign: int) -> None:
-        """Add what a pod uses, in nanos, to its node, or take it back with the sign -1."""
+        """Add the amounts of a pod, in nanos, to its node, or remove them with the sign -1."""
         if self._reads_pods and name in self._used:
             used = self._used[name]
             for resource, nanos in amounts.items():

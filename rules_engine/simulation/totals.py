@@ -47,7 +47,7 @@ class ClusterUse(ResourceUse):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """The use of a node by resource; `pods`: those that it ever had."""
+    """The use of a node by resource; `pods`: all pods that it ever had."""
 
     node: str
     pods: int
@@ -58,8 +58,8 @@ class NodeUse:
 class GpuHours:
     """Hours of cards; a MIG device counts as its share of a card's compute slices.
 
-    `capacity`: those of all nodes. `requested` and `given`: those of pods while they ran. `lost`: given beyond what was
-    requested, such as a whole card for a request of 1g. `short`: requested beyond what was given.
+    `capacity`: of all nodes. `requested` and `given`: of pods while they ran. `lost`: given beyond the request, such as
+    a whole card for a request of 1g. `short`: requested but not given.
     """
 
     capacity: Fraction
@@ -71,9 +71,10 @@ class GpuHours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTimes:
-    """Waiting times of the pods that were bound, by nearest rank; None: no pod was. `longest`: of those that wait.
+    """Waiting times of the pods that were bound, by nearest rank; None if no pod was bound.
 
-    `p50_of_all` and `p95_of_all`: also of pods that never ran, which count as longer; None: it is that of one of these.
+    `p50_of_all` and `p95_of_all` include pods that never ran, which count as longest; None: of such a pod. `longest`:
+    of the `waiting` pods at the end.
     """
 
     p50: Milliseconds | None
@@ -97,7 +98,7 @@ class FallTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsWith:
-    """Pods with the same text: a denial, a message of the scheduler, or something that is not modelled."""
+    """Pods with the same text: a denial, a message of the scheduler, or a feature that is not modelled."""
 
     text: str
     rule: RuleId | None = None
@@ -172,9 +173,9 @@ class _Use:
         pods = bound_pods(self._record)
         for node in self._record.nodes:
             allocatable = {name: quantity.nanos for name, quantity in node.allocatable.items()}
-            self._node(node.name, allocatable, pods[node.name])
+            self._measure_node(node.name, allocatable, pods[node.name])
 
-    def _node(self, name: str, allocatable: Mapping[str, int], pods: Sequence[PodRecord]) -> None:
+    def _measure_node(self, name: str, allocatable: Mapping[str, int], pods: Sequence[PodRecord]) -> None:
         integral: Counter[str] = Counter()
         peak: dict[str, int] = {}
         before: Mapping[str, int] = {}
@@ -188,7 +189,7 @@ class _Use:
                     self._changes[resource][start] += amount - before.get(resource, 0)
                     peak[resource] = max(peak.get(resource, 0), amount)
                 integral[resource] += amount * (until - start)
-            self._fragment(allocatable, used, until - start)
+            self._add_fragmentation(allocatable, used, until - start)
             before = used
         self._capacity.update({each: allocatable.get(each, 0) for each in self._names})
         self._integral.update(integral)
@@ -210,7 +211,7 @@ class _Use:
             )
         )
 
-    def _fragment(self, allocatable: Mapping[str, int], used: Mapping[str, int], time: Milliseconds) -> None:
+    def _add_fragmentation(self, allocatable: Mapping[str, int], used: Mapping[str, int], time: Milliseconds) -> None:
         free = tuple(max(allocatable.get(each, 0) - used.get(each, 0), 0) for each in self._fragments.resources)
         for resource, unusable in self._fragments.unusable(free).items():
             self._unusable[resource] += unusable * time
@@ -219,9 +220,9 @@ class _Use:
 
     def resources(self) -> Mapping[str, ClusterUse]:
         """Return the use of each resource in the cluster."""
-        return {name: self._resource(name) for name in self._names}
+        return {name: self._cluster_use(name) for name in self._names}
 
-    def _resource(self, name: str) -> ClusterUse:
+    def _cluster_use(self, name: str) -> ClusterUse:
         levels: list[tuple[Milliseconds, int]] = []
         level = 0
         for time, change in sorted(self._changes[name].items()):
@@ -239,23 +240,25 @@ class _Use:
         )
 
     def fragmentation(self) -> Fraction | None:
-        """Return the share of unusable devices among all free devices, which count as their share of a card."""
+        """Return the share of unusable devices among free devices, each weighted by its share of a card."""
         return self._fragmentation(tuple(self._fragments.weights))
 
     def _fragmentation(self, names: Sequence[str]) -> Fraction | None:
         weights = self._fragments.weights
-        known = [name for name in names if name in weights]
-        free = sum(self._free[name] * card_share(name) for name in known)
+        measured = [name for name in names if name in weights]
+        free = sum(self._free[name] * card_share(name) for name in measured)
         if not free:
             return None
         return (
-            sum((card_share(name) * Fraction(self._unusable[name], weights[name]) for name in known), Fraction()) / free
+            sum((card_share(name) * Fraction(self._unusable[name], weights[name]) for name in measured), Fraction())
+            / free
         )
 
 
 def _resources(record: Record) -> Sequence[str]:
-    """Return the resources to report: those that pods were given, and GPUs of nodes; the GPUs first."""
-    names = {name for pod in _admitted(record.pods) if not pod.message for name, amount in pod.given.items() if amount}
+    """Return the resources to report, GPUs first: resources given to pods, and GPUs of nodes."""
+    admissions = [pod for pod in _admitted(record.pods) if not pod.message]
+    names = {name for pod in admissions for name, amount in pod.given.items() if amount}
     names |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
     return sorted(names, key=lambda name: (not is_gpu(name), name))
 
@@ -292,7 +295,7 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
 
 
 def waited(pod: PodRecord) -> Milliseconds | None:
-    """Return the time that a bound pod waited; None for others, and for those that ran from the beginning."""
+    """Return the time that a bound pod waited; None for other pods and for pods that ran from the beginning."""
     if pod.bound is None or (pod.arrival is None and pod.bound <= 0):
         return None
     return pod.bound - pod.arrived
@@ -313,56 +316,56 @@ def _waiting(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
 
 
 def _percentile(ordered: Sequence[Milliseconds], percent: int, never: int = 0) -> Milliseconds | None:
-    """Return the least value that a percentage of all is not above (nearest rank); `never`: further, larger ones."""
+    """Return a percentile by nearest rank; None without values, or if it is one of `never` further, larger ones."""
     rank = -(-(len(ordered) + never) * percent // 100)
     return ordered[rank - 1] if 0 < rank <= len(ordered) else None
 
 
 def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
-    found: Counter[tuple[RuleId, str, str]] = Counter()
+    pods_by_move: Counter[tuple[RuleId, str, str]] = Counter()
     devices: Counter[tuple[RuleId, str, str]] = Counter()
     for pod in pods:
         if pod.state is State.DENIED:
             continue
         for fall in pod.admitted.falls:
             devices[fall.rule, fall.requested, fall.given] += fall.count
-        found.update({(fall.rule, fall.requested, fall.given) for fall in pod.admitted.falls})
+        pods_by_move.update({(fall.rule, fall.requested, fall.given) for fall in pod.admitted.falls})
     return [
         FallTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
-        for (rule, requested, given), number in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        for (rule, requested, given), number in sorted(pods_by_move.items(), key=lambda item: (-item[1], item[0]))
     ]
 
 
 def _denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
-    """Return denied pods by message. Messages that differ in the pod's name alone are one: that of the first pod."""
-    found: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
+    """Return denied pods by message. Messages that differ only in the pod's name are merged under the first one."""
+    by_message: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.DENIED:
             message = pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")
-            found.setdefault((pod.admitted.denied_by, message), []).append(pod)
+            by_message.setdefault((pod.admitted.denied_by, message), []).append(pod)
     return _most_first(
-        [PodsWith(text=denied[0].admitted.message, rule=rule, pods=denied) for (rule, _), denied in found.items()]
+        [PodsWith(text=denied[0].admitted.message, rule=rule, pods=denied) for (rule, _), denied in by_message.items()]
     )
 
 
 def _pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
-    found: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
+    by_message: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.PENDING:
-            found.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
+            by_message.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
     return _most_first(
-        [PodsWith(text=text, given=dict(given), pods=waiting) for (text, given), waiting in found.items()]
+        [PodsWith(text=text, given=dict(given), pods=waiting) for (text, given), waiting in by_message.items()]
     )
 
 
 def _not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
-    found: dict[str, list[PodRecord]] = {}
+    by_text: dict[str, list[PodRecord]] = {}
     for pod in pods:
         for text in pod.admitted.not_modelled:
-            found.setdefault(text, []).append(pod)
-    return _most_first([PodsWith(text=text, pods=using) for text, using in found.items()])
+            by_text.setdefault(text, []).append(pod)
+    return _most_first([PodsWith(text=text, pods=using) for text, using in by_text.items()])
 
 
 def _most_first(groups: Sequence[PodsWith]) -> Sequence[PodsWith]:
-    """Return groups, the one with most pods first; of equal ones, that of the first pod."""
+    """Return groups by descending number of pods; equal groups keep the order of their first pods."""
     return sorted(groups, key=lambda group: -len(group.pods))

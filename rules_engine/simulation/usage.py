@@ -1,4 +1,4 @@
-"""Use of nodes over time, and the free devices on them that pods could not use."""
+"""Use of nodes over time, and free devices that pods could not use."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,37 +10,37 @@ from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 
 PARTS = 120
-"""Parts of the time for which a mean use is computed: a curve of this width is smooth on a page."""
+"""Parts of the time for which a mean use is computed: a curve with this many points is smooth on a page."""
 
 MAX_KINDS = 16
-"""Kinds of pods by which the fragmentation of a resource is measured: the most frequent ones. The time is in
-proportion."""
+"""Kinds of pods by which the fragmentation of a resource is measured, the most frequent ones. The computing time is
+proportional."""
 
 CACHED_AMOUNTS = 65_536
-"""Free amounts of a node whose unusable devices are cached: equal nodes have the same ones again and again."""
+"""Free amounts of a node whose unusable devices are cached: equal nodes often have the same amounts."""
 
 Unusable = Callable[[tuple[int, ...]], Mapping[str, int]]
-"""A function from the free amounts of a node to its unusable devices, times the number of pods in `weights`."""
+"""A function from the free amounts of a node to its unusable devices, multiplied by the number of pods in `weights`."""
 
 
 def span(record: Record) -> Milliseconds:
-    """Return the time over which means are taken. One that ends at its first moment is measured at that moment."""
+    """Return the time over which means are taken; at least 1, for a simulation that ends at its first moment."""
     return max(record.ended, 1)
 
 
 def run_time(pod: PodRecord, record: Record) -> tuple[Milliseconds, Milliseconds]:
-    """Return the times from which and until which a bound pod holds its node, within the simulation."""
+    """Return the start and end of the time that a bound pod holds its node, within the simulation."""
     end = span(record) if pod.ended is None else pod.ended
     return max(pod.bound or 0, 0), end
 
 
 def bound_pods(record: Record) -> Mapping[str, Sequence[PodRecord]]:
     """Return the pods that each node ever had, in the order of the record."""
-    found: dict[str, list[PodRecord]] = {node.name: [] for node in record.nodes}
+    by_node: dict[str, list[PodRecord]] = {node.name: [] for node in record.nodes}
     for pod in record.pods:
         if pod.bound is not None:
-            found[pod.node].append(pod)
-    return found
+            by_node[pod.node].append(pod)
+    return by_node
 
 
 def intervals(
@@ -102,10 +102,10 @@ def curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Millise
 
 
 class Fragmentation:
-    """Devices that are free and that pods could not use.
+    """Free devices that pods could not use.
 
-    A pod of a kind can use the free devices of a node as far as pods of this kind fit on the node, by all of their
-    amounts. The kinds are those of the simulation's pods that hold the resource, weighted by the number of pods.
+    Pods of one kind can use as many free devices of a node as pods of this kind fit on the node, by all of their
+    amounts. The kinds are taken from the simulation's pods that hold the resource, weighted by the number of pods.
     """
 
     def __init__(self, record: Record) -> None:
@@ -142,9 +142,9 @@ def _kinds(record: Record) -> Mapping[str, Sequence[tuple[Amounts, int]]]:
     merged: Counter[tuple[tuple[str, int], ...]] = Counter()
     for key, admitted in shared.items():
         merged[tuple(sorted((name, amount) for name, amount in admitted.given.items() if amount))] += counts[key]
-    found: dict[str, list[tuple[Amounts, int]]] = {}
+    by_resource: dict[str, list[tuple[Amounts, int]]] = {}
     for kind, count in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
         for resource, _ in kind:
-            if is_gpu(resource) and len(found.setdefault(resource, [])) < MAX_KINDS:
-                found[resource].append((dict(kind), count))
-    return dict(sorted(found.items()))
+            if is_gpu(resource) and len(by_resource.setdefault(resource, [])) < MAX_KINDS:
+                by_resource[resource].append((dict(kind), count))
+    return dict(sorted(by_resource.items()))

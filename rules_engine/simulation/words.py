@@ -1,4 +1,4 @@
-"""Words of simulations that several formats have: times, amounts and the names of arrivals."""
+"""Wording of simulations that several formats share: times, amounts and names of arrivals."""
 
 from rules_engine.model import wording
 from rules_engine.model.gpu.resources import is_gpu, short_name
@@ -8,31 +8,32 @@ from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 
 BEGINNING = "at the beginning"
-"""The title of pods that were there at the beginning."""
+"""Title of pods that existed at the beginning."""
 
 
 def seconds(time: Milliseconds | None) -> int | float | None:
-    """Return seconds, with milliseconds as decimals; None without a time."""
+    """Return a time in seconds, with milliseconds as decimals; None without a time."""
     if time is None:
         return None
-    whole, rest = divmod(time, 1000)
-    return time / 1000 if rest else whole
+    whole, milliseconds = divmod(time, 1000)
+    return time / 1000 if milliseconds else whole
 
 
 def amount(resource: str, nanos: int) -> str:
-    """Return an amount: devices as a number, all else as Kubernetes writes it."""
+    """Return an amount: devices as a number, other resources as Kubernetes writes them."""
     return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.amount(resource, nanos)
 
 
 def devices(amounts: Amounts) -> str:
-    """Return the GPUs in amounts, or without GPUs all of them."""
+    """Return the GPUs in amounts; all amounts if there are no GPUs."""
     gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
     chosen = gpus or {name: held for name, held in amounts.items() if held}
-    return ", ".join(f"{amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())) or "nothing"
+    texts = [f"{amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())]
+    return ", ".join(texts) or "nothing"
 
 
 def request(pod: PodRecord) -> str:
-    """Return the GPUs that a pod requested, and after an arrow those that it was given if they differ."""
+    """Return the GPUs that a pod requested, and the GPUs it was given if they differ: "requested → given"."""
     requested, given = devices(pod.admitted.requested), devices(pod.admitted.given)
     return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
 

@@ -17,7 +17,7 @@ REQUESTS = [request(asks({MIG3: count})) for count in (1, 1, 2)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(REQUESTS), st.sampled_from(VIEWS)), max_size=12))
-def test_decisions_are_those_of_the_endpoints_in_any_order(calls: list[tuple[AdmissionRequest, Cluster]]) -> None:
+def test_decisions_equal_the_endpoints_decisions_in_any_order(calls: list[tuple[AdmissionRequest, Cluster]]) -> None:
     decisions = Decisions(RULES)
     for made, view in calls:
         decision, result = decisions.mutated(made, view)

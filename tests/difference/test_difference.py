@@ -77,9 +77,9 @@ def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster(
     """Return the change of a pod's outcome. Asserts that there is one, and that both sides without it are equal."""
     before, after = outcome(made, *old, on=on), outcome(made, *new, on=on)
     assert compare(before, before) is None
-    found = compare(before, after)
-    assert found is not None
-    return found
+    change = compare(before, after)
+    assert change is not None
+    return change
 
 
 # Outcomes
@@ -92,56 +92,56 @@ def test_an_outcome_has_the_amounts_of_all_containers_and_of_the_pod() -> None:
         init=[container("init", requests={"cpu": "1500m"})],
         resources={"limits": {"cpu": "4"}},
     )
-    found = outcome(made, injection({"memory": "1Gi"}, gpu_type=None))
+    result = outcome(made, injection({"memory": "1Gi"}, gpu_type=None))
     gi = Quantity.parse("2Gi")
-    assert found.resources == (
+    assert result.resources == (
         Amount(container="spec.resources", resource="cpu", limit=Quantity.of(4)),
         Amount(container="main", resource="memory", request=gi, limit=gi),
         Amount(container="main", resource=GPU, request=Quantity.of(2), limit=Quantity.of(2)),
         Amount(container="init", resource="cpu", request=Quantity.parse("1.5")),
     )
-    assert found.gpus == ((GPU, 2 * NANOS),)
+    assert result.gpus == ((GPU, 2 * NANOS),)
 
 
 def test_an_outcome_names_falls_and_the_rules_that_decided() -> None:
-    found = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1, name="a"), on=cluster({MIG1: 1}))
-    assert found.falls == (Fall(rule=RuleId("FallbackLadder/a"), requested=MIG2, given=MIG1),)
-    assert found.annotations == ((FALLBACK, "2g.20gb->1g.10gb"),)
-    (deciding,) = found.deciding
+    result = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1, name="a"), on=cluster({MIG1: 1}))
+    assert result.falls == (Fall(rule=RuleId("FallbackLadder/a"), requested=MIG2, given=MIG1),)
+    assert result.annotations == ((FALLBACK, "2g.20gb->1g.10gb"),)
+    (deciding,) = result.deciding
     assert (deciding.rule, deciding.action) == ("FallbackLadder/a", Action.CHANGE)
 
 
 def test_a_denied_pod_has_the_rules_that_denied_it_and_no_resources() -> None:
-    found = outcome(asks({GPU: 1}), validation(check("false", "never"), name="no"))
-    assert not found.allowed
-    assert found.message == "Validation/no: never"
-    assert [(deciding.rule, deciding.action) for deciding in found.deciding] == [("Validation/no", Action.DENY)]
-    assert (found.resources, found.gpus, found.falls) == ((), (), ())
+    result = outcome(asks({GPU: 1}), validation(check("false", "never"), name="no"))
+    assert not result.allowed
+    assert result.message == "Validation/no: never"
+    assert [(deciding.rule, deciding.action) for deciding in result.deciding] == [("Validation/no", Action.DENY)]
+    assert (result.resources, result.gpus, result.falls) == ((), (), ())
 
 
 def test_a_malformed_pod_is_denied_by_no_rule() -> None:
-    found = outcome(asks({GPU: "one"}))
-    assert not found.allowed
-    assert found.message.startswith("the pod is malformed: ")
-    assert found.deciding == ()
+    result = outcome(asks({GPU: "one"}))
+    assert not result.allowed
+    assert result.message.startswith("the pod is malformed: ")
+    assert result.deciding == ()
 
 
 def test_a_denial_at_mutate_ends_the_admission() -> None:
     exhausted = ladder(MIG2, name="l", when_exhausted=WhenExhausted.DENY)
-    found = outcome(asks({MIG2: 1}), exhausted, validation(check("false", "never")))
-    assert [deciding.rule for deciding in found.deciding] == ["FallbackLadder/l"]
+    result = outcome(asks({MIG2: 1}), exhausted, validation(check("false", "never")))
+    assert [deciding.rule for deciding in result.deciding] == ["FallbackLadder/l"]
 
 
 def test_an_update_that_no_rule_matches_is_not_checked() -> None:
     request = pod_request({"spec": {"containers": 1}}, namespace="ml", operation="UPDATE")
-    found = Outcomes(compiled()).of(replace(submitted(asks({})), request=request), cluster())
-    assert found == Outcome()
+    result = Outcomes(compiled()).of(replace(submitted(asks({})), request=request), cluster())
+    assert result == Outcome()
 
 
 def test_rules_in_audit_mode_decide_nothing() -> None:
-    found = outcome(asks({GPU: 1}), validation(check("false", "never"), mode=Mode.AUDIT))
-    assert found.allowed
-    assert found.deciding == ()
+    result = outcome(asks({GPU: 1}), validation(check("false", "never"), mode=Mode.AUDIT))
+    assert result.allowed
+    assert result.deciding == ()
 
 
 def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
@@ -166,15 +166,15 @@ def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
     ],
 )
 def test_an_outcome_by_a_rule_that_reads_the_user_is_unknown(rule: Rule) -> None:
-    found = outcome(asks({MIG2: 1}), rule)
-    assert replace(found, known=None) == Outcome(unknown=f"{rule.id} reads request.userInfo")
+    result = outcome(asks({MIG2: 1}), rule)
+    assert replace(result, userless_key=None) == Outcome(unknown=f"{rule.id} reads request.userInfo")
     known = outcome(asks({MIG2: 1}), rule, user_unknown=False)
     assert known.unknown == ""
 
 
 def test_all_rules_that_read_the_user_are_named() -> None:
-    found = outcome(asks({}), validation(READS_USER, name="a"), validation(IS_ROOT, name="b"))
-    assert found.unknown == "Validation/a, Validation/b read request.userInfo"
+    result = outcome(asks({}), validation(READS_USER, name="a"), validation(IS_ROOT, name="b"))
+    assert result.unknown == "Validation/a, Validation/b read request.userInfo"
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_an_outcome_is_known_if_no_user_can_change_it(rule: Rule) -> None:
 def test_another_user_does_not_change_a_known_outcome(data: st.DataObject) -> None:
     rule_set, made, view = data.draw(rule_sets(user=True)), data.draw(pods()), data.draw(clusters())
     one, other = data.draw(st.permutations(["ada", "root"]))
-    found = Outcomes(rule_set).of(submitted(made, user=one), view)
-    if not found.unknown:
-        assert Outcomes(rule_set).of(submitted(made, user=other, user_unknown=False), view) == found
+    result = Outcomes(rule_set).of(submitted(made, user=one), view)
+    if not result.unknown:
+        assert Outcomes(rule_set).of(submitted(made, user=other, user_unknown=False), view) == result
 
 
 # Kinds of change
@@ -285,9 +285,9 @@ def test_an_annotation_that_the_pod_has_already_is_no_change() -> None:
     moves = ladder(MIG2, GPU, annotation="e")
     made = asks({MIG2: 1}, annotations={"e": "f"})
     overwrites = injection(gpu_type=None, annotations={"e": "f"})
-    found = outcome(made, moves, overwrites, on=cluster({GPU: 1}))
-    assert [deciding.annotations for deciding in found.deciding] == [(("e", "f,2g.20gb->gpu"),), (("e", "f"),)]
-    assert found.annotations == ()
+    result = outcome(made, moves, overwrites, on=cluster({GPU: 1}))
+    assert [deciding.annotations for deciding in result.deciding] == [(("e", "f,2g.20gb->gpu"),), (("e", "f"),)]
+    assert result.annotations == ()
 
 
 def test_locations_of_rules_are_not_compared() -> None:
@@ -321,7 +321,7 @@ def test_an_unknown_outcome_is_a_change_of_its_own() -> None:
         assert change is not None
         assert change.kinds == {Kind.UNKNOWN}
         assert rules_of(change) == ()
-        assert change.before.known is change.after.known is None
+        assert change.before.userless_key is change.after.userless_key is None
 
 
 def scaled(weight: int) -> Rule:
@@ -361,7 +361,7 @@ def test_a_user_decides_alike_under_equal_rules_on_equal_pods(old: list[Rule], n
 
 @law
 @given(st.data())
-def test_what_changes_for_no_user_changes_for_none(data: st.DataObject) -> None:
+def test_no_change_for_an_unknown_user_is_none_for_any_user(data: st.DataObject) -> None:
     pool, made, view = data.draw(some_rules(user=True)), data.draw(pods()), data.draw(clusters())
     chosen = st.lists(st.sampled_from(pool), unique_by=lambda rule: rule.id)
     old, new = (Outcomes(compiled(*data.draw(chosen))) for _ in range(2))
@@ -377,94 +377,96 @@ DENIED = Outcome(allowed=False, message="no")
 
 
 def test_pods_of_one_workload_with_equal_changes_are_one_line() -> None:
-    found = Grouping()
-    for name, after in (("b", DENIED), ("a", DENIED), ("b", DENIED), ("b", Outcome(warnings=("w",))), ("c", Outcome())):
-        found.add(submitted(asks({}), name=name, count=2), Outcome(), after)
-    shown = [(line.workload.name, sorted(line.change.kinds), line.count) for line in found.lines]
+    groups = Grouping()
+    warned = Outcome(warnings=("w",))
+    pods = (("b", DENIED), ("a", DENIED), ("b", DENIED), ("b", warned), ("c", Outcome()))
+    for position, (name, after) in enumerate(pods):
+        groups.add(submitted(asks({}), name=name, count=2), Outcome(), after, position)
+    shown = [(line.workload.name, sorted(line.change.kinds), line.count) for line in groups.lines]
     assert shown == [("a", ["Denied"], 2), ("b", ["Denied"], 4), ("b", ["Warnings"], 2)]
-    totals = found.totals[""]
+    totals = groups.totals[""]
     assert (totals.pods, totals.changed, totals.kinds) == (10, 8, {Kind.DENIED: 6, Kind.WARNINGS: 2})
 
 
-def test_gpus_are_those_of_the_pods_that_are_admitted() -> None:
-    found = Grouping()
+def test_gpus_are_summed_over_admitted_pods() -> None:
+    groups = Grouping()
     whole, part = Outcome(gpus=((GPU, NANOS),)), Outcome(gpus=((MIG1, 2 * NANOS),))
-    found.add(submitted(asks({}), count=3), part, whole)
-    found.add(submitted(asks({})), whole, DENIED)
-    found.add(submitted(asks({})), whole, Outcome(unknown="it is not known"))
+    groups.add(submitted(asks({}), count=3), part, whole)
+    groups.add(submitted(asks({})), whole, DENIED)
+    groups.add(submitted(asks({})), whole, Outcome(unknown="it is not known"))
     update = pod_request(asks({}), namespace="ml", operation="UPDATE")
     dry_run = pod_request(asks({}), namespace="ml", dry_run=True)
     for request in (update, dry_run):
-        found.add(replace(submitted(asks({})), request=request), whole, whole)
-    assert found.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
-    assert found.totals[""].unknown == {"it is not known": 1}
-    unchanged = Outcome(unknown="it is not known", known="all else")
-    found.add(submitted(asks({})), unchanged, unchanged)
-    assert found.totals[""].unknown == {"it is not known": 1}
+        groups.add(replace(submitted(asks({})), request=request), whole, whole)
+    assert groups.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
+    assert groups.totals[""].unknown == {"it is not known": 1}
+    unchanged = Outcome(unknown="it is not known", userless_key="all else")
+    groups.add(submitted(asks({})), unchanged, unchanged)
+    assert groups.totals[""].unknown == {"it is not known": 1}
 
 
 def test_pods_that_are_decided_as_they_are_now_are_counted() -> None:
-    found = Grouping()
-    found.add(submitted(asks({}), as_it_is="no controller", count=2), Outcome(), Outcome())
-    found.add(submitted(asks({})), Outcome(), Outcome())
-    assert found.totals[""].as_it_is == {"no controller": 2}
-    assert (found.totals[""].pods, found.lines) == (3, ())
+    groups = Grouping()
+    groups.add(submitted(asks({}), as_it_is="no controller", count=2), Outcome(), Outcome())
+    groups.add(submitted(asks({})), Outcome(), Outcome())
+    assert groups.totals[""].as_it_is == {"no controller": 2}
+    assert (groups.totals[""].pods, groups.lines) == (3, ())
 
 
 def test_each_cluster_has_its_own_totals() -> None:
-    found = Grouping(["east", "west"])
+    groups = Grouping(["east", "west"])
     here = replace(submitted(asks({})), workload=Workload(cluster="west", namespace="ml", kind="Job", name="a"))
-    found.add(here, Outcome(), DENIED)
-    assert [totals.changed for totals in found.totals.values()] == [0, 1]
-    assert Answer(old="a", new="b", same_rules=False, grouping=found).exit_code == 1
+    groups.add(here, Outcome(), DENIED)
+    assert [totals.changed for totals in groups.totals.values()] == [0, 1]
+    assert Answer(old="a", new="b", same_rules=False, grouping=groups).exit_code == 1
 
 
 @pytest.mark.parametrize(
     ("allowed", "code"), [([], 1), ([Kind.WARNINGS], 1), ([Kind.WARNINGS, Kind.ANNOTATIONS, Kind.RUNG], 0)]
 )
 def test_the_exit_code_is_0_if_every_kind_of_each_change_is_allowed(allowed: list[Kind], code: int) -> None:
-    found = Grouping()
-    answer = Answer(old="a", new="b", same_rules=False, grouping=found, allowed=frozenset(allowed))
+    groups = Grouping()
+    answer = Answer(old="a", new="b", same_rules=False, grouping=groups, allowed=frozenset(allowed))
     assert answer.exit_code == NOTHING_DECIDED
-    found.add(submitted(asks({})), Outcome(), Outcome())
+    groups.add(submitted(asks({})), Outcome(), Outcome())
     assert answer.exit_code == 0
-    found.add(submitted(asks({})), Outcome(), Outcome(warnings=("w",), annotations=(("a", "b"),)))
+    groups.add(submitted(asks({})), Outcome(), Outcome(warnings=("w",), annotations=(("a", "b"),)))
     assert answer.exit_code == code
 
 
 def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MAX_LINES", 2)
     monkeypatch.setattr(grouping, "MAX_NAMES", 2)
-    found = Grouping()
+    groups = Grouping()
     for name in "abcdea":
-        found.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
-    found.leave_out()
-    assert [(line.workload.name, line.count) for line in found.lines] == [("a", 2), ("b", 1)]
-    assert found.omitted == 3
-    assert found.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 3}
-    assert found.totals[""].changed == 6
+        groups.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
+    groups.leave_out()
+    assert [(line.workload.name, line.count) for line in groups.lines] == [("a", 2), ("b", 1)]
+    assert groups.omitted == 3
+    assert groups.totals[""].namespaces == {"a": 2, "b": 1, OTHERS: 3}
+    assert groups.totals[""].changed == 6
 
 
 def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Outcome(warnings=("w" * 10_000,))
     monkeypatch.setattr(grouping, "MAX_BYTES", 14_000)
-    found = Grouping()
+    groups = Grouping()
     for name, after in (("a", large), ("b", DENIED), ("c", large), ("d", Outcome(warnings=("x" * 10_000,)))):
-        found.add(submitted(asks({}), name=name), Outcome(), after)
-    found.leave_out()
-    assert [line.workload.name for line in found.lines] == ["a", "b", "c"]
-    assert (found.omitted, found.totals[""].changed) == (1, 4)
+        groups.add(submitted(asks({}), name=name), Outcome(), after)
+    groups.leave_out()
+    assert [line.workload.name for line in groups.lines] == ["a", "b", "c"]
+    assert (groups.omitted, groups.totals[""].changed) == (1, 4)
 
 
-def test_memory_stays_below_the_bound_whatever_pods_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_below_the_bound_for_any_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MAX_BYTES", 1024 * 1024)
-    found = Grouping()
+    groups = Grouping()
     old, new = Outcomes(compiled()), Outcomes(compiled(validation(check("false", "no"))))
 
     def add(index: int) -> None:
         made = made_pod(*(container(f"c{n}", {"cpu": index + 1, "memory": n + 1}) for n in range(200)))
         one = submitted(made, name=f"job-{index}")
-        found.add(one, old.of(one, cluster()), new.of(one, cluster()))
+        groups.add(one, old.of(one, cluster()), new.of(one, cluster()))
 
     add(0)  # fills caches
     tracemalloc.start()
@@ -474,16 +476,16 @@ def test_memory_stays_below_the_bound_whatever_pods_have(monkeypatch: pytest.Mon
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    found.leave_out()
-    assert found.omitted
-    assert len(found.lines) > 1
+    groups.leave_out()
+    assert groups.omitted
+    assert len(groups.lines) > 1
     assert used < 2 * grouping.MAX_BYTES
 
 
 @pytest.mark.parametrize("where", ["workload", "container", "resource", "annotation", "gpu"])
-def test_memory_stays_below_the_bound_whatever_names_are(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_below_the_bound_for_any_names(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MAX_BYTES", 1024 * 1024)
-    found = Grouping()
+    groups = Grouping()
     tracemalloc.start()
     try:
         for index in range(50):
@@ -496,24 +498,24 @@ def test_memory_stays_below_the_bound_whatever_names_are(where: str, monkeypatch
                 "gpu": Outcome(warnings=("w",), gpus=((long, NANOS),)),
             }[where]
             name = long if where == "workload" else str(index)
-            found.add(submitted(asks({}), name=name, namespace=name), Outcome(), after)
+            groups.add(submitted(asks({}), name=name, namespace=name), Outcome(), after)
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert used < 3 * grouping.MAX_BYTES
-    assert found.totals[""].changed == 50
+    assert groups.totals[""].changed == 50
 
 
 def test_long_names_are_cut() -> None:
-    found = Grouping()
+    groups = Grouping()
     long = "x" * 1_000
     gpus = ((long, NANOS),)
-    found.add(submitted(asks({}), name=long, namespace=long), Outcome(), Outcome(warnings=("w",), gpus=gpus))
+    groups.add(submitted(asks({}), name=long, namespace=long), Outcome(), Outcome(warnings=("w",), gpus=gpus))
 
     cut = f"{'x' * MAX_NAME}…"
-    assert [line.workload for line in found.lines] == [Workload(namespace=cut, kind="Job", name=cut)]
-    assert found.totals[""].namespaces == {cut: 1}
-    assert found.totals[""].gpus == {cut: (0, NANOS)}
+    assert [line.workload for line in groups.lines] == [Workload(namespace=cut, kind="Job", name=cut)]
+    assert groups.totals[""].namespaces == {cut: 1}
+    assert groups.totals[""].gpus == {cut: (0, NANOS)}
 
 
 @law
@@ -534,10 +536,11 @@ def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> N
     )
     pods = data.draw(st.lists(added, max_size=12))
     shares = data.draw(st.lists(st.integers(0, 2), min_size=len(pods), max_size=len(pods)))
-    bounds = {"MAX_LINES": data.draw(st.integers(1, 4)), "MAX_NAMES": 1, "MAX_BYTES": data.draw(st.integers(0, 4_000))}
+    max_lines, max_bytes = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 4_000))
     with pytest.MonkeyPatch.context() as patch:
-        for name, bound in bounds.items():
-            patch.setattr(grouping, name, bound)
+        patch.setattr(grouping, "MAX_LINES", max_lines)
+        patch.setattr(grouping, "MAX_NAMES", 1)
+        patch.setattr(grouping, "MAX_BYTES", max_bytes)
         whole, parts = Grouping(), [Grouping() for _ in range(3)]
         for position, (entry, share) in enumerate(zip(pods, shares, strict=True)):
             whole.add(*entry, position)
@@ -563,11 +566,11 @@ def test_lines_of_a_workload_are_in_the_order_of_their_first_pods() -> None:
 
 
 def test_equal_amounts_in_other_formats_are_lines_of_their_own() -> None:
-    found = Grouping()
+    groups = Grouping()
     for written in ("1Ki", "1024", "1Ki"):
         after = Outcome(resources=(Amount(container="c", resource="memory", limit=Quantity.parse(written)),))
-        found.add(submitted(asks({})), Outcome(), after)
-    assert sorted((str(line.change.after.resources[0].limit), line.count) for line in found.lines) == [
+        groups.add(submitted(asks({})), Outcome(), after)
+    assert sorted((str(line.change.after.resources[0].limit), line.count) for line in groups.lines) == [
         ("1024", 1),
         ("1Ki", 2),
     ]

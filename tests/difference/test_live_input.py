@@ -157,7 +157,7 @@ def test_without_its_revision_the_present_template_counts_if_the_resources_agree
     assert submitted.as_it_is == reason
 
 
-def test_pods_of_a_job_are_those_of_its_cron_job(tmp_path: Path) -> None:
+def test_pods_of_a_job_are_grouped_under_its_cron_job(tmp_path: Path) -> None:
     dump = [
         controller("Job", "train-1", asks({GPU: 1}), owner=("CronJob", "train")),
         live(asks({GPU: 1}), ("Job", "train-1")),
@@ -172,8 +172,8 @@ def test_few_controllers_are_remembered(tmp_path: Path, monkeypatch: pytest.Monk
     names = ["a", "b", "a", "a"]
     dump = [controller("Job", each, asks({GPU: count})) for count, each in enumerate("ab", 1)]
     dump += [live(asks({GPU: 1 + (each == "b")}), ("Job", each), name=f"{each}-{at}") for at, each in enumerate(names)]
-    found = read(tmp_path, dump, compiled(DOWN))
-    assert [(each.workload.name, each.as_it_is) for each in found] == [(each, "") for each in names]
+    pods = read(tmp_path, dump, compiled(DOWN))
+    assert [(each.workload.name, each.as_it_is) for each in pods] == [(each, "") for each in names]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
     assert all(submitted.as_it_is for submitted in found)
 
 
-def test_what_is_written_after_the_admission_is_left_out(tmp_path: Path) -> None:
+def test_fields_written_after_admission_are_left_out(tmp_path: Path) -> None:
     asked = asks({GPU: 1}, annotations={"team": "ml"})
     labels = {"app": "train", "pod-template-hash": "5d8"}
     running = live(asked, REPLICA_SET, name="train-5d8-x7k2p", on="node-0", labels=labels)
@@ -256,7 +256,7 @@ def test_containers_that_other_webhooks_inject_are_kept(tmp_path: Path) -> None:
     assert not submitted.as_it_is
 
 
-def test_a_template_with_other_containers_is_not_that_of_the_pod(tmp_path: Path) -> None:
+def test_a_template_with_other_containers_is_not_used(tmp_path: Path) -> None:
     renamed = pod(container("renamed", {GPU: 1}))
     (submitted,) = read(
         tmp_path, [live(asks({GPU: 1}), REPLICA_SET), controller(*REPLICA_SET, renamed)], compiled(DOWN)
@@ -264,14 +264,14 @@ def test_a_template_with_other_containers_is_not_that_of_the_pod(tmp_path: Path)
     assert submitted.as_it_is == OTHER_CONTAINERS
 
 
-def test_malformed_amounts_are_those_of_no_template(tmp_path: Path) -> None:
+def test_malformed_amounts_match_no_template(tmp_path: Path) -> None:
     running = live(asks({GPU: "many"}), REPLICA_SET, on="node")
     dump = [running, controller(*REPLICA_SET, asks({GPU: 1})), node_object("node", {GPU: "1", "cpu": "much"})]
     (submitted,) = read(tmp_path, dump, compiled(DOWN), None, None)
     assert submitted.as_it_is
 
 
-def test_a_pod_is_decided_without_what_it_uses_itself(tmp_path: Path) -> None:
+def test_a_pod_is_decided_without_its_own_usage(tmp_path: Path) -> None:
     free = ladder(MIG3, GPU, offered=Offered.AVAILABLE)
     dump = [
         node_object("node", {MIG3: "1", GPU: "2"}),
@@ -304,7 +304,7 @@ def limited(annotation: str = SET, *rules: Any) -> Any:
     return live(admitted(asked, *rules), REPLICA_SET)
 
 
-def test_amounts_that_limit_ranger_set_are_those_of_the_pod(tmp_path: Path) -> None:
+def test_amounts_set_by_limit_ranger_are_read_from_the_pod(tmp_path: Path) -> None:
     dump = [limited(SET, DOWN), controller(*REPLICA_SET, asks({GPU: 1}))]
     (submitted,) = read(tmp_path, dump, compiled(DOWN))
     assert not submitted.as_it_is
@@ -371,7 +371,7 @@ AMOUNTS = st.dictionaries(st.sampled_from([MIG3, MIG1, GPU]), st.integers(0, 3),
 
 
 @given(asked=AMOUNTS, offered=AMOUNTS, coefficient=st.integers(1, 4))
-def test_a_pod_of_generated_rules_is_turned_back_to_what_was_submitted(
+def test_a_pod_of_generated_rules_is_reconstructed_as_submitted(
     tmp_path_factory: pytest.TempPathFactory, asked: dict[str, int], offered: dict[str, int], coefficient: int
 ) -> None:
     rules = (DOWN, ladder(MIG1, GPU, name="second"), injection({"cpu": str(coefficient)}, gpu_type=None))
@@ -420,7 +420,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     assert pods == ["", ""]
 
 
-def test_what_pods_use_of_unread_resources_stays_in_their_views() -> None:
+def test_usage_of_unread_resources_stays_in_the_views() -> None:
     full = cluster(node("a", {GPU: 4, "cpu": 8}, used={GPU: 3, "cpu": 5}))
     plain, with_gpu = (live(asks(amounts), name="1", on="a") for amounts in ({"cpu": 1}, {"cpu": 1, GPU: 1}))
     views = ViewsWithout(full, {"uid-1"}, {GPU})

@@ -16,9 +16,9 @@ OTHERS = {"key": "team", "operator": "NotIn", "values": ["b"]}
 
 def back(running: Any, submitted: Any) -> Any:
     """Turn a live pod back from the template of a submitted one."""
-    found = turned_back(running, template(submitted))
-    assert found is not None
-    return found
+    restored = turned_back(running, template(submitted))
+    assert restored is not None
+    return restored
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_requests_default_to_limits() -> None:
         container("idle"),
         init=[container("init", limits={"memory": "1Gi"})],
     )
-    found = back(live(submitted), submitted)["spec"]
-    main, other, idle = (each.get("resources") for each in found["containers"])
+    restored = back(live(submitted), submitted)["spec"]
+    main, other, idle = (each.get("resources") for each in restored["containers"])
     assert main == {"limits": {GPU: "1", "cpu": "2"}, "requests": {GPU: "1", "cpu": "1"}}
     assert other == {"requests": {"cpu": "1"}}
     assert not idle
-    assert found["initContainers"][0]["resources"]["requests"] == {"memory": "1Gi"}
+    assert restored["initContainers"][0]["resources"]["requests"] == {"memory": "1Gi"}
 
 
 def test_requests_of_the_whole_pod_default_to_the_aggregate_or_to_its_limits() -> None:
@@ -65,21 +65,21 @@ def test_requests_of_the_whole_pod_default_to_the_aggregate_or_to_its_limits() -
     raised: Any = mutated(back(live(submitted), submitted), injection({"cpu": "6"}, gpu_type=None)).result
     assert raised["spec"]["resources"]["requests"]["cpu"] == "6"
     raised["spec"]["resources"]["requests"]["hugepages-2Mi"] = "4Mi"
-    found = back(live(raised), submitted)["spec"]["resources"]
-    assert found["limits"] == level["limits"]
-    assert found["requests"] == {"cpu": "3", "memory": "8Gi", "hugepages-2Mi": "4Mi"}
+    restored = back(live(raised), submitted)["spec"]["resources"]
+    assert restored["limits"] == level["limits"]
+    assert restored["requests"] == {"cpu": "3", "memory": "8Gi", "hugepages-2Mi": "4Mi"}
 
 
-def test_huge_pages_of_the_whole_pod_are_those_that_the_api_server_has_defaulted() -> None:
+def test_pod_level_huge_pages_default_as_in_the_api_server() -> None:
     submitted: Any = pod(container("main", limits={"hugepages-2Mi": "4Mi"}), resources={"limits": {"cpu": "1"}})
     huge = {"hugepages-2Mi": "4Mi"}
     running = live(submitted)
     running["spec"]["resources"] = {"limits": {"cpu": "1", **huge}, "requests": {"cpu": "7", **huge}}
-    found = back(running, submitted)["spec"]["resources"]
-    assert found == {"limits": {"cpu": "1", **huge}, "requests": {"cpu": "1", **huge}}
+    restored = back(running, submitted)["spec"]["resources"]
+    assert restored == {"limits": {"cpu": "1", **huge}, "requests": {"cpu": "1", **huge}}
 
 
-def test_requests_of_the_whole_pod_alone_are_those_of_the_template() -> None:
+def test_pod_level_requests_are_taken_from_the_template() -> None:
     submitted: Any = pod(container("main", limits={"cpu": 2}), resources={"requests": {"memory": "1Gi"}})
     running = live(submitted)
     running["spec"]["resources"] = {"requests": {"memory": "2Gi"}}
@@ -88,9 +88,9 @@ def test_requests_of_the_whole_pod_alone_are_those_of_the_template() -> None:
 
 def test_a_template_with_malformed_amounts_makes_no_pod() -> None:
     submitted: Any = pod(container("main", limits={"cpu": "many"}), resources={"limits": {"cpu": "1"}})
-    found = back(live(submitted), submitted)
-    assert found["spec"]["resources"] == {"limits": {"cpu": "1"}}
-    assert not makes(found, live(submitted))
+    restored = back(live(submitted), submitted)
+    assert restored["spec"]["resources"] == {"limits": {"cpu": "1"}}
+    assert not makes(restored, live(submitted))
 
 
 def test_labels_of_the_node_are_left_out() -> None:
@@ -104,7 +104,7 @@ def test_labels_of_the_node_are_left_out() -> None:
     assert unbound["metadata"]["labels"] == labels
 
 
-def test_labels_of_a_template_that_the_node_overwrote_are_those_of_the_template() -> None:
+def test_topology_labels_of_a_template_replace_the_labels_of_the_node() -> None:
     submitted: Any = pod(container("main"), labels={ZONE: "mine"})
     running = live(submitted, on="node", labels={"app": "train", REGION: "r", ZONE: "z"})
     assert back(running, submitted)["metadata"]["labels"] == {"app": "train", ZONE: "mine"}
@@ -112,9 +112,9 @@ def test_labels_of_a_template_that_the_node_overwrote_are_those_of_the_template(
 
 def test_a_pod_of_a_template_with_a_node_keeps_the_node_and_its_labels() -> None:
     submitted: Any = pod(container("main"), nodeName="node")
-    found = back(live(submitted, on="node", labels={"app": "train", ZONE: "z"}), submitted)
-    assert found["spec"]["nodeName"] == "node"
-    assert found["metadata"]["labels"] == {"app": "train", ZONE: "z"}
+    restored = back(live(submitted, on="node", labels={"app": "train", ZONE: "z"}), submitted)
+    assert restored["spec"]["nodeName"] == "node"
+    assert restored["metadata"]["labels"] == {"app": "train", ZONE: "z"}
 
 
 def test_match_label_keys_are_separated_from_selectors() -> None:

@@ -158,7 +158,7 @@ READS_OTHERS: Mapping[str, tuple[Rule, str]] = {
 
 
 @pytest.mark.parametrize(("rule", "read"), READS_OTHERS.values(), ids=READS_OTHERS)
-def test_rules_that_read_what_was_not_recorded_decide_nothing(tmp_path: Path, rule: Rule, read: str) -> None:
+def test_rules_that_read_unrecorded_fields_decide_nothing(tmp_path: Path, rule: Rule, read: str) -> None:
     path = log(tmp_path / "log", served(FALLS), ("/mutate", asks({MIG3: 1})))
     for option, old, new in (("--old", [rule], []), ("--new", [FALLS], [FALLS, rule])):
         pods, totals, _ = replayed(path, old=old, new=new)

@@ -304,7 +304,7 @@ def test_an_equal_outcome_by_another_rule_names_both() -> None:
     ]
 
 
-def test_an_outcome_that_only_one_side_knows() -> None:
+def test_an_outcome_known_on_one_side_only_is_an_unknown_change() -> None:
     """Rules that changed the pod before may do so after as well."""
     assert differences(injected("8Gi", 9), Outcome(unknown="Validation/a reads request.userInfo")) == [
         "admission: allowed → not known (Validation/a reads request.userInfo)"

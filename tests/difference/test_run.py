@@ -81,10 +81,10 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     with log.open("ab") as file:
         file.write(b"{\n{\n{\n")
     bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
-    found = decided([log, *bad], processes=count)
-    assert found.answer is None
-    assert [problem.location.file for problem in found.problems] == list(map(str, bad))
-    assert len(found.problems) + found.unreported == 5
+    result = decided([log, *bad], processes=count)
+    assert result.answer is None
+    assert [problem.location.file for problem in result.problems] == list(map(str, bad))
+    assert len(result.problems) + result.unreported == 5
 
 
 def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
@@ -115,7 +115,7 @@ def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: l
     assert alone.answer.exit_code == 1
 
 
-def test_problems_are_in_the_order_of_the_files_whatever_the_processes(tmp_path: Path) -> None:
+def test_problems_are_in_file_order_for_any_number_of_processes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     paths = [
         *(manifest(tmp_path, name, "{kind: Pod") for name in "dcb"),
@@ -150,10 +150,10 @@ def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monke
         "a": "{kind: Pod",
         "e": "{kind: Pod",
     }
-    found = decided([manifest(tmp_path, name, text) for name, text in texts.items()], processes=count)
-    assert [Path(problem.location.file).stem for problem in found.problems] == ["d", "c", "b"]
-    assert found.unreported == 2
-    shown = [render(problem, found.sources).splitlines() for problem in found.problems]
+    result = decided([manifest(tmp_path, name, text) for name, text in texts.items()], processes=count)
+    assert [Path(problem.location.file).stem for problem in result.problems] == ["d", "c", "b"]
+    assert result.unreported == 2
+    shown = [render(problem, result.sources).splitlines() for problem in result.problems]
     assert all(len(lines) == 3 for lines in shown)
 
 
@@ -161,20 +161,20 @@ def test_a_file_may_be_a_cluster_and_a_manifest_with_problems(tmp_path: Path) ->
     path = manifest(
         tmp_path, "i", "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: i}\nspec: {}\nx: 1\n"
     )
-    found = decided([path], clusters=[path], processes=2)
-    assert found.answer is None
-    assert all(len(render(problem, found.sources).splitlines()) == 3 for problem in found.problems)
-    assert len({problem.code for problem in found.problems}) > 1
+    result = decided([path], clusters=[path], processes=2)
+    assert result.answer is None
+    assert all(len(render(problem, result.sources).splitlines()) == 3 for problem in result.problems)
+    assert len({problem.code for problem in result.problems}) > 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
     """Nothing was compared: a wrong folder must not look like a change without effect."""
     path = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "4"})])
-    found = decided([path], processes=count)
-    assert found.answer is None
+    result = decided([path], processes=count)
+    assert result.answer is None
     message = "no live pod found, and workloads of a cluster are decided by their pods"
-    assert list(map(str, found.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
+    assert list(map(str, result.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
 
 
 def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> N
     assert [run.answer and run.answer.assumed_cluster for run in found] == ["default", "default", "", "", ""]
 
 
-def test_usage_is_read_of_the_resources_of_rules_that_read_what_is_free() -> None:
+def test_usage_is_read_for_resources_whose_free_amounts_rules_read() -> None:
     allocatable, free = ladder(MIG3, "cpu"), ladder(MIG1, GPU, offered=Offered.AVAILABLE)
     any_free = validation("cluster.available(object.spec.nodeName) > 1")
     for rules, usage in (((allocatable,), set()), ((allocatable, free), {MIG1, GPU}), ((free, any_free), None)):
@@ -196,8 +196,8 @@ def test_usage_is_read_of_the_resources_of_rules_that_read_what_is_free() -> Non
 def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])
     seen: list[tuple[str, int, int]] = []
-    found = decided([pods, tmp_path / "absent.yaml"], report=lambda *shown: seen.append(shown))
-    assert found.answer is None
+    result = decided([pods, tmp_path / "absent.yaml"], report=lambda *shown: seen.append(shown))
+    assert result.answer is None
     assert max(done for stage, done, _ in seen if stage == "deciding") == 0
 
 
@@ -219,11 +219,11 @@ def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, count: int, tm
                     os.dup2(folder, int(number.name))
 
     try:
-        found = decided([path], processes=count, report=report)
+        result = decided([path], processes=count, report=report)
     finally:
         os.close(folder)
-    assert found.answer is None
-    assert list(map(str, found.problems)) == [f"{path}:1:1: error: cannot be read: Is a directory [unreadable-file]"]
+    assert result.answer is None
+    assert list(map(str, result.problems)) == [f"{path}:1:1: error: cannot be read: Is a directory [unreadable-file]"]
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -290,12 +290,12 @@ def test_all_cores_count_where_a_system_has_no_affinity(large: list[Path], monke
     assert decided(large).answer is not None
 
 
-def test_a_log_of_which_nothing_can_be_decided_again_is_no_sign_of_no_change(tmp_path: Path) -> None:
+def test_a_log_without_replayable_admissions_has_exit_code_2(tmp_path: Path) -> None:
     calls: list[Call] = [("/mutate", asks({GPU: 1}))]
     log = recorded_log(tmp_path / "log", recording(on=DEFAULT), calls, requests=False)
-    found = decided([log]).answer
-    assert found is not None
-    assert found.exit_code == 2
+    answer = decided([log]).answer
+    assert answer is not None
+    assert answer.exit_code == 2
 
 
 def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
@@ -308,18 +308,18 @@ def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
 
 def test_names_of_an_answer(tmp_path: Path) -> None:
     path = manifest(tmp_path, "ada", POD % "ada")
-    found = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force=IN_FORCE).answer
-    assert found is not None
-    assert (found.old, found.new, found.same_rules, found.in_force) == ("a", "a", True, IN_FORCE)
-    assert found.exit_code == 0
-    assert json.dumps(sorted(found.allowed)) == "[]"
+    answer = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force=IN_FORCE).answer
+    assert answer is not None
+    assert (answer.old, answer.new, answer.same_rules, answer.in_force) == ("a", "a", True, IN_FORCE)
+    assert answer.exit_code == 0
+    assert json.dumps(sorted(answer.allowed)) == "[]"
 
 
 @pytest.mark.parametrize("resource", [GPU, "cpu"])
-def test_pods_do_not_hold_what_rules_read_of_them(tmp_path: Path, resource: str) -> None:
+def test_a_live_pod_does_not_use_devices_against_itself(tmp_path: Path, resource: str) -> None:
     free = compiled(validation(check(f"cluster.available('{resource}') >= 4", "nothing is free")))
     running = live(asks({resource: 4}), name="p", on="n")
     path = write_list(tmp_path / "c.json", [running, node_object("n", {resource: "4"})])
-    found = decided([path], FALL, free)
-    assert found.answer is not None
-    assert (found.answer.grouping.totals[""].pods, found.answer.grouping.lines) == (1, ())
+    result = decided([path], FALL, free)
+    assert result.answer is not None
+    assert (result.answer.grouping.totals[""].pods, result.answer.grouping.lines) == (1, ())

@@ -1,7 +1,6 @@
 """Changes as people see them: a difference for each kind of change, and every pod."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,22 +49,25 @@ def decidings(draw: st.DrawFn, rule: RuleId) -> Deciding:
 @st.composite
 def outcomes(draw: st.DrawFn) -> Outcome:
     rules = draw(st.sets(st.sampled_from(RULES)))
-    found: dict[str, Any] = {
-        "warnings": tuple(draw(st.lists(st.sampled_from("vw"), unique=True))),
-        "deciding": tuple(draw(decidings(rule)) for rule in sorted(rules)),
-    }
+    warnings = tuple(draw(st.lists(st.sampled_from("vw"), unique=True)))
+    decisions = tuple(draw(decidings(rule)) for rule in sorted(rules))
     match draw(st.sampled_from(["unknown", "denied", "allowed", "allowed"])):
         case "unknown":
             return Outcome(unknown=draw(st.sampled_from(("why", "because"))))
         case "denied":
-            return Outcome(allowed=False, message=draw(TEXTS), **found)
+            return Outcome(allowed=False, message=draw(TEXTS), warnings=warnings, deciding=decisions)
     names = st.tuples(st.sampled_from("mn"), st.sampled_from("pqr"))
     amounts = [
         Amount(container=container, resource=resource, request=draw(QUANTITIES), limit=draw(QUANTITIES))
         for container, resource in sorted(draw(st.sets(names)))
     ]
     annotations = draw(st.dictionaries(st.sampled_from("kl"), st.none() | TEXTS))
-    return Outcome(resources=tuple(amounts), annotations=tuple(sorted(annotations.items())), **found)
+    return Outcome(
+        resources=tuple(amounts),
+        annotations=tuple(sorted(annotations.items())),
+        warnings=warnings,
+        deciding=decisions,
+    )
 
 
 @law

@@ -98,9 +98,9 @@ def test_a_pod_has_the_same_run_time_under_other_rules(seed: int) -> None:
 
 def run_times(record: Record) -> dict[str, int]:
     return {
-        f"{found.namespace}/{found.name}": found.ended - found.bound
-        for found in record.pods
-        if found.state == "Succeeded" and found.ended is not None and found.bound is not None
+        f"{pod.namespace}/{pod.name}": pod.ended - pod.bound
+        for pod in record.pods
+        if pod.state == "Succeeded" and pod.ended is not None and pod.bound is not None
     }
 
 
@@ -110,7 +110,7 @@ def test_with_one_node_more_no_fewer_pods_run(nodes: int, gpus: int, count: int,
     def run(nodes: int) -> int:
         made = [node(f"n{number}", allocatable={GPU: str(gpus)}) for number in range(nodes)]
         record = played(made, load("p", gpus=needed, count=count, every=1))
-        return sum(found.state == "Running" for found in record.pods)
+        return sum(pod.state == "Running" for pod in record.pods)
 
     assert run(nodes) <= run(nodes + 1)
 
@@ -132,4 +132,4 @@ def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
 def test_equal_pods_share_their_admission() -> None:
     drawn = simulation([node("n")], load("p", pod=template(0), count=5), load("q", pod=template(0), controlled=True))
     record = play(drawn, NO_RULES, "rules")
-    assert len({id(found.admitted) for found in record.pods}) == 2
+    assert len({id(pod.admitted) for pod in record.pods}) == 2

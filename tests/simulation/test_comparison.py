@@ -101,10 +101,10 @@ def test_fewer_pods_that_wait_are_no_better_if_more_were_denied() -> None:
 
 
 def test_all_are_compared_with_the_first() -> None:
-    found = answer([RAN, WAITS, RAN]).comparison[0]
+    compared = answer([RAN, WAITS, RAN]).comparison[0]
 
-    assert found.values == [1, 0, 1]
-    assert found.verdicts == [Verdict.WORSE, Verdict.EQUAL]
+    assert compared.values == [1, 0, 1]
+    assert compared.verdicts == [Verdict.WORSE, Verdict.EQUAL]
 
 
 def test_one_rule_set_and_parts_of_simulations_are_not_compared() -> None:
@@ -123,9 +123,9 @@ def test_all_are_measured_up_to_the_same_time() -> None:
 
 
 def test_a_load_equals_itself() -> None:
-    found = answer([whole_record(), whole_record()])
+    compared = answer([whole_record(), whole_record()])
 
-    assert {verdict for each in found.comparison for verdict in each.verdicts} == {Verdict.EQUAL}
+    assert {verdict for each in compared.comparison for verdict in each.verdicts} == {Verdict.EQUAL}
 
 
 def test_the_schema_lists_all_metrics() -> None:

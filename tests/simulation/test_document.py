@@ -59,7 +59,7 @@ def test_every_member_is_described_and_required() -> None:
         assert sorted(each["required"]) == sorted(each["properties"])
 
 
-def test_a_pod_has_what_it_requested_and_what_it_was_given() -> None:
+def test_a_pod_records_its_requested_and_given_resources() -> None:
     old, fell, _, low, _, wait, replacing, denied = document(whole_record())["results"][0]["pods"]
 
     assert fell == {

@@ -53,11 +53,11 @@ def test_markup_and_control_characters_are_escaped() -> None:
     ]
     change = NodeEvent(at=0, node=evil, becomes=NodeState.READY)
     load = simulation([evil], name=evil)
-    found = record(
+    simulated = record(
         [recorded_node(evil, gpu=1)], pods, 9, rules=evil, notices=(evil,), changes=(change,), simulation=load
     )
 
-    source = source_of(found, found)
+    source = source_of(simulated, simulated)
 
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)
@@ -146,10 +146,10 @@ def test_bars_have_the_colour_of_their_arrival() -> None:
 
 def test_too_many_bars_become_an_area() -> None:
     pods = [recorded_pod(f"p-{n}", ONE, node="n") for n in range(4)]
-    found = record([recorded_node("n", gpu=8), recorded_node("o", gpu=8)], pods, HOUR)
+    simulated = record([recorded_node("n", gpu=8), recorded_node("o", gpu=8)], pods, HOUR)
 
-    assert [(len(each.shapes), bool(each.area)) for each in drawn(found, 4)] == [(4, False), (0, False)]
-    assert [(len(each.shapes), each.area) for each in drawn(found, 3)] == [(0, "M0,40H0V20H1000V40Z"), (0, "")]
+    assert [(len(each.shapes), bool(each.area)) for each in drawn(simulated, 4)] == [(4, False), (0, False)]
+    assert [(len(each.shapes), each.area) for each in drawn(simulated, 3)] == [(0, "M0,40H0V20H1000V40Z"), (0, "")]
 
 
 def test_a_pod_on_devices_apart_needs_several_bars() -> None:
@@ -159,10 +159,10 @@ def test_a_pod_on_devices_apart_needs_several_bars() -> None:
         for n, end in enumerate(ends)
     ]
     pods.append(recorded_pod("c", THREE, node="n", arrived=HOUR // 2))
-    found = record([recorded_node("n", gpu=8)], pods, HOUR)
+    simulated = record([recorded_node("n", gpu=8)], pods, HOUR)
 
-    assert len(drawn(found, 11)[0].shapes) == 11
-    assert list(drawn(found, 10)[0].shapes) == []
+    assert len(drawn(simulated, 11)[0].shapes) == 11
+    assert list(drawn(simulated, 10)[0].shapes) == []
 
 
 def test_many_devices_and_other_resources_are_an_area() -> None:

@@ -26,11 +26,11 @@ def gpus(name: str, count: int = 1, **spec: Any) -> dict[str, Any]:
 
 def test_bound_pods_hold_their_resources_and_run_on_for_a_time() -> None:
     record = played(NODES, load("new"), pods=[gpus("old", 2, on="a")], running_for=always(5000))
-    found = by_name(record)
-    assert (found["old"].arrival, found["old"].arrived, found["old"].bound) == (None, 0, 0)
-    assert (found["old"].state, found["old"].ended) == ("Succeeded", 5000)
-    assert (found["new"].arrival, found["new"].bound) == (0, 5000)
-    assert found["old"].admitted.requested == found["old"].admitted.given == {GPU: 2 * 10**9}
+    pods = by_name(record)
+    assert (pods["old"].arrival, pods["old"].arrived, pods["old"].bound) == (None, 0, 0)
+    assert (pods["old"].state, pods["old"].ended) == ("Succeeded", 5000)
+    assert (pods["new"].arrival, pods["new"].bound) == (0, 5000)
+    assert pods["old"].admitted.requested == pods["old"].admitted.given == {GPU: 2 * 10**9}
 
 
 def test_without_a_time_they_run_to_the_end() -> None:
@@ -117,7 +117,7 @@ def test_pods_of_a_node_that_is_not_ready_at_the_beginning_are_evicted() -> None
     assert (found.state, found.ended) == ("Evicted", 300_000)
 
 
-def test_of_equal_victims_the_one_that_started_last_is_preempted() -> None:
+def test_the_latest_of_equal_victims_is_preempted() -> None:
     pods = [gpus("older", on="a"), gpus("newer", on="a"), gpus("unknown", on="b"), gpus("broken", on="b")]
     pods[0]["status"]["startTime"] = "2025-12-31T00:00:00Z"
     pods[1]["status"]["startTime"] = "2025-12-31T12:00:00Z"

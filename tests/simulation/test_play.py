@@ -29,12 +29,12 @@ def two_workers() -> list[dict[str, Any]]:
 def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: RuleSet) -> None:
     arrival = load("gpu-test", pod=template(0, {MIG: "1"}), count=10, every=1000)
     record = played(two_workers(), arrival, rule_set=default_rules)
-    assert [found.name for found in record.pods] == [f"gpu-test-{number}" for number in range(1, 11)]
-    assert Counter(found.node for found in record.pods[:8]) == {"worker": 4, "worker2": 4}
-    assert [found.arrived for found in record.pods] == [*range(0, 10_000, 1000)]
-    assert [found.state for found in record.pods] == ["Running"] * 8 + ["Pending"] * 2
-    assert [found.message for found in record.pods] == [""] * 8 + [WAITING] * 2
-    assert all(found.admitted is record.pods[-1].admitted for found in record.pods[1:])
+    assert [pod.name for pod in record.pods] == [f"gpu-test-{number}" for number in range(1, 11)]
+    assert Counter(pod.node for pod in record.pods[:8]) == {"worker": 4, "worker2": 4}
+    assert [pod.arrived for pod in record.pods] == [*range(0, 10_000, 1000)]
+    assert [pod.state for pod in record.pods] == ["Running"] * 8 + ["Pending"] * 2
+    assert [pod.message for pod in record.pods] == [""] * 8 + [WAITING] * 2
+    assert all(pod.admitted is record.pods[-1].admitted for pod in record.pods[1:])
     admitted = record.pods[0].admitted
     assert (admitted.requested, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
     [fall] = admitted.falls
@@ -46,7 +46,7 @@ def test_waiting_pods_run_when_gpus_are_released(default_rules: RuleSet) -> None
     arrival = load("gpu-test", pod=template(0, {MIG: "1"}), count=10, every=1000, run_for=60_000)
     record = played(two_workers(), arrival, rule_set=default_rules)
     assert {*states(record).values()} == {"Succeeded"}
-    assert [found.bound for found in record.pods] == [*range(0, 8000, 1000), 60_000, 61_000]
+    assert [pod.bound for pod in record.pods] == [*range(0, 8000, 1000), 60_000, 61_000]
     assert (record.pods[-1].ended, record.ended) == (121_000, 121_000)
 
 
@@ -67,7 +67,7 @@ def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
     waits = load("waits", pod=template(0, {"cpu": "5", GPU: "1"}), at=1000)
     asks = load("asks", pod=template(0), at=2000, count=10, every=1000)
     record = played([node_], runs, waits, asks, rule_set=both)
-    allowed = {found.arrived: found.state.value for found in record.pods if found.name.startswith("asks")}
+    allowed = {pod.arrived: pod.state.value for pod in record.pods if pod.name.startswith("asks")}
     assert allowed == {moment: "Denied" if moment < 11_000 else "Running" for moment in range(2000, 12_000, 1000)}
 
 
@@ -99,14 +99,14 @@ def test_pods_of_a_higher_priority_run_first() -> None:
     node_ = node("n", allocatable={GPU: "1"})
     low = load("low", count=2, run_for=1000)
     high = load("high", pod=template(1, priority=10, preemptionPolicy="Never"), at=500, run_for=1000)
-    found = by_name(played([node_], low, high))
-    assert (found["low-1"].bound, found["high"].bound, found["low-2"].bound) == (0, 1000, 2000)
+    pods = by_name(played([node_], low, high))
+    assert (pods["low-1"].bound, pods["high"].bound, pods["low-2"].bound) == (0, 1000, 2000)
 
 
-def test_pods_of_a_job_follow_those_that_end() -> None:
+def test_a_pod_of_a_job_arrives_when_another_ends() -> None:
     nodes = [node("n", allocatable={GPU: "8"})]
     record = played(nodes, load("job", controlled=True, parallel=2, total=5, run_for=1000))
-    assert [(found.name, found.arrived) for found in record.pods] == [
+    assert [(pod.name, pod.arrived) for pod in record.pods] == [
         ("job-1", 0),
         ("job-2", 0),
         ("job-3", 1000),
@@ -119,7 +119,7 @@ def test_pods_of_a_job_follow_those_that_end() -> None:
 def test_a_workload_that_arrives_again_has_a_number_in_its_name() -> None:
     nodes = [node("n", allocatable={GPU: "8"})]
     record = played(nodes, load("job", controlled=True, parallel=2, count=2, every=10))
-    assert [(found.name, found.arrived) for found in record.pods] == [
+    assert [(pod.name, pod.arrived) for pod in record.pods] == [
         ("job-1-1", 0),
         ("job-1-2", 0),
         ("job-2-1", 10),
@@ -129,7 +129,7 @@ def test_a_workload_that_arrives_again_has_a_number_in_its_name() -> None:
 
 def test_no_two_pods_have_one_name() -> None:
     record = played([node("n")], load("p", gpus=0, count=2), load("p-1", gpus=0), load("p-1", gpus=0))
-    assert [found.name for found in record.pods] == ["p-1", "p-2", "p-1-2", "p-1-3"]
+    assert [pod.name for pod in record.pods] == ["p-1", "p-2", "p-1-2", "p-1-3"]
 
 
 # Nodes
@@ -151,16 +151,16 @@ def test_a_pod_of_a_stateful_set_keeps_its_name() -> None:
     events = [at(moment, "a", state) for moment, state in enumerate(states, 1)]
     web = load("web", controlled=True, stateful=True, parallel=2)
     record = played([node("a", allocatable={GPU: "2"})], web, events=events)
-    assert [found.name for found in record.pods] == ["web-0", "web-1"] * 3
-    assert [found.replaces for found in record.pods] == ["", "", *["web-0", "web-1"] * 2]
-    assert [found.state for found in record.pods] == ["Evicted"] * 4 + ["Running"] * 2
+    assert [pod.name for pod in record.pods] == ["web-0", "web-1"] * 3
+    assert [pod.replaces for pod in record.pods] == ["", "", *["web-0", "web-1"] * 2]
+    assert [pod.state for pod in record.pods] == ["Evicted"] * 4 + ["Running"] * 2
 
 
 @pytest.mark.parametrize("back", [2000, 301_000])
 def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> None:
     events = (at(1000, "a", NodeState.NOT_READY), at(back, "a", NodeState.READY))
     record = played([node("a", allocatable={GPU: "1"})], load("p", run_for=500_000), events=events)
-    assert [(found.state, found.ended) for found in record.pods] == [("Succeeded", 500_000)]
+    assert [(pod.state, pod.ended) for pod in record.pods] == [("Succeeded", 500_000)]
     assert record.ended == 500_000
 
 
@@ -170,7 +170,7 @@ def test_the_grace_begins_anew_when_a_node_stops_to_be_ready_again() -> None:
     nodes = [node("a", allocatable={GPU: "2"})]
     late = load("late", pod=template(1, tolerations=[{"operator": "Exists", "tolerationSeconds": 50}]), at=380_000)
     record = played(nodes, load("p"), late, events=events)
-    assert [(found.state, found.ended) for found in record.pods] == [("Evicted", 600_000), ("Evicted", 430_000)]
+    assert [(pod.state, pod.ended) for pod in record.pods] == [("Evicted", 600_000), ("Evicted", 430_000)]
 
 
 def test_a_node_that_fails_often_takes_no_more_memory() -> None:
@@ -210,9 +210,9 @@ def test_a_drained_node_loses_its_pods_and_takes_no_others_until_it_is_uncordone
     nodes = [node("a", allocatable={GPU: "2"})]
     events = (at(10, "a", NodeState.DRAINED), at(50, "a", NodeState.UNCORDONED))
     record = played(nodes, load("bare"), load("job", controlled=True), events=events)
-    found = by_name(record)
-    assert (found["bare"].state, found["bare"].ended, found["bare"].by) == ("Evicted", 10, "Drained")
-    assert (found["job-1-r1"].arrived, found["job-1-r1"].bound) == (10, 50)
+    pods = by_name(record)
+    assert (pods["bare"].state, pods["bare"].ended, pods["bare"].by) == ("Evicted", 10, "Drained")
+    assert (pods["job-1-r1"].arrived, pods["job-1-r1"].bound) == (10, 50)
     assert len(record.pods) == 3
 
 
@@ -226,7 +226,7 @@ def test_a_cordoned_node_keeps_its_pods() -> None:
 def test_nothing_happens_after_the_end() -> None:
     nodes = [node("a", allocatable={GPU: "2"})]
     record = played(nodes, load("p", count=5, every=1000, run_for=1500), until=2000)
-    assert [(found.name, found.state, found.ended) for found in record.pods] == [
+    assert [(pod.name, pod.state, pod.ended) for pod in record.pods] == [
         ("p-1", "Succeeded", 1500),
         ("p-2", "Running", None),
         ("p-3", "Running", None),
@@ -234,7 +234,7 @@ def test_nothing_happens_after_the_end() -> None:
     assert record.ended == 2000
 
 
-def test_an_interruption_keeps_what_there_is() -> None:
+def test_an_interruption_keeps_the_record_so_far() -> None:
     reports: list[tuple[int, int]] = []
 
     def interrupt(done: int, total: int) -> None:

@@ -57,8 +57,8 @@ def test_a_release_looks_at_the_first_waiting_pods_only(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(SchedulingCycle, "may_fit", counted)
     loads = [load(f"p{number}", pod=template(1, {"cpu": f"{number + 1}m"}), run_for=1000) for number in range(50)]
-    found = by_name(played(ONE, *loads))
-    assert [found[f"p{number}"].bound for number in range(50)] == [1000 * number for number in range(50)]
+    pods = by_name(played(ONE, *loads))
+    assert [pods[f"p{number}"].bound for number in range(50)] == [1000 * number for number in range(50)]
     assert len(looks) < 50 * 10
 
 
@@ -82,17 +82,17 @@ def test_the_order_among_workloads_is_priority_then_arrival() -> None:
     low, middle = load("low", run_for=10), load("middle", count=2, at=1, run_for=10)
     other = load("other", pod=template(1, nodeSelector={"kubernetes.io/hostname": "a"}), at=1, run_for=10)
     high = load("high", pod=template(1, priority=9, preemptionPolicy="Never"), at=2, run_for=10)
-    found = by_name(played(ONE, low, other, middle, high))
-    assert [found[name].bound for name in ("low", "high", "other", "middle-1", "middle-2")] == [0, 10, 20, 30, 40]
+    pods = by_name(played(ONE, low, other, middle, high))
+    assert [pods[name].bound for name in ("low", "high", "other", "middle-1", "middle-2")] == [0, 10, 20, 30, 40]
 
 
 def test_a_pod_that_wants_to_be_near_another_runs_once_that_one_does() -> None:
     nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
     near = load("near", pod=template(0, **affinity("podAffinity", app="x")))
     far = load("far", pod=template(0, **affinity("podAffinity", app="nowhere")))
-    found = by_name(played(nodes, near, far, load("x", pod=labelled(template(0), app="x"), at=1000)))
-    assert (found["near"].bound, found["near"].node) == (1000, found["x"].node)
-    assert found["far"].state == "Pending"
+    pods = by_name(played(nodes, near, far, load("x", pod=labelled(template(0), app="x"), at=1000)))
+    assert (pods["near"].bound, pods["near"].node) == (1000, pods["x"].node)
+    assert pods["far"].state == "Pending"
 
 
 @pytest.mark.parametrize("repelled", [True, False])
@@ -101,8 +101,8 @@ def test_a_pod_that_another_keeps_away_runs_when_that_one_ends(repelled: bool) -
     alone = affinity("podAntiAffinity", app="y" if repelled else "x")
     first = labelled(template(0, **(alone if repelled else {})), app="x")
     second = labelled(template(0, **({} if repelled else alone)), app="y")
-    found = by_name(played(nodes, load("first", pod=first, run_for=1000), load("second", pod=second)))
-    assert found["second"].bound == 1000
+    pods = by_name(played(nodes, load("first", pod=first, run_for=1000), load("second", pod=second)))
+    assert pods["second"].bound == 1000
 
 
 def test_a_pod_with_topology_spread_runs_when_a_node_joins() -> None:
@@ -116,22 +116,22 @@ def test_a_pod_with_topology_spread_runs_when_a_node_joins() -> None:
     }
     nodes = [node("a"), node("b", unschedulable=True)]
     arrival = load("p", pod=labelled(template(0, topologySpreadConstraints=[spread]), app="x"), count=2)
-    found = by_name(played(nodes, arrival, events=(at(1000, "b", NodeState.UNCORDONED),)))
-    assert [found[name].bound for name in ("p-1", "p-2")] == [0, 1000]
+    pods = by_name(played(nodes, arrival, events=(at(1000, "b", NodeState.UNCORDONED),)))
+    assert [pods[name].bound for name in ("p-1", "p-2")] == [0, 1000]
 
 
 def test_a_victim_of_a_controller_arrives_anew_and_waits() -> None:
     low = load("low", controlled=True, run_for=1000)
     high = load("high", pod=template(1, priority=1), at=500, run_for=1000)
     record = played(ONE, low, high)
-    assert [(found.name, found.state, found.bound, found.ended, found.by, found.replaces) for found in record.pods] == [
+    assert [(pod.name, pod.state, pod.bound, pod.ended, pod.by, pod.replaces) for pod in record.pods] == [
         ("low-1", "Preempted", 0, 500, "default/high", ""),
         ("high", "Succeeded", 500, 1500, "", ""),
         ("low-1-r1", "Succeeded", 1500, 2500, "", "low-1"),
     ]
 
 
-def test_what_a_preemption_leaves_free_is_used_by_those_that_wait() -> None:
+def test_waiting_pods_use_devices_freed_by_preemption() -> None:
     nodes = [node("a", allocatable={GPU: "4"})]
     low = load("low", gpus=4)
     small = load("small", pod=template(1, preemptionPolicy="Never"), at=1)
@@ -149,7 +149,7 @@ def test_rules_see_the_devices_that_are_free_at_each_arrival() -> None:
     nodes = [node("a", allocatable={MIG: "2", GPU: "2"})]
     arrival = load("p", pod=template(0, {MIG: "1"}), count=5, every=1000, run_for=2500)
     record = played(nodes, arrival, rule_set=compiled(ladder(MIG, GPU, offered=Offered.AVAILABLE)))
-    given = [next(iter(found.admitted.given)) for found in record.pods]
+    given = [next(iter(pod.admitted.given)) for pod in record.pods]
     assert given == [MIG, MIG, GPU, MIG, MIG]
     assert {*states(record).values()} == {"Succeeded"}
 
@@ -175,6 +175,6 @@ def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPa
     others = load("x", pod=labelled(template(0), app="x"), count=5)
     near = load("near", pod=labelled(template(0, **affinity("podAffinity", app="x")), app="y"))
     ends = load("ends", pod=template(0), run_for=1000)
-    found = by_name(played(nodes, ends, others, near))["near"]
-    assert found.state == "Pending"
-    assert "cost limit" in found.message
+    pods = by_name(played(nodes, ends, others, near))["near"]
+    assert pods.state == "Pending"
+    assert "cost limit" in pods.message

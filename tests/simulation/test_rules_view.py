@@ -27,7 +27,7 @@ NODES = cluster(node("a", {GPU: 8}, {GPU: 1}), node("b", {GPU: 4}))
 
 @law
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 10**9)), max_size=8))
-def test_what_was_held_is_given_back_exactly(held: list[tuple[str, int]]) -> None:
+def test_held_amounts_are_returned_exactly(held: list[tuple[str, int]]) -> None:
     view = RulesView(NODES, reads_pods=True)
     before = dict(capacity_of(view.cluster, QUERY).classes.counts())
     for name, nanos in held:

@@ -56,9 +56,9 @@ def simulate(*arguments: str) -> Result:
 def document(*arguments: str) -> Any:
     result = simulate("--output", "json", *arguments)
     assert (result.exit_code, result.stderr) == (0, "")
-    found = json.loads(result.stdout)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
-    return found
+    answer = json.loads(result.stdout)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(answer)] == []
+    return answer
 
 
 def test_pods_fall_run_and_wait(folder: Path) -> None:
@@ -78,17 +78,17 @@ def test_the_packaged_rules_are_the_default(folder: Path) -> None:
 
 
 def test_several_paths_are_one_rule_set(folder: Path) -> None:
-    assert [found["rules"] for found in document("--rules", "fall.yaml", "keep.yaml")["results"]] == [
+    assert [answer["rules"] for answer in document("--rules", "fall.yaml", "keep.yaml")["results"]] == [
         "fall.yaml keep.yaml"
     ]
 
 
 def test_rule_sets_are_compared_with_the_first(folder: Path) -> None:
-    found = document("--rules", "fall.yaml", "--compare", "keep.yaml", "--compare", ".")
+    answer = document("--rules", "fall.yaml", "--compare", "keep.yaml", "--compare", ".")
 
-    assert [each["rules"] for each in found["results"]] == ["fall.yaml", "keep.yaml", "."]
-    assert [each["endedSeconds"] for each in found["results"]] == [120, 120, 120]
-    bound = found["comparison"][0]
+    assert [each["rules"] for each in answer["results"]] == ["fall.yaml", "keep.yaml", "."]
+    assert [each["endedSeconds"] for each in answer["results"]] == [120, 120, 120]
+    bound = answer["comparison"][0]
     assert (bound["metric"], bound["values"], bound["verdicts"]) == ("bound", [3, 0, 3], ["worse", "equal"])
 
 
@@ -185,7 +185,7 @@ def test_seeds_have_the_same_bound_in_the_document_and_as_an_option(folder: Path
     assert simulate("--seed", str(most + 1)).exit_code == 2
 
 
-def test_what_is_not_modelled_is_printed(folder: Path) -> None:
+def test_features_that_are_not_modelled_are_printed(folder: Path) -> None:
     volumes = POD.replace("spec: {", "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: c}}], ")
     write(folder, {"load.yaml": load(f"{{pod: {volumes}}}")})
 
@@ -268,12 +268,12 @@ def test_ctrl_c_cuts_no_answer(folder: Path) -> None:
         with (folder / "answer.json").open() as stream:
             first = stream.read(1)
             os.kill(running.pid, signal.SIGINT)
-            found = json.loads(first + stream.read())
+            answer = json.loads(first + stream.read())
         assert running.stderr is not None
         assert running.stderr.read() == b""
 
     assert running.returncode == 0
-    assert [len(result["pods"]) for result in found["results"]] == [1000, 1000]
+    assert [len(result["pods"]) for result in answer["results"]] == [1000, 1000]
 
 
 def test_an_ignored_interrupt_stays_ignored(folder: Path) -> None:

@@ -32,7 +32,7 @@ ONE = admitted_pod({GPU: 1})
 TWO = admitted_pod({GPU: 2, "cpu": 3})
 
 
-def test_denials_that_differ_in_the_name_of_the_pod_are_one() -> None:
+def test_denials_that_differ_only_in_the_pod_name_are_merged() -> None:
     kinds = [admitted_pod({GPU: 1}, message=f"no rung for pod ml/{name}") for name in ("a", "b", "c")]
     pods = [recorded_pod(name, kind, state=State.DENIED) for name, kind in zip("abd", kinds, strict=True)]
 
@@ -43,10 +43,10 @@ def test_denials_that_differ_in_the_name_of_the_pod_are_one() -> None:
 
 
 def test_totals_of_a_record_with_each_state() -> None:
-    found = totals(whole_record())
+    measured = totals(whole_record())
 
-    assert (found.time, found.pods, found.bound, found.fell, found.replaced) == (2 * HOUR, 8, 5, 2, 1)
-    assert found.states == {
+    assert (measured.time, measured.pods, measured.bound, measured.fell, measured.replaced) == (2 * HOUR, 8, 5, 2, 1)
+    assert measured.states == {
         State.DENIED: 1,
         State.PENDING: 2,
         State.RUNNING: 2,
@@ -54,18 +54,18 @@ def test_totals_of_a_record_with_each_state() -> None:
         State.PREEMPTED: 1,
         State.EVICTED: 1,
     }
-    assert found.waiting == WaitingTimes(
+    assert measured.waiting == WaitingTimes(
         p50=0, p95=MINUTE, p50_of_all=MINUTE, p95_of_all=None, waiting=2, longest=2 * HOUR - 2 * MINUTE
     )
-    assert list(found.resources) == [GPU, "cpu", "memory"]
-    assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in found.falls] == [(SMALL, GPU, 2, 2)]
-    assert [(group.text, group.rule, len(group.pods)) for group in found.denials] == [
+    assert list(measured.resources) == [GPU, "cpu", "memory"]
+    assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in measured.falls] == [(SMALL, GPU, 2, 2)]
+    assert [(group.text, group.rule, len(group.pods)) for group in measured.denials] == [
         ("Validation/limit: no more than 8 GPUs", "Validation/limit", 1)
     ]
-    assert [(group.text, [pod.name for pod in group.pods]) for group in found.pending] == [
+    assert [(group.text, [pod.name for pod in group.pods]) for group in measured.pending] == [
         (MESSAGE, ["wait-1", "wait-2"])
     ]
-    assert [(group.text, [pod.name for pod in group.pods]) for group in found.not_modelled] == [
+    assert [(group.text, [pod.name for pod in group.pods]) for group in measured.not_modelled] == [
         ("volumes", ["low", "high"])
     ]
 
@@ -82,11 +82,11 @@ def test_the_use_of_a_resource_is_an_average_over_time() -> None:
 
 
 def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
-    found = totals(whole_record()).gpu_hours
+    hours = totals(whole_record()).gpu_hours
 
     fell = Fraction(60 + 118, 60)
     others = Fraction(4 * 30 + 1 + 119, 60)
-    assert found == GpuHours(
+    assert hours == GpuHours(
         capacity=Fraction(16),
         requested=others + fell / 7,
         given=others + fell,
@@ -97,9 +97,9 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
 
 def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     small = admitted_pod({GPU: 1}, {SMALL: 1})
-    found = totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
+    hours = totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
 
-    assert found == GpuHours(
+    assert hours == GpuHours(
         capacity=Fraction(1), requested=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
     )
 
@@ -118,9 +118,9 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
 def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p95: int | None) -> None:
     pods = [recorded_pod(f"p-{n}", ONE, node="a", arrived=0, bound=time) for n, time in enumerate(times)]
 
-    found = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    measured = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
 
-    assert (found.p50, found.p95) == (p50, p95)
+    assert (measured.p50, measured.p95) == (p50, p95)
 
 
 @pytest.mark.parametrize(("ran", "p50", "p95"), [(0, None, None), (9, None, None), (10, 10, None), (19, 10, 19)])
@@ -128,8 +128,8 @@ def test_pods_that_never_ran_are_the_last_of_all(ran: int, p50: int | None, p95:
     states = [State.PENDING, State.DENIED]
     pods = [recorded_pod(f"p-{n}", ONE, node="a", bound=n) for n in range(1, ran + 1)]
     pods += [recorded_pod(f"p-{n}", ONE, state=states[n % 2]) for n in range(20 - ran)]
-    found = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
-    assert (found.p50_of_all, found.p95_of_all) == (p50, p95)
+    measured = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    assert (measured.p50_of_all, measured.p95_of_all) == (p50, p95)
 
 
 def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:
@@ -143,25 +143,25 @@ def test_a_denied_pod_neither_fell_nor_uses_anything() -> None:
     denied = fallen()
     pods = [recorded_pod("p", denied, state=State.DENIED)]
 
-    found = totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
+    measured = totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
 
-    assert (found.fell, found.falls, found.bound) == (0, [], 0)
+    assert (measured.fell, measured.falls, measured.bound) == (0, [], 0)
 
 
 def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
-    found = totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
+    measured = totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
 
-    assert found.resources[GPU].share == Fraction(1, 4)
-    assert found.resources[GPU].curve == [Fraction(NANOS)]
-    assert found.time == 0
+    assert measured.resources[GPU].share == Fraction(1, 4)
+    assert measured.resources[GPU].curve == [Fraction(NANOS)]
+    assert measured.time == 0
 
 
 def test_a_resource_that_no_node_offers_has_no_share() -> None:
     pods = [recorded_pod("p", admitted_pod({SMALL: 1}))]
 
-    found = totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
+    measured = totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
 
-    assert (found.capacity, found.share, found.fragmentation) == (0, None, None)
+    assert (measured.capacity, measured.share, measured.fragmentation) == (0, None, None)
 
 
 def fragmentation(gpus: int, *pods: PodRecord, cpu: int = 64) -> Fraction | None:
@@ -194,10 +194,10 @@ def test_the_most_frequent_kinds_of_pods_count() -> None:
 def test_fragmentation_of_all_resources_counts_shares_of_cards() -> None:
     pods = [recorded_pod("wait", TWO), recorded_pod("small", admitted_pod({SMALL: 8}))]
 
-    found = totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
+    measured = totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
 
-    assert [found.resources[name].fragmentation for name in (GPU, SMALL)] == [Fraction(1, 3), 1]
-    assert found.fragmentation == Fraction(1 + 1, 3 + 1)
+    assert [measured.resources[name].fragmentation for name in (GPU, SMALL)] == [Fraction(1, 3), 1]
+    assert measured.fragmentation == Fraction(1 + 1, 3 + 1)
 
 
 @st.composite
@@ -237,7 +237,7 @@ def held(found: Record, node: str | None, resource: str, at: int) -> int:
 
 
 @given(found=records())
-def test_the_use_equals_that_of_each_millisecond(found: Record) -> None:
+def test_the_use_equals_the_sum_over_milliseconds(found: Record) -> None:
     measured = totals(found)
     times = range(max(found.ended, 1))
     for resource, use in measured.resources.items():
@@ -256,15 +256,15 @@ def test_the_use_equals_that_of_each_millisecond(found: Record) -> None:
 def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
     pods = [recorded_pod("first", ONE, node="a"), recorded_pod("last", TWO, node="a", arrived=HOUR)]
 
-    found = totals(record([recorded_node("a", gpu=4)], pods, HOUR))
+    measured = totals(record([recorded_node("a", gpu=4)], pods, HOUR))
 
-    for use in (found.resources[GPU], found.nodes[0].resources[GPU]):
+    for use in (measured.resources[GPU], measured.nodes[0].resources[GPU]):
         assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
 
 
 @settings(max_examples=examples(25))
 @given(found=records())
-def test_gpu_hours_and_fragmentation_equal_those_of_each_millisecond(found: Record) -> None:
+def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Record) -> None:
     measured = totals(found)
     times = range(max(found.ended, 1))
     asked = given_ = lost = short = Fraction()

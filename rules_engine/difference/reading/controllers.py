@@ -15,7 +15,7 @@ from rules_engine.model.json.lenient import Object, controller, integer, mapping
 from rules_engine.model.json.patch import Json
 
 MAX_DECODED = 256
-"""Controllers that are remembered decoded: kubectl lists the pods of one next to each other."""
+"""Controllers that are kept decoded: kubectl lists the pods of one controller next to each other."""
 
 _GROUPS: Mapping[str, str] = {
     "DaemonSet": "apps",
@@ -24,21 +24,21 @@ _GROUPS: Mapping[str, str] = {
     "ReplicationController": "",
     "StatefulSet": "apps",
 }
-"""Kinds that create pods of a template, with their API groups."""
+"""Kinds that create pods from a template, with their API groups."""
 
 REVISION_LABEL = "controller-revision-hash"
 """The label of a pod with the revision of its StatefulSet or DaemonSet (apps/v1, ControllerRevisionHashLabelKey)."""
 
 
 class Owner(Struct, frozen=True):
-    """The kind and name of the object that owns pods, for their line: the Deployment of a ReplicaSet."""
+    """The kind and name of the object that owns pods, such as the Deployment of a ReplicaSet."""
 
     kind: str
     name: str
 
 
 class Controller(Struct, frozen=True):
-    """A controller, or one revision of it: its outermost owner and the template of its pods."""
+    """A controller or one revision of it: the outermost owner and the template of the pods."""
 
     owner: Owner
     template: dict[str, Any]
@@ -50,7 +50,7 @@ class Controllers:
     def __init__(self) -> None:
         self._file = Spool()
         self._places: dict[str, tuple[int, int]] = {}
-        """Offset and size of each one in the file."""
+        """Offset and size of each controller in the file."""
         self._decoded: dict[str, Controller] = {}
 
     def close(self) -> None:
@@ -58,11 +58,11 @@ class Controllers:
         self._file.close()
 
     def flush(self) -> None:
-        """Write all that is kept to the file, so that `of` finds it. Raises OSError if the disk is full."""
+        """Write buffered controllers to the file, so that `of` finds them. Raises OSError if the disk is full."""
         self._file.flush()
 
     def take(self, item: dict[str, Json]) -> None:
-        """Keep an object if it is a controller, or a revision of one. Raises OSError if the disk is full."""
+        """Keep an object if it is a controller or a revision of one. Raises OSError if the disk is full."""
         kind = text(item, "kind")
         metadata = mapping(item.get("metadata"))
         if kind == "ControllerRevision":
@@ -79,40 +79,40 @@ class Controllers:
     def _keep(self, key: str, owner: Owner, template: Object) -> None:
         if not key or not template:
             return
-        # "$patch" is an instruction to who restores the revision, and no member of a template.
+        # "$patch" instructs whoever restores the revision; it is not a member of the template.
         members = {name: member for name, member in template.items() if name != "$patch"}
-        written = dumps((owner.kind, owner.name, members))
-        self._places[key] = self._file.size, len(written)
-        self._file.write(written)
+        encoded = dumps((owner.kind, owner.name, members))
+        self._places[key] = self._file.size, len(encoded)
+        self._file.write(encoded)
 
     def of(self, pod: dict[str, Json]) -> Controller | None:
-        """Return the controller of a pod, in the revision that created the pod if that is known; None if it is not."""
+        """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
         owner = controller(pod)
         if owner is None:
             return None
         uid = text(owner, "uid")
-        own = self._found(uid)
+        current = self._find(uid)
         revision = text(mapping(mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
-        # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at its end.
+        # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
         for name in (revision, f"{text(owner, 'name')}-{revision}") if revision else ():
-            found = self._found(_revision(uid, name))
-            if found is not None:
-                return found if own is None else Controller(own.owner, found.template)
-        return own
+            revised = self._find(_revision(uid, name))
+            if revised is not None:
+                return revised if current is None else Controller(current.owner, revised.template)
+        return current
 
-    def _found(self, key: str) -> Controller | None:
-        found = self._decoded.get(key)
+    def _find(self, key: str) -> Controller | None:
+        stored = self._decoded.get(key)
         place = self._places.get(key)
-        if found is not None or place is None:
-            return found
+        if stored is not None or place is None:
+            return stored
         at, size = place
         # Forked processes share the offset of the file.
         kind, name, template = loads(os.pread(self._file.fileno(), size, at))  # noqa: S302 - written by _keep
-        found = Controller(Owner(kind, name), template)
+        stored = Controller(Owner(kind, name), template)
         if len(self._decoded) >= MAX_DECODED:
             self._decoded.clear()
-        self._decoded[key] = found
-        return found
+        self._decoded[key] = stored
+        return stored
 
 
 def _owner_of(reference: Object) -> Owner:
@@ -124,12 +124,12 @@ def _revision(uid: str, name: str) -> str:
 
 
 def is_controller(item: Object, kind: str) -> bool:
-    """Return True for an object or a reference of Kubernetes' own controllers: other groups have equal kinds."""
+    """Return True for an object of, or a reference to, a built-in controller: other groups have equal kinds."""
     version: Json = item.get("apiVersion", "")
     return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])
 
 
 def _is_scaled_down(item: Object) -> bool:
-    """Return True for a ReplicaSet without pods: a Deployment keeps ten of them."""
+    """Return True for a ReplicaSet without pods: a Deployment keeps up to ten old ReplicaSets."""
     spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     return text(item, "kind") == "ReplicaSet" and not integer(spec, "replicas", 1) and not integer(status, "replicas")

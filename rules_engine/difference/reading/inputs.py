@@ -33,10 +33,10 @@ MAX_PROBLEMS = 1_000
 """Problems of each severity that are kept; nobody reads more."""
 
 HEAD_BYTES = 4096
-"""Bytes in which a text in JSON is recognized."""
+"""Bytes of the beginning of a file by which JSON is recognized."""
 
 OTHER_FILES = 256
-"""Files that are open beside the inputs: pipes of processes, temporary files and those of Python."""
+"""Open files besides the inputs: pipes of processes, temporary files, and files of Python."""
 
 EXAMPLE = "pods of tests, inventories and simulations are no input"
 LIVE_YAML = "live objects are read in JSON only: write them with -o json"
@@ -50,9 +50,9 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterColumn:
-    """A cluster with its name, "" for the only one.
+    """A cluster with its name, "" for a single cluster.
 
-    `counted`: the uids of the pods in its usage; a set that is shared, since there may be a million. `file`: the real
+    `counted`: the uids of the pods in its usage; the set is shared, since there may be a million. `file`: the real
     path of its file; "" if there is none.
     """
 
@@ -64,7 +64,7 @@ class ClusterColumn:
 
 @dataclass(slots=True)
 class Excerpt(Sequence[str]):
-    """The lines of a file that have problems: the others are left out, since many large files may have some."""
+    """The lines of a file that have problems; the others are not kept, since many large files may have problems."""
 
     length: int
     kept: dict[int, str] = field(default_factory=dict)
@@ -79,10 +79,10 @@ class Excerpt(Sequence[str]):
 class Inputs:
     """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
 
-    The live objects of a file that is one of `clusters` are of that cluster only; those of all other files are of one
-    cluster together, on which manifests are decided, too, if `clusters` is empty. `default`: the cluster if there is no
-    node. `columns`, `files`, the names of the files that are read, and `recorded`, those that are decision logs, are
-    complete after `read`.
+    Each file of `clusters` holds the live objects of a cluster of its own. The live objects of all other files form one
+    cluster; manifests are decided on it, too, if `clusters` is empty. `default`: the cluster if no file has a node.
+    `columns`, `files` (the names of the files that are read) and `recorded` (the decision logs) are complete after
+    `read`.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Inputs:
         self._problems = problems
         self._progress = progress
         self._stack = ExitStack()
-        self._own: ClusterColumn | None = None
-        """The cluster of all files that are not one of `clusters`; None without a node."""
-        self._kept: Counter[Severity] = Counter()
+        self._unlisted_column: ClusterColumn | None = None
+        """The cluster of the files that are not in `clusters`; None without a node."""
+        self._problem_counts: Counter[Severity] = Counter()
         self._excerpts: dict[str, Excerpt] = {}
         self._cluster_sources: dict[str, Sequence[str]] = {}
         self._manifests: list[tuple[Path, ObjectFile, bool]] = []
-        """Each with True if it is named itself: in a folder, files without pods are passed over."""
+        """Each with True if the user named the file itself: in a folder, files without pods are ignored."""
         self._live: dict[str, LiveInput] = {}
-        """By the real path of the file of their cluster; "" for all others."""
+        """By the real path of the file in `clusters`; "" for all other files."""
 
     def __enter__(self) -> Self:
         return self
@@ -124,26 +124,26 @@ class Inputs:
 
     def read(self) -> None:
         """Read the first pass over all files, and the clusters."""
-        found_files: dict[str, tuple[Path, bool]] = {}
+        real_files: dict[str, tuple[Path, bool]] = {}
         for path in self._paths:
             for file in find_files([path], self._problems):
-                found_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
-        _allow_open(len(found_files))
-        for file, named in found_files.values():
+                real_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
+        _allow_open(len(real_files))
+        for file, is_named in real_files.values():
             self.files.append(str(file))
             with self._reporting(file):
-                self._open(file, named=named)
-        for found in self._live.values():
-            found.report_left_out(self._problems)
-        self._own = _column_of(self._live[""], "", "") if "" in self._live else None
+                self._open(file, is_named=is_named)
+        for live_input in self._live.values():
+            live_input.report_left_out(self._problems)
+        self._unlisted_column = _column_of(self._live[""], "", "") if "" in self._live else None
         names = _names(self._clusters)
-        found_columns = [self._column(path, name) for path, name in names.items()]
-        self.columns = tuple(column for column in found_columns if column is not None)
+        columns = [self._column(path, name) for path, name in names.items()]
+        self.columns = tuple(column for column in columns if column is not None)
 
     def report_missing_namespaces(self) -> None:
         """Warn of clusters without namespaces, whose labels rules read."""
-        own = [self._own] if self._own is not None and not self.columns else []
-        for column in (*self.columns, *own):
+        unlisted = self._unlisted_column
+        for column in self.columns or ([] if unlisted is None else [unlisted]):
             if not column.cluster.namespaces_complete:
                 file = column.file or self._live[""].files[0].name
                 message = "no Namespace found: rules that read labels of namespaces fail"
@@ -162,22 +162,22 @@ class Inputs:
 
     @property
     def recorded_column(self) -> str:
-        """The name of the column of recorded admissions: "" if there is no other one."""
+        """The name of the column of recorded admissions; "" if there is no other column."""
         return self.column_names[-1]
 
     @property
     def assumes_default(self) -> bool:
         """True if some pods are decided on the default cluster."""
-        return not self.columns and self._own is None and (self.live or bool(self._manifests))
+        return not self.columns and self._unlisted_column is None and (self.live or bool(self._manifests))
 
     @property
     def live(self) -> bool:
         """True if some files have live objects."""
-        return any(found.files for found in self._live.values())
+        return any(live_input.files for live_input in self._live.values())
 
     @property
     def file_bytes(self) -> int:
-        """The number of bytes of the files, without those of standard input and pipes, for the progress of `read`."""
+        """The number of bytes of the files without standard input and pipes, for the progress of `read`."""
         total = 0
         for file in find_files(self._paths, Problems()):
             with suppress(OSError):  # reported by read
@@ -185,8 +185,8 @@ class Inputs:
         return total
 
     def size(self, processes: int = 1) -> int:
-        """Return the number of bytes of the second pass in so many processes, for their progress."""
-        live = [(file.size, self._columns_of(real)) for real, found in self._live.items() for file in found.files]
+        """Return the number of bytes that the second pass reads in all processes, for their progress."""
+        live = [(file.size, self._columns_of(real)) for real, dump in self._live.items() for file in dump.files]
         each = sum(size * len(columns) for size, columns in live) + sum(file.size for file in self.recorded.files)
         return each * processes + sum(file.size for _, file, _ in self._manifests)
 
@@ -195,32 +195,32 @@ class Inputs:
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 
-        `mutated` has the old rules. `namespace`: that of manifests that name none. `share`: the pods that are yielded;
-        its position is that of the last one. `usage`: the resources whose usage some rule of either side reads;
+        `mutated` applies the old rules. `namespace`: for manifests without a namespace. `share` selects the pods;
+        its position is the position of the last pod. `usage`: the resources whose usage rules of either side read;
         None: any.
         """
-        for path, file, named in self._manifests:
+        for path, file, is_named in self._manifests:
             share.begin_file()
             if share.takes_file:
                 with self._reporting(path):
-                    yield from self._of_manifests(path, file, namespace, share, named=named)
-        # There is no answer after an error.
-        for real, found in self._live.items() if not self._problems.failed else ():
-            own = self._own if self.columns and not real else None
+                    yield from self._read_manifests(path, file, namespace, share, is_named=is_named)
+        # After an error, the run has no answer.
+        for real, live_input in self._live.items() if not self._problems.failed else ():
+            home_column = self._unlisted_column if self.columns and not real else None
             for column in self._columns_of(real):
                 views = ViewsWithout(column.cluster, column.counted, usage)
-                home = views if own is None else ViewsWithout(own.cluster, own.counted, usage)
-                yield from found.pods(views, home, mutated, column.name, self._problems, share)
+                home = views if home_column is None else ViewsWithout(home_column.cluster, home_column.counted, usage)
+                yield from live_input.pods(views, home, mutated, column.name, self._problems, share)
 
     def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass over decision logs, after `pods`: yield recorded pods with the views of their decisions.
+        """Read the second pass over decision logs, after `pods`: yield recorded pods with their views.
 
         Lines are counted in `totals`.
         """
         if not self._problems.failed:
             yield from self.recorded.pods(replay, totals, self._problems, share)
 
-    def _open(self, path: Path, *, named: bool) -> None:
+    def _open(self, path: Path, *, is_named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
         if is_log(file):
             self.recorded.add(file, self._problems)
@@ -230,45 +230,45 @@ class Inputs:
             key = real if real in self._real_clusters else ""
             if key not in self._live:
                 self._live[key] = self._stack.enter_context(LiveInput())
-            own = Problems()
-            if self._live[key].add(file, own):
-                self._problems.items += own.items
+            file_problems = Problems()
+            if self._live[key].add(file, file_problems):
+                self._problems.items += file_problems.items
                 return
-        # If it is no JSON, or cut before the first live object, this is reported with the manifests.
-        self._manifests.append((path, file, named))
+        # A file that is not JSON, or is cut before the first live object, is reported with the manifests.
+        self._manifests.append((path, file, is_named))
 
-    def _of_manifests(
-        self, path: Path, file: ObjectFile, namespace: str, share: Share, *, named: bool
+    def _read_manifests(
+        self, path: Path, file: ObjectFile, namespace: str, share: Share, *, is_named: bool
     ) -> Iterator[tuple[Submitted, Cluster]]:
-        if not named and OTHER_TOOLS.fullmatch(path.name):
+        if not is_named and OTHER_TOOLS.fullmatch(path.name):
             return
         file.rewind()
         for part in stream_pods(path, MAX_LIST_BYTES, file):
-            problems = [problem for problem in part.problems if named or problem.code is not Code.NOT_A_POD]
+            problems = [problem for problem in part.problems if is_named or problem.code is not Code.NOT_A_POD]
             self._keep(problems, part.sources)
             for manifest in part.pods:
                 root = mapping(manifest_json(manifest.root))
                 is_example = text(root, "apiVersion").partition("/")[0] == _GROUP
-                if is_example and not named:
+                if is_example and not is_named:
                     continue
                 if is_example or text(mapping(root.get("metadata")), "uid"):
-                    own = Problems()
-                    own.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
-                    self._keep(own.items, part.sources)
+                    refusal = Problems()
+                    refusal.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
+                    self._keep(refusal.items, part.sources)
                     return
                 share.next_object()
-                for column in self.columns or [self._own or ClusterColumn(cluster=self._default)]:
-                    own = Problems()
-                    yield submitted_by(manifest, namespace, column.name, own), column.cluster
-                    self._keep(own.items, part.sources)
+                for column in self._columns_of(""):
+                    pod_problems = Problems()
+                    yield submitted_by(manifest, namespace, column.name, pod_problems), column.cluster
+                    self._keep(pod_problems.items, part.sources)
 
     def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
         """Keep problems of a file with their lines, up to MAX_PROBLEMS of each severity: warnings hide no error."""
         for problem in problems:
-            if self._kept[problem.severity] >= MAX_PROBLEMS:
+            if self._problem_counts[problem.severity] >= MAX_PROBLEMS:
                 self.unreported += 1
                 continue
-            self._kept[problem.severity] += 1
+            self._problem_counts[problem.severity] += 1
             self._problems.items.append(problem)
             name, number = problem.location.file, problem.location.line
             lines = sources.get(name, ())
@@ -280,26 +280,26 @@ class Inputs:
             return [column for column in self.columns if column.file == real]
         if self.columns:
             return self.columns
-        return [self._own or ClusterColumn(cluster=self._default)]
+        return [self._unlisted_column or ClusterColumn(cluster=self._default)]
 
     def _column(self, path: Path, name: str) -> ClusterColumn | None:
-        """Return the cluster of a dump, which may be among the inputs, or of an inventory; None with a problem."""
+        """Return the cluster of a dump, which may be an input as well, or of an inventory; None with a problem."""
         real = os.path.realpath(path)
         column = _column_of(self._live[real], name, real) if real in self._live else self._of_dump(path, name, real)
         if column is not None:
             return column
-        found, problems, sources = load_inventory(path)
+        inventory, problems, sources = load_inventory(path)
         self._problems.items += problems
         self._cluster_sources |= sources
-        return ClusterColumn(name=name, cluster=found.cluster, file=real) if found is not None else None
+        return ClusterColumn(name=name, cluster=inventory.cluster, file=real) if inventory is not None else None
 
     def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:
-        # load_inventory reports a file that cannot be read, and one that is cut.
-        with suppress(OSError), ObjectFile(path) as file, LiveInput() as found:
-            own = Problems()
-            if _is_json(file) and found.add(file, own) and not own.failed:
-                found.report_left_out(self._problems)
-                return _column_of(found, name, real)
+        # load_inventory reports a file that is unreadable or cut.
+        with suppress(OSError), ObjectFile(path) as file, LiveInput() as dump:
+            dump_problems = Problems()
+            if _is_json(file) and dump.add(file, dump_problems) and not dump_problems.failed:
+                dump.report_left_out(self._problems)
+                return _column_of(dump, name, real)
         return None
 
     @contextmanager
@@ -314,12 +314,12 @@ class Inputs:
 
 
 def _allow_open(files: int) -> None:
-    """Allow to open so many files, as far as the system does: by default, it allows fewer than a folder may have."""
-    allowed, most = getrlimit(RLIMIT_NOFILE)
-    wanted = files + OTHER_FILES
-    if allowed < wanted:
+    """Raise the limit of open files as far as possible: a folder may have more files than the default limit."""
+    soft_limit, hard_limit = getrlimit(RLIMIT_NOFILE)
+    needed = files + OTHER_FILES
+    if soft_limit < needed:
         with suppress(OSError, ValueError):  # reported with the files that cannot be opened
-            setrlimit(RLIMIT_NOFILE, (wanted if most == RLIM_INFINITY else min(wanted, most), most))
+            setrlimit(RLIMIT_NOFILE, (needed if hard_limit == RLIM_INFINITY else min(needed, hard_limit), hard_limit))
 
 
 def _is_json(file: ObjectFile) -> bool:
@@ -327,16 +327,16 @@ def _is_json(file: ObjectFile) -> bool:
     return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
-def _column_of(found: LiveInput, name: str, real: str) -> ClusterColumn | None:
+def _column_of(live_input: LiveInput, name: str, real: str) -> ClusterColumn | None:
     """Return the cluster of live objects; None if they have no node."""
-    cluster = found.usage.cluster
+    cluster = live_input.usage.cluster
     if cluster is None:
         return None
-    return ClusterColumn(name=name, cluster=cluster, counted=found.usage.counted, file=real)
+    return ClusterColumn(name=name, cluster=cluster, counted=live_input.usage.counted, file=real)
 
 
 def _names(clusters: Sequence[Path]) -> Mapping[Path, str]:
-    """Return names of clusters: that of the only one is "", others have those of their files."""
+    """Return the names of clusters: "" for a single cluster, else the names of their files."""
     if len(clusters) == 1:
         return {clusters[0]: ""}
     stems = Counter([RECORDED, *(path.stem for path in clusters)])

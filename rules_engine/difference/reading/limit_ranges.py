@@ -1,4 +1,4 @@
-"""Amounts that LimitRanger sets in containers that name none, before webhooks are called."""
+"""Amounts that LimitRanger sets in containers without amounts, before webhooks are called."""
 
 import re
 from collections.abc import Mapping, Set
@@ -12,7 +12,7 @@ LIMITED = "kubernetes.io/limit-ranger"
 """The annotation in which LimitRanger records the amounts that it set."""
 
 MAX_AMOUNTS = 100_000
-"""Amounts of all LimitRanges that are remembered, some 200 bytes each: two or four of each namespace."""
+"""Amounts of all LimitRanges that are kept, some 200 bytes each. A namespace has two or four."""
 
 _SET = re.compile(r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)")
 """A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
@@ -22,7 +22,7 @@ _PREFIX = "LimitRanger plugin set: "
 _MEMBERS = ("containers", "initContainers")
 
 _DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
-"""Members of a LimitRange by those of resources."""
+"""Members of a LimitRange by the members of `resources`."""
 
 
 class AmountSet(NamedTuple):
@@ -35,7 +35,7 @@ class AmountSet(NamedTuple):
 
 
 def amounts_set(annotation: str) -> frozenset[AmountSet]:
-    """Return the places of amounts that LimitRanger has recorded: those of its last call for a pod."""
+    """Return the places of the amounts that LimitRanger recorded in its last call for a pod."""
     parts = map(_SET.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
     return frozenset(
         AmountSet(_MEMBERS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
@@ -57,22 +57,22 @@ class LimitRanges:
         """Keep the defaults of a LimitRange; other objects are ignored."""
         if text(item, "kind") != "LimitRange":
             return
-        found = self._defaults.setdefault(text(mapping(item.get("metadata")), "namespace"), {})
+        defaults = self._defaults.setdefault(text(mapping(item.get("metadata")), "namespace"), {})
         for limit in objects(mapping(item.get("spec")).get("limits")):
             if text(limit, "type") == "Container":
                 for kind, member in _DEFAULTS.items():
-                    self._keep(found, kind, strings(limit.get(member)))
+                    self._keep(defaults, kind, strings(limit.get(member)))
 
-    def _keep(self, found: dict[tuple[str, str], str], kind: str, amounts: Mapping[str, str]) -> None:
+    def _keep(self, defaults: dict[tuple[str, str], str], kind: str, amounts: Mapping[str, str]) -> None:
         for resource, amount in amounts.items():
             if self._count >= MAX_AMOUNTS:
                 self.full = True
                 return
             self._count += 1
-            found.setdefault((kind, resource), amount)
+            defaults.setdefault((kind, resource), amount)
 
     def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountSet, Json]:
-        """Return the defaults of a namespace for the amounts that a live pod has, and the submitted one does not."""
+        """Return the defaults of a namespace for amounts that the live pod has and the submitted pod lacks."""
         defaults = self._defaults.get(namespace)
         if not defaults:
             return {}
@@ -109,12 +109,16 @@ def _with(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
 
 
 def kept(made: Json, observed: Object, places: Set[AmountSet]) -> Mapping[AmountSet, Json]:
-    """Return the observed amounts of places where a pod that was made has another one.
+    """Return the observed amounts of places where the mutated pod has a different amount.
 
-    Rules wrote the others, so that they are not those that LimitRanger set.
+    LimitRanger set these. Where both are equal, rules wrote the amount.
     """
-    own, live = _amounts(mapping(made)), _amounts(observed)
-    return {place: live[place] for place in places if place in live and _nanos(own.get(place)) != _nanos(live[place])}
+    made_amounts, observed_amounts = _amounts(mapping(made)), _amounts(observed)
+    return {
+        place: observed_amounts[place]
+        for place in places
+        if place in observed_amounts and _nanos(made_amounts.get(place)) != _nanos(observed_amounts[place])
+    }
 
 
 def _amounts(pod: Object) -> dict[AmountSet, Json]:

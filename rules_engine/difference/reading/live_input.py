@@ -35,7 +35,7 @@ from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.wording import counted
 
 Mutated = Callable[[AdmissionRequest, Cluster], Json]
-"""The pod of a request after the mutation by the old rules; None if they deny it."""
+"""A function that returns the pod of a request after the mutation by the old rules; None if they deny it."""
 
 NO_CONTROLLER = "no controller"
 OTHER_CONTAINERS = "other containers than in its template"
@@ -44,9 +44,9 @@ OTHER_RESOURCES = "the old rules make other resources of its template"
 
 
 class LiveInput:
-    """The live objects of files, which are all of one cluster. A context manager, which does not close the files.
+    """The live objects of files of one cluster. A context manager, which does not close the files.
 
-    `usage`: the cluster. `files`: those with live objects, which have a uid.
+    `usage`: the cluster. `files`: the files with live objects, which have a uid.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class LiveInput:
         self._controllers = Controllers()
         self._limit_ranges = LimitRanges()
         self._repeated: list[array[int]] = []
-        """Numbers of the pods, by file, that an earlier file or object has already."""
+        """Numbers of the pods, by file, that repeat an earlier object."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,15 +85,14 @@ class LiveInput:
                 problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
             self.files.append(file)
             self._repeated.append(repeated)
-            if self.usage.other:
-                message = (
-                    f"there is another node {visible(self.usage.other)}: name the file of each cluster with --cluster"
-                )
+            node = self.usage.other
+            if node:
+                message = f"there is another node {visible(node)}: name the file of each cluster with --cluster"
                 problems.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
         return live
 
     def report_left_out(self, problems: Problems) -> None:
-        """Warn of objects that are beyond a bound."""
+        """Warn of objects that exceed a bound."""
         for full, bound in (
             (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
@@ -113,7 +112,7 @@ class LiveInput:
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it.
 
-        `home`: views of the cluster that admitted the pods. Pods that have finished or are being deleted are left out.
+        `home`: views of the cluster that admitted the pods. Finished and terminating pods are left out.
         """
         for file, repeated in zip(self.files, self._repeated, strict=True):
             share.begin_file()
@@ -133,38 +132,40 @@ class LiveInput:
     def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
         metadata = mapping(pod.get("metadata"))
         namespace = text(metadata, "namespace")
-        found = self._controllers.of(pod)
-        owner = found.owner if found is not None else _owner(pod)
+        found_controller = self._controllers.of(pod)
+        owner = found_controller.owner if found_controller is not None else _owner(pod)
         workload = Workload(
             cluster=cluster_name, namespace=visible(namespace), kind=visible(owner.kind), name=visible(owner.name)
         )
-        back = turned_back(pod, found.template) if found is not None else None
-        if back is None:
-            reason = _without_template(pod) if found is None else OTHER_CONTAINERS
+        restored = turned_back(pod, found_controller.template) if found_controller is not None else None
+        if restored is None:
+            reason = _without_template(pod) if found_controller is None else OTHER_CONTAINERS
         else:
-            request = pod_request(self._limited(back, pod, namespace, view, mutated), namespace=namespace)
+            request = pod_request(self._limited(restored, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
             if made is not None and makes(made, pod):
                 return Submitted(workload=workload, request=request)
             reason = DENIED if made is None else OTHER_RESOURCES
-        return Submitted(workload=workload, request=pod_request(as_it_is(pod), namespace=namespace), as_it_is=reason)
+        request = pod_request(as_it_is(pod), namespace=namespace)
+        return Submitted(workload=workload, request=request, as_it_is=reason)
 
     def _limited(
-        self, back: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: Mutated
+        self, restored: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: Mutated
     ) -> dict[str, Json]:
-        """Return a pod with the amounts that LimitRanger set: the observed ones, but for those that rules wrote since.
+        """Return a pod with the amounts that LimitRanger set, as observed.
 
-        Those are the defaults of the namespace's LimitRanges as they are now; without these objects, they are left out.
+        An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
+        objects, it is left out.
         """
         annotation = text(mapping(mapping(pod.get("metadata")).get("annotations")), LIMITED)
         if not annotation:
-            return back
-        # It is called again if a webhook injects a container, and then records only what it sets in that one.
-        defaults = self._limit_ranges.defaults(back, pod, namespace)
-        guessed = with_amounts(back, defaults)
-        made = mutated(pod_request(guessed, namespace=namespace), view)
+            return restored
+        # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
+        defaults = self._limit_ranges.defaults(restored, pod, namespace)
+        with_defaults = with_amounts(restored, defaults)
+        made = mutated(pod_request(with_defaults, namespace=namespace), view)
         places = amounts_set(annotation) | defaults.keys()
-        return with_amounts(guessed, kept(guessed if made is None else made, pod, places))
+        return with_amounts(with_defaults, kept(with_defaults if made is None else made, pod, places))
 
 
 def _without_template(pod: dict[str, Json]) -> str:
@@ -173,12 +174,12 @@ def _without_template(pod: dict[str, Json]) -> str:
     if reference is None:
         return NO_CONTROLLER
     kind = text(reference, "kind")
-    known = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
-    return f"{known}: {visible(kind)}"
+    reason = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
+    return f"{reason}: {visible(kind)}"
 
 
 def _owner(pod: dict[str, Json]) -> Owner:
-    """Return the controller of a pod as the pod names it, or the pod itself."""
+    """Return the controller that a pod refers to, or the pod itself."""
     reference = _controller(pod)
     if reference is None:
         return Owner("Pod", text(mapping(pod.get("metadata")), "name"))
@@ -190,10 +191,10 @@ def _controller(pod: dict[str, Json]) -> Object | None:
     return None if is_static(pod) else controller(pod)
 
 
-def _is_among(numbers: Sequence[int], number: int) -> bool:
-    """Return True if a number is one of these, which are in order."""
-    at = bisect_left(numbers, number)
-    return at < len(numbers) and numbers[at] == number
+def _is_among(ordered: Sequence[int], number: int) -> bool:
+    """Return True if a number is among sorted numbers."""
+    position = bisect_left(ordered, number)
+    return position < len(ordered) and ordered[position] == number
 
 
 def _is_leaving(pod: dict[str, Json]) -> bool:

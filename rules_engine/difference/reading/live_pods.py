@@ -1,4 +1,4 @@
-"""Live pods → pods as they were submitted. Rules have already changed their resources and annotations."""
+"""Reconstruction of live pods as they were submitted: rules have already changed their resources and annotations."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,7 +21,7 @@ _LATER_METADATA = frozenset(
         "uid",
     }
 )
-"""Members of metadata that the API server writes after the admission of a pod."""
+"""Members of metadata that the API server writes after admission."""
 
 _KEPT_ANNOTATIONS = (
     "batch.kubernetes.io/job-completion-index",
@@ -29,7 +29,7 @@ _KEPT_ANNOTATIONS = (
     "batch.kubernetes.io/job-index-ignored-failure-count",
     LIMITED,
 )
-"""Annotations that Job's controller and LimitRanger add to those of a template before webhooks are called."""
+"""Annotations that the Job controller and LimitRanger add to a pod before webhooks are called."""
 
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
@@ -41,7 +41,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
-    """Return a live pod as if it were submitted now: without what the API server, the scheduler and kubelets write.
+    """Return a live pod as if it were submitted now: without the fields of the API server, scheduler and kubelets.
 
     `on_node`: it is submitted with the name of its node, as static pods are.
     """
@@ -77,18 +77,19 @@ def _separate_match_label_keys(spec: dict[str, Json]) -> None:
 
 
 def _of_terms(affinity: Object) -> Json:
-    found: dict[str, Json] = dict(affinity)
-    if _REQUIRED in found:
-        found[_REQUIRED] = [_separated(term) for term in items(found[_REQUIRED])]
-    if _PREFERRED in found:
-        found[_PREFERRED] = [
-            {**term, "podAffinityTerm": _separated(term.get("podAffinityTerm"))} for term in objects(found[_PREFERRED])
+    separated: dict[str, Json] = dict(affinity)
+    if _REQUIRED in separated:
+        separated[_REQUIRED] = [_separated(term) for term in items(separated[_REQUIRED])]
+    if _PREFERRED in separated:
+        separated[_PREFERRED] = [
+            {**term, "podAffinityTerm": _separated(term.get("podAffinityTerm"))}
+            for term in objects(affinity[_PREFERRED])
         ]
-    return found
+    return separated
 
 
 def _separated(term: Json) -> Json:
-    """Return a term whose selector is as written: it must not have the keys of matchLabelKeys itself."""
+    """Return a term with its selector as submitted, where it must not use the keys of matchLabelKeys."""
     members = mapping(term)
     keys = [*items(members.get("matchLabelKeys")), *items(members.get("mismatchLabelKeys"))]
     if not keys:
@@ -100,39 +101,39 @@ def _separated(term: Json) -> Json:
 
 
 def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | None:
-    """Return a live pod with the resources and annotations of its controller's template; None if it is of another one.
+    """Return a live pod with the resources and annotations of its controller's template; None if that is another one's.
 
-    All else stays as it is: labels, tolerations and the priority, which controllers and the API server add before
+    All else is unchanged: labels, tolerations and the priority, which controllers and the API server add before
     webhooks are called, and containers that other webhooks inject. Amounts that LimitRanger set are left out.
     """
-    own, written = mapping(template.get("metadata")), mapping(template.get("spec"))
-    found = as_it_is(pod, on_node=bool(text(written, "nodeName")))
-    metadata, spec = dict(mapping(found["metadata"])), dict(mapping(found["spec"]))
+    template_metadata, template_spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    submitted = as_it_is(pod, on_node=bool(text(template_spec, "nodeName")))
+    metadata, spec = dict(mapping(submitted["metadata"])), dict(mapping(submitted["spec"]))
     observed = strings(metadata.get("annotations"))
     added = {name: observed[name] for name in _KEPT_ANNOTATIONS if name in observed}
-    annotations: dict[str, Json] = {**strings(own.get("annotations")), **added}
+    annotations: dict[str, Json] = {**strings(template_metadata.get("annotations")), **added}
     _replace(metadata, "annotations", annotations or None)
-    overwritten = {name: value for name, value in strings(own.get("labels")).items() if name in _TOPOLOGY_LABELS}
-    if overwritten:
-        metadata["labels"] = {**mapping(metadata.get("labels")), **overwritten}
-    _replace(spec, "resources", of_whole_pod(written, mapping(spec.get("resources"))))
+    labels = {key: value for key, value in strings(template_metadata.get("labels")).items() if key in _TOPOLOGY_LABELS}
+    if labels:
+        metadata["labels"] = {**mapping(metadata.get("labels")), **labels}
+    _replace(spec, "resources", of_whole_pod(template_spec, mapping(spec.get("resources"))))
     for member in LISTS:
-        templates = {text(container, "name"): container for container in objects(written.get(member))}
+        templates = {text(container, "name"): container for container in objects(template_spec.get(member))}
         containers = objects(spec.get(member))
         if not templates.keys() <= {text(container, "name") for container in containers}:
             return None
         if containers:
             spec[member] = [_with_resources(container, templates) for container in containers]
-    return {**found, "metadata": metadata, "spec": spec}
+    return {**submitted, "metadata": metadata, "spec": spec}
 
 
 def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
     template = templates.get(text(container, "name"))
     if template is None:
         return dict(container)
-    found = dict(container)
-    _replace(found, "resources", of_container(template.get("resources")))
-    return found
+    restored = dict(container)
+    _replace(restored, "resources", of_container(template.get("resources")))
+    return restored
 
 
 def _replace(members: dict[str, Json], name: str, value: Json) -> None:
@@ -143,7 +144,7 @@ def _replace(members: dict[str, Json], name: str, value: Json) -> None:
 
 
 def makes(admitted: Json, observed: Object) -> bool:
-    """Return True if an admitted pod has the resources of a live one, whose requests the API server has defaulted."""
+    """Return True if an admitted pod has the resources of a live pod, whose requests the API server has defaulted."""
     try:
         made, live = Pod.parse(admitted), Pod.parse(dict(observed))
     except PodError:
@@ -151,13 +152,13 @@ def makes(admitted: Json, observed: Object) -> bool:
     return (
         dict(_amounts(made)) == dict(_amounts(live))
         and made.limits == live.limits
-        # Requests of the whole pod are defaulted to those of its containers (KEP-2837).
+        # Requests of the whole pod default to the sums of its containers (KEP-2837).
         and all(live.requests.get(name) == amount for name, amount in made.requests.items())
     )
 
 
 def _amounts(pod: Pod) -> Iterator[tuple[tuple[bool, str], tuple[dict[str, int], dict[str, int]]]]:
-    """Yield the requests and limits of each container that names some, in nanos."""
+    """Yield the requests and limits of each container with resources, in nanos."""
     for container in pod.containers:
         yield (container.path[1] == LISTS[1], container.name), _of(container)
 

@@ -1,4 +1,4 @@
-"""Objects of a list in JSON, such as the output of `kubectl get … -A -o json`, one by one and more than once."""
+"""Objects of a list in JSON, such as the output of `kubectl get … -A -o json`, read one by one in several passes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
 
 MAX_LIST_BYTES = 64 * 1024 * 1024 * 1024
-"""Largest list: no memory depends on it, but standard input is copied to a file on a disk that others use."""
+"""Largest list. Memory does not depend on it, but standard input is copied to a disk that others use."""
 
 Progress = Callable[[int], None]
 """A function that gets the number of bytes that were just read."""
@@ -48,7 +48,7 @@ class ObjectFile:
         self._at = 0
         self._end: int | None = None
         self._indented = False
-        """True if every object of the last pass was found by its last line."""
+        """True if the last line of every object of the last pass showed its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class ObjectFile:
         self._at = 0
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes: in later passes, no more than in the first one, since a log may grow.
+        """Return the next bytes: in later passes, no more than in the first pass, since a log may grow.
 
         Raises OSError, also if the file has become shorter.
         """
@@ -85,14 +85,14 @@ class ObjectFile:
         return chunk
 
     def objects(self, problems: Problems, takes: Takes = all_objects) -> Iterator[dict[str, Json]]:
-        """Yield the objects of the list from its beginning; a single object is yielded itself.
+        """Yield the objects of the list from its beginning, or the object of a file without a list.
 
-        Items without a kind get that of their list. A list that is cut or no JSON is an error, after what was read of
-        it. Objects are skipped only in a pass after one that took all. Raises OSError.
+        Items without a kind get the kind of their list. A list that is cut or not JSON is an error after its last
+        readable object. Objects are skipped only after a pass that took all. Raises OSError.
         """
         self.rewind()
         taken = takes()
-        items = LenientItems(lambda written: parse_lenient(written) if taken or not self._indented else None)
+        items = LenientItems(lambda item_bytes: parse_lenient(item_bytes) if taken or not self._indented else None)
         listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, items.scan)
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict
@@ -108,7 +108,7 @@ class ObjectFile:
 
 
 def _kind_of_items(members: Object) -> str:
-    """Return the kind of items that have none: kubectl writes the kind of a PodList before them."""
+    """Return the kind of items without a kind: kubectl writes the kind of a PodList before its items."""
     return text(members, "kind").removesuffix("List")
 
 

@@ -1,8 +1,8 @@
-"""Recorded admissions: lines of decision logs with what rules could read of each request and of the cluster.
+"""Recorded admissions: lines of decision logs with the fields of requests and of the cluster that rules could read.
 
-The API server calls /mutate, and then /validate with the pod that it got. Each pod is decided once, by its first call:
-the recorded rules have already changed what /validate got. Each call has a uid of its own, and so only names tell which
-calls are for the same pods.
+The API server calls /mutate, and then /validate with the mutated pod. Each pod is decided once, by its first call: the
+recorded rules have already changed the pod of /validate. Each call has a uid of its own, so only names tell which calls
+are for the same pod.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
@@ -43,13 +43,13 @@ from rules_engine.recording.fields import (
 from rules_engine.recording.views import ViewFields
 
 HEAD_BYTES = MAX_LINE_BYTES
-"""Bytes in which a decision log is recognized."""
+"""Bytes of the beginning of a file by which a decision log is recognized."""
 
 MAX_FIELDS = 64
-"""Lists of fields that are kept, the last ones: each rule set has one."""
+"""Lists of fields that are kept, the most recent ones: each rule set has one."""
 
 MAX_NAMED = 3
-"""Lines of one file that a warning names: the others are counted."""
+"""Unreadable lines of one file with a warning of their own: the others are counted."""
 
 MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
 
@@ -69,11 +69,11 @@ _UNRECORDED: Mapping[str, str] = {
 }
 
 Decide = Callable[[Endpoint, AdmissionRequest, Cluster], Decision]
-"""The decision of an endpoint under the old rules."""
+"""A function that returns the decision of an endpoint under the old rules."""
 
 
 class _Head(Struct, frozen=True):
-    """The members of a line that tell which pod it is for."""
+    """The members of a line that identify its pod."""
 
     record: str = ""
     endpoint: str = ""
@@ -90,7 +90,7 @@ class _Head(Struct, frozen=True):
         return self.record in RECORD_KINDS if self.record else bool(self.endpoint and self.outcome)
 
     def names(self, pod: str) -> str:
-        """Return the names of the pod, or of all pods of its workload, under the rules that decided it."""
+        """Return the key of a pod, or of its workload's pods (`pod`: "prefix*"), under the rules that decided it."""
         names = text(self.rules, "digest"), self.namespace, self.owner.get("kind", ""), self.owner.get("name", ""), pod
         return "\0".join(names)
 
@@ -125,9 +125,9 @@ class RecordedSide(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """The rules under which recorded admissions are decided again: what both sides read, and the old ones' decisions.
+    """The rules under which recorded admissions are decided again: the fields that they read, and the old rules.
 
-    `digest`: that of the old rules. `column`: the cluster in the workloads of recorded pods.
+    `digest`: of the old rules. `column`: the cluster in the workloads of recorded pods.
     """
 
     sides: Sequence[RecordedSide]
@@ -146,10 +146,10 @@ class RecordedInput:
         self.totals = RecordedTotals()
         self.files: list[ObjectFile] = []
         self._calls = set[str]()
-        """The names for which there are calls of /mutate."""
+        """The keys of the pods for which /mutate was called."""
 
     def add(self, file: ObjectFile, problems: Problems) -> None:
-        """Read the first pass over a log. Lines that cannot be read are counted, and the first ones named.
+        """Read the first pass over a log. Unreadable lines are counted; the first ones get a warning each.
 
         Raises OSError.
         """
@@ -173,7 +173,7 @@ class RecordedInput:
             problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
 
     def _first_pass(self, line: bytes | None) -> str:
-        """Remember the pod of a call of /mutate; return why a line cannot be read, or ""."""
+        """Keep the pod of a call of /mutate; return the reason why a line is unreadable, or ""."""
         if line is None:
             return TOO_LONG
         try:
@@ -191,7 +191,7 @@ class RecordedInput:
     def pods(
         self, replay: Replay, totals: RecordedTotals, problems: Problems, share: Share
     ) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass: yield each pod as it was submitted, with the view on which it was decided.
+        """Read the second pass: yield each pod as it was submitted, with the view of its decision.
 
         Lines are counted in `totals`.
         """
@@ -203,15 +203,15 @@ class RecordedInput:
                 for line in log_lines(file):
                     taken = share.takes()
                     if line and (taken or _RECORD in line):
-                        found = reader.read(line, taken=taken)
-                        if found is not None:
-                            yield found
+                        admission = reader.read(line, taken=taken)
+                        if admission is not None:
+                            yield admission
             except OSError as error:
                 report_unreadable(Path(file.name), error, problems)
 
 
 class _Reader:
-    """The second pass: lists of fields and views as they were read so far."""
+    """The second pass, with the lists of fields and the views that were read so far."""
 
     def __init__(self, replay: Replay, totals: RecordedTotals, calls: Container[str]) -> None:
         self._replay = replay
@@ -219,16 +219,16 @@ class _Reader:
         self._calls = calls
         self._views = RecordedViews(self._refused_view)
         self._fields: dict[str, str] = {}
-        """Why requests with a list of fields cannot be decided again, by its name; "" if they can."""
+        """Reasons why requests cannot be decided again, by the name of their list of fields; "" if they can."""
 
     def read(self, line: bytes, *, taken: bool) -> tuple[Submitted, Cluster] | None:
-        """Return the pod of a line that is decided again. A line that is not taken may have fields or a view."""
+        """Return the pod of a line if it is decided again. A line that is not taken may have fields or a view."""
         if _RECORD in line and self._read_record(line):
             return None
         return self._read_decision(line) if taken else None
 
     def _read_record(self, line: bytes) -> bool:
-        """Keep fields or a view. Return False for a line that may be one of a decision."""
+        """Keep fields or a view. Return False for a line that may be a decision."""
         try:
             record = _head(line).record
             if record not in RECORD_KINDS:
@@ -260,19 +260,19 @@ class _Reader:
     def _read_decision(self, line: bytes) -> tuple[Submitted, Cluster] | None:
         totals = self._totals
         try:
-            found = _line(line)
+            decision_line = _line(line)
         except LINE_ERRORS:
             if _is_of_log(line):
                 totals.admissions += 1
                 totals.not_replayable[UNREADABLE] += 1
             return None
-        if not found.logged:
+        if not decision_line.logged:
             return None
         totals.admissions += 1
-        if self._is_later(found):
+        if self._is_later(decision_line):
             totals.later_calls += 1
             return None
-        replayed = self._replayed(found)
+        replayed = self._replayed(decision_line)
         if isinstance(replayed, str):
             totals.not_replayable[replayed] += 1
             return None
@@ -280,7 +280,7 @@ class _Reader:
         return replayed
 
     def _is_later(self, line: _Line) -> bool:
-        """Return True for a call of /validate for a pod, or for one of a workload, that /mutate was called for."""
+        """Return True for a call of /validate if /mutate was called for the pod, or for a pod of its workload."""
         if line.endpoint != VALIDATE or line.operation != Operation.CREATE.value:
             return False
         metadata = mapping(mapping(mapping(line.request).get("object")).get("metadata"))
@@ -288,7 +288,7 @@ class _Reader:
         return line.names(line.pod) in self._calls or (bool(generated) and line.names(f"{generated}*") in self._calls)
 
     def _replayed(self, line: _Line) -> tuple[Submitted, Cluster] | str:
-        """Return the pod of a decision and its view, or why it cannot be decided again."""
+        """Return the pod of a decision and its view, or the reason why it cannot be decided again."""
         if line.unrecorded:
             return _UNRECORDED.get(line.unrecorded, NOT_RECORDED)
         if line.request is None:
@@ -319,7 +319,7 @@ class _Reader:
         return Submitted(workload=workload, request=request, user_unknown=False), view.cluster
 
     def _compare(self, line: _Line, request: AdmissionRequest, view: Cluster) -> None:
-        """Count a line of other rules, and one that the old rules now decide otherwise."""
+        """Count a line of other rules, or a line that the old rules now decide differently."""
         if text(line.rules, "digest") != self._replay.digest:
             self._totals.other_rules += 1
             return
@@ -345,7 +345,7 @@ def _not_recorded(side: RecordedSide, field: str) -> str:
 
 
 def is_log(file: ObjectFile) -> bool:
-    """Return True if a line near the beginning of a file is one of a decision log. Raises OSError."""
+    """Return True if a line near the beginning of a file comes from a decision log. Raises OSError."""
     file.rewind()
     head = file.read(HEAD_BYTES)
     return any(map(_is_of_log, head.split(b"\n")))
@@ -361,8 +361,8 @@ def _is_of_log(line: bytes) -> bool:
 def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, problems: Problems) -> Submitted:
     """Return the pods of a manifest, as its controller submits them.
 
-    `default_namespace`: that of an object that names none. A workload that is scaled down counts as one pod, else its
-    changes would not count. A problem is a number of pods that is none.
+    `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or
+    its changes would not count. A malformed number of pods is a problem.
     """
     namespace = manifest.namespace or default_namespace
     workload = Workload(

@@ -13,16 +13,16 @@ from rules_engine.recording.fields import LINE_ERRORS
 from rules_engine.recording.views import MAX_LABELS, MAX_NODES, MAX_VIEW_BYTES, ViewFields, ViewSizeError, read_view
 
 MAX_VIEWS = 256
-"""Views that are kept: the decisions of a server name its last few, and a log may be that of many servers."""
+"""Views that are kept: the decisions of a server refer to its last few views, and a log may have many servers."""
 
 MAX_VIEWS_BYTES = 32 * 1024 * 1024
-"""Bytes of the lines of all views that are kept: one of a cluster of 5,000 nodes takes 300 kB."""
+"""Bytes of the lines of all views that are kept: a view of 5,000 nodes takes 300 kB."""
 
 MAX_LINES_BYTES = 2 * MAX_VIEW_BYTES
 """Bytes of the lines of one view: a server omits a view of more than MAX_VIEW_BYTES."""
 
 MAX_CLUSTERS = 4
-"""Views that are kept decoded: one of 5,000 nodes takes some 10 MB, and more once rules have read it."""
+"""Views that are kept decoded: a view of 5,000 nodes takes some 10 MB, and more once rules have read it."""
 
 NOT_FOUND = "the view of the cluster was not found in the log"
 OMITTED = "the view of the cluster was too large to be recorded"
@@ -30,23 +30,23 @@ TOO_LARGE = f"the view of the cluster has more than {MAX_NODES:,} nodes or {MAX_
 UNREADABLE = "the view of the cluster cannot be read"
 
 _OF_LINE = frozenset({"record", "view", "part", "time"})
-"""Members of the lines of a view that are no part of the view."""
+"""Members of a view's lines that do not belong to the view."""
 
 
 class RecordedView(Struct, frozen=True):
-    """A view. `omitted`: keys of labels of nodes that it does not have."""
+    """A view. `omitted`: keys of node labels that were not recorded."""
 
     cluster: Cluster
     omitted: frozenset[str]
 
 
 class _Lines(Struct):
-    """The lines of a view by the numbers of their parts, which are `parts` in all.
+    """The lines of a view by the number of the part; `parts` is the number of all parts.
 
-    `same`: the name of an equal view. Its own parts may follow: a server repeats them at the beginning of a file.
+    `same`: the name of an equal view. The parts may follow: a server repeats them at the beginning of a file.
     """
 
-    found: dict[int, bytes] = field(default_factory=dict)
+    by_part: dict[int, bytes] = field(default_factory=dict)
     parts: int = 0
     size: int = 0
     same: str = ""
@@ -54,21 +54,21 @@ class _Lines(Struct):
 
     @property
     def complete(self) -> bool:
-        return self.omitted or 0 < self.parts == len(self.found)
+        return self.omitted or 0 < self.parts == len(self.by_part)
 
 
 class RecordedViews:
-    """The last views of logs. Their lines are decoded once a decision names them.
+    """The last views of logs. Their lines are decoded when a decision first refers to them.
 
-    `refused`: a function that returns why a view with some parts of a cluster is of no use, or "".
+    `rejection_reason`: a function that returns why a view with these fields cannot be used, or "".
     """
 
-    def __init__(self, refused: Callable[[ViewFields], str]) -> None:
-        self._refused = refused
+    def __init__(self, rejection_reason: Callable[[ViewFields], str]) -> None:
+        self._rejection_reason = rejection_reason
         self._lines: dict[str, _Lines] = {}
         self._size = 0
         self._decoded: dict[bytes, RecordedView | str] = {}
-        """By the digest of the content: servers have different names for equal views."""
+        """By the digest of the content: servers name equal views differently."""
         self._digests: dict[str, bytes] = {}
         """Digests of the contents of the views in `_lines`, by name."""
 
@@ -82,8 +82,8 @@ class RecordedViews:
             lines.omitted = members.get("omitted") is True
             lines.parts = integer(members, "parts")
             number = integer(members, "part")
-            if 1 <= number <= lines.parts and number not in lines.found and not lines.complete:
-                lines.found[number] = line
+            if 1 <= number <= lines.parts and number not in lines.by_part and not lines.complete:
+                lines.by_part[number] = line
                 lines.size += len(line)
                 self._size += len(line)
                 lines.omitted = lines.size > MAX_LINES_BYTES
@@ -95,7 +95,7 @@ class RecordedViews:
             self._digests.pop(oldest, None)
 
     def of(self, name: str) -> RecordedView | str:
-        """Return the view of a name, or why there is none."""
+        """Return the view of a name, or the reason why there is none."""
         lines = self._lines.get(name)
         if lines is not None and lines.same and not lines.complete:
             name = lines.same
@@ -105,11 +105,11 @@ class RecordedViews:
         if lines.omitted:
             return OMITTED
         digest = self._digests.get(name)
-        known = None if digest is None else self._decoded.get(digest)
-        if known is not None:
-            return known
+        decoded = None if digest is None else self._decoded.get(digest)
+        if decoded is not None:
+            return decoded
         try:
-            return self._decode(name, [mapping(decode(lines.found[number])) for number in sorted(lines.found)])
+            return self._decode(name, [mapping(decode(lines.by_part[number])) for number in sorted(lines.by_part)])
         except (QuantityError, *LINE_ERRORS):
             return UNREADABLE
         except ViewSizeError:
@@ -121,7 +121,7 @@ class RecordedViews:
         view = self._decoded.get(digest)
         if view is None:
             fields = ViewFields.parse(parts[0])
-            view = self._refused(fields) or RecordedView(read_view(parts), fields.omitted)
+            view = self._rejection_reason(fields) or RecordedView(read_view(parts), fields.omitted)
             if len(self._decoded) >= MAX_CLUSTERS:
                 del self._decoded[next(iter(self._decoded))]
             self._decoded[digest] = view

@@ -1,17 +1,17 @@
 """The share of the input that one of several processes decides."""
 
 RUN = 64
-"""Consecutive objects that one process takes: those next to each other are often of one workload, and their decisions
-are cached."""
+"""Consecutive objects that one process takes: adjacent objects often belong to one workload, whose decisions are
+cached."""
 
 _FILE_BITS = 40
-"""Bits of the position of an object within its file: no file has so many bytes."""
+"""Bits of the position of an object within its file: no file has as many bytes."""
 
 
 class Share:
     """The pods that one of several processes takes, in runs of RUN objects in turn. Every process reads all files.
 
-    `number`: that of the last object in its file. `position`: that in the whole input, the same in every process.
+    `number`: of the last object in its file. `position`: of it in the whole input, the same in every process.
     """
 
     def __init__(self, process: int = 0, processes: int = 1) -> None:

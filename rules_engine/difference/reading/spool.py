@@ -1,4 +1,4 @@
-"""Temporary file that is written once, and then read by several processes."""
+"""Temporary file that one process writes and several processes read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +33,7 @@ class Spool:
 
     def close(self) -> None:
         """Remove the file."""
-        with suppress(OSError):  # of what is still to be written
+        with suppress(OSError):  # from writing buffered data
             self._file.close()
 
 

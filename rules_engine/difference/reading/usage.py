@@ -1,4 +1,4 @@
-"""Cluster of a list of its objects, which are read one by one: nodes, labels of namespaces, and what pods use."""
+"""Cluster built from its objects one by one: nodes, labels of namespaces, and the amounts that pods use."""
 
 from collections import Counter
 from collections.abc import Sized
@@ -12,20 +12,20 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 MAX_NODES = 100_000
-"""Nodes and namespaces that are kept, of each: twenty times those of the largest cluster that Kubernetes supports."""
+"""Largest number of nodes, and of namespaces: twenty times the largest cluster that Kubernetes supports."""
 
 MAX_ENTRIES = 1_000_000
 """Labels, taints and amounts of all nodes and namespaces together: 5,000 nodes have 500,000.
 
-If no two are equal, each takes some 140 bytes, and as many again in each process that reads it.
+If all differ, each takes some 140 bytes, and as many again in each process that reads it.
 """
 
 
 class ClusterUsage:
     """The objects that rules read of a cluster. `counted`: the uids of its pods that have not finished.
 
-    `too_many`: there were more than MAX_NODES nodes or namespaces, or than MAX_ENTRIES entries of them, and some were
-    left out. `other`: the name of a node that is two different nodes, or "".
+    `too_many`: some objects were left out, beyond MAX_NODES nodes or namespaces or MAX_ENTRIES entries of them.
+    `other`: the name of two different nodes, or "".
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ClusterUsage:
         self._namespaces_read = False
 
     def take(self, item: Object) -> bool:
-        """Take an object; those of other kinds are ignored. Return False for a pod that was taken before."""
+        """Take an object; other kinds are ignored. Return False for a pod that was taken before."""
         kind, metadata = text(item, "kind"), mapping(item.get("metadata"))
         if kind == "Node":
             node = read_node(item, _unread)
@@ -59,7 +59,7 @@ class ClusterUsage:
         return True
 
     def _has_room(self, kept: Sized, entries: int) -> bool:
-        """Count the entries of an object, unless it is one too many."""
+        """Count the entries of an object if there is room for it."""
         if len(kept) >= MAX_NODES or self._entries + entries > MAX_ENTRIES:
             self.too_many = True
             return False
@@ -79,7 +79,7 @@ class ClusterUsage:
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster; None if no node was read. Without namespaces, their labels are not known."""
+        """The cluster; None if no node was read. If no Namespace was read, their labels are unknown."""
         if not self._nodes:
             return None
         return Cluster(

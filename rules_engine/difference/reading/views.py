@@ -1,4 +1,4 @@
-"""Views of a cluster without one of its pods, which is submitted again."""
+"""Views of a cluster without the pod that is submitted again."""
 
 from collections.abc import Container, Mapping, Set
 from dataclasses import replace
@@ -10,14 +10,14 @@ from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity
 
 MAX_VIEWS = 16
-"""Views that are remembered: equal pods on one node share one, and with it their decisions."""
+"""Views that are kept: equal pods on one node share a view, and with it their decisions."""
 
 
 class ViewsWithout:
-    """The views of a cluster without one of the pods that it counts.
+    """The views of a cluster, each without one of the pods that it counts.
 
-    `counted`: the uids of the pods whose requests are in the usage of nodes. `usage`: the resources whose usage some
-    rule reads; None: any.
+    `counted`: the uids of the pods whose requests are in the usage of nodes. `usage`: the resources whose usage rules
+    read; None: any.
     """
 
     def __init__(self, cluster: Cluster, counted: Container[str], usage: Set[str] | None) -> None:
@@ -30,14 +30,14 @@ class ViewsWithout:
     def without(self, pod: Object) -> Cluster:
         """Return the cluster without a live pod; the cluster itself if the pod is not in its usage.
 
-        The usage of resources that no rule reads stays as it is: so does the whole cluster for most pods.
+        The usage of resources that no rule reads is not changed; for most pods, the whole cluster is not.
         """
         uid = text(mapping(pod.get("metadata")), "uid")
         position = self._positions.get(text(mapping(pod.get("spec")), "nodeName"))
         if uid not in self._counted or position is None or is_finished(pod):
             return self._cluster
-        read = self._usage
-        amounts = {name: nanos for name, nanos in requests_of(pod).items() if read is None or name in read}
+        usage = self._usage
+        amounts = {name: nanos for name, nanos in requests_of(pod).items() if usage is None or name in usage}
         if not amounts:
             return self._cluster
         key = position, frozenset(amounts.items())
@@ -56,12 +56,12 @@ class ViewsWithout:
 
 
 def _less(node: Node, amounts: Mapping[str, int]) -> Node:
-    left = {resource: Quantity(used.nanos - amounts.get(resource, 0)) for resource, used in node.used.items()}
-    return replace(node, used={resource: used for resource, used in left.items() if used.nanos})
+    remaining = {resource: Quantity(used.nanos - amounts.get(resource, 0)) for resource, used in node.used.items()}
+    return replace(node, used={resource: used for resource, used in remaining.items() if used.nanos})
 
 
 def requests_of(pod: Object) -> Mapping[str, int]:
-    """Return the amounts that a pod holds on its node, in nanos; none if they are malformed."""
+    """Return the amounts that a pod holds on its node, in nanos; none if the pod is malformed."""
     try:
         return Pod.parse(dict(pod)).effective_requests()
     except PodError:

@@ -33,7 +33,7 @@ from rules_engine.cel.syntax.tree import (
 )
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, at, merged
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keep_at, merge_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Reads:
     def _read(self, places: Places, kept: Kept = None) -> Places:
         """Add members of values; all by default."""
         for place in places:
-            self.kept[place.root] = merged(self.kept.get(place.root, NOTHING), at(place.path, kept))
+            self.kept[place.root] = merge_fields(self.kept.get(place.root, NO_FIELDS), keep_at(place.path, kept))
         return _NONE
 
     def _read_presence(self, places: Places) -> Places:

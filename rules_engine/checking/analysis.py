@@ -6,13 +6,13 @@ A warning is given only if it is right for every pod and cluster: a line has no 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.overlap import any_wider, contradictory
-from rules_engine.model.json.lenient import items, mapping
+from rules_engine.kinds.overlap import any_wider, contradictory_key
+from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.model.rules.rule import Mode, Rule, RuleId
-from rules_engine.model.rules.rule_test import Audited, Case, Decider, Diagnosis
+from rules_engine.model.rules.rule_test import Case, Diagnosis, ExpectedAudit, ExpectedRule
 
 
 def analyse_rules(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
@@ -72,7 +72,7 @@ def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterato
 
 def _claim_warnings(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Warn about a pod that requests devices by Dynamic Resource Allocation, if no rule reads its claims."""
-    claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
+    claims = as_list(as_mapping(as_mapping(case.pod).get("spec")).get("resourceClaims"))
     if claims and not any("claims" in source.text.lower() for rule in rules for source in rule.expressions.values()):
         message = (
             "this pod requests devices by spec.resourceClaims, which no rule reads: ladders and injections count "
@@ -82,7 +82,7 @@ def _claim_warnings(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
 
 
 def _decider_problems(
-    decider: Decider | Audited, rules: Mapping[RuleId, Rule], mode: Mode, otherwise: str
+    decider: ExpectedRule | ExpectedAudit, rules: Mapping[RuleId, Rule], mode: Mode, otherwise: str
 ) -> Iterator[Problem]:
     rule = rules.get(decider.rule)
     if rule is None:
@@ -111,11 +111,11 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
         ("namespaceSelector", rule.match.namespace_selector),
         ("objectSelector", rule.match.object_selector),
     ):
-        key = contradictory(selector)
+        key = contradictory_key(selector)
         if key is not None:
             message = f"{rule.id} matches no pod: no label '{key}' meets all requirements of {field}"
             yield warning(Code.MATCHES_NOTHING, message, rule.origin.get(("match", field), rule.location), field)
 
 
-def _decider_error(code: Code, message: str, decider: Decider | Audited) -> Problem:
+def _decider_error(code: Code, message: str, decider: ExpectedRule | ExpectedAudit) -> Problem:
     return Problem(code=code, message=message, location=decider.location, length=max(1, len(decider.rule)))

@@ -12,7 +12,7 @@ from rules_engine.documents.load import RULES, LoadResult, load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.model.problems.problem import Problem, Severity, in_file_order
+from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
 from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, read_rules
@@ -90,7 +90,7 @@ def check_files(paths: Sequence[Path], cluster: Path | None = None) -> CheckResu
         tuple(_unique_problems(problems)), sources, checked.loaded.files, on_cluster=cluster is not None
     )
     return CheckResult(
-        problems=in_file_order(kept, checked.loaded.files),
+        problems=sort_problems(kept, checked.loaded.files),
         ignored=ignored,
         sources=sources,
         files=len(checked.loaded.files) - len(checked.loaded.passed_over),

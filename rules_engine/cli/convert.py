@@ -66,7 +66,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 
 def _report_conversion(conversion: "Conversion", file: Path) -> None:
     """Print each entry with its rule and its differences to standard error, after the other findings."""
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.report.text import Screen
 
     screen = Screen(sys.stderr)
@@ -76,12 +76,12 @@ def _report_conversion(conversion: "Conversion", file: Path) -> None:
         rule = "not converted" if entry.rule is None else str(conversion.rules[entry.rule].id)
         count = len(entry.findings)
         differences = "1 difference" if count == 1 else f"{count or 'no'} differences"
-        click.echo(f"{visible(entry.path)}: {rule}, {differences}", err=True)
+        click.echo(f"{escape_controls(entry.path)}: {rule}, {differences}", err=True)
         screen.problems(entry.findings, conversion.sources)
     if conversion.failed and len(conversion.findings) > 1:  # an error among warnings is easily missed
-        click.echo(f"gpu-rules: nothing is converted, since {visible(str(file))} has errors", err=True)
+        click.echo(f"gpu-rules: nothing is converted, since {escape_controls(str(file))} has errors", err=True)
     if not (conversion.rules or conversion.failed):
-        click.echo(f"gpu-rules: no entry to convert in {visible(str(file))}", err=True)
+        click.echo(f"gpu-rules: no entry to convert in {escape_controls(str(file))}", err=True)
 
 
 @convert.command(
@@ -100,12 +100,12 @@ def _report_conversion(conversion: "Conversion", file: Path) -> None:
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
     from rules_engine.converting.rule_text import webhook_ladder as ladder
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
 
     names = resources.split(",")
     [(most, count)] = Counter(names).most_common(1)
     text, problems = ladder(names, name)
     if problems:
         message = problems[0].message if count == 1 else f"'{most}' occurs {count} times"
-        raise click.BadParameter(visible(message), param_hint="'--resources'")
+        raise click.BadParameter(escape_controls(message), param_hint="'--resources'")
     click.echo(text, nl=False)

@@ -69,7 +69,7 @@ def effective(
     from rules_engine.explaining.effective import effective_rules as view
     from rules_engine.explaining.text import default_inputs, effective_blocks
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen
@@ -91,7 +91,7 @@ def effective(
     failed = has_errors(problems)
     shown = view(() if failed else files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
     if cluster is not None and unlisted and not failed:
-        name = visible(cluster.name)
+        name = escape_controls(cluster.name)
         click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
     if output == "json":
         print_json({**shown.to_json(), "problems": [*map(problem_members, problems)]})

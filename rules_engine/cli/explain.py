@@ -212,7 +212,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     """Show the decisions of a decision log."""
     from rules_engine.explaining.recorded import PodName, read_log
     from rules_engine.explaining.text import decision_blocks
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:
@@ -224,7 +224,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     if not namespace or not name:
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")
     wanted = PodName(namespace, name)
-    shown = visible(str(log))
+    shown = escape_controls(str(log))
     try:
         logged = read_log(log, wanted)
     except OSError as error:
@@ -234,7 +234,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not logged.records:
         among = f"among {logged.decisions}" if logged.decisions else "and none at all: is it a decision log?"
-        end_unusable("explain", visible(f"{log}: no decision for pod {wanted} {among}"))
+        end_unusable("explain", escape_controls(f"{log}: no decision for pod {wanted} {among}"))
     if output == "json":
         print_json(logged.to_json())
         return

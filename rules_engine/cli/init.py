@@ -33,7 +33,7 @@ def init(folder: Path, ci: str) -> None:
     Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 2 if a file cannot
     be written.
     """
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.starting.starter import NotWrittenError, write_starter_files
 
     lines = []
@@ -44,7 +44,7 @@ def init(folder: Path, ci: str) -> None:
         rules = shlex.quote(str(folder / "rules"))
         lines.append(f"next: gpu-rules check {rules} && gpu-rules test {rules}")
     except NotWrittenError as error:
-        raise click.ClickException(visible(str(error))) from None
+        raise click.ClickException(escape_controls(str(error))) from None
     finally:  # once all files are written: the reader of this output may be gone
         for line in lines:
-            click.echo(visible(line))
+            click.echo(escape_controls(line))

@@ -358,13 +358,13 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
     """
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.starting.new_files import create_file
 
     # A link to nowhere exists as well: no file can be made in its place.
     existing = next((folder / name for name in files if os.path.lexists(folder / name)), None)
     if existing:
-        raise click.UsageError(visible(f"nothing is written, since {existing} exists"))
+        raise click.UsageError(escape_controls(f"nothing is written, since {existing} exists"))
     for name, text in files.items():
         path = folder / name
         try:
@@ -373,4 +373,4 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
         except OSError as error:
             raise click.FileError(str(path), error.strerror) from None
     for name in files:
-        click.echo(visible(str(folder / name)))
+        click.echo(escape_controls(str(folder / name)))

@@ -32,7 +32,7 @@ def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
         TimeRemainingColumn,
     )
 
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
 
     kinds: dict[Column, type[ProgressColumn]] = {
         "count": MofNCompleteColumn,
@@ -44,6 +44,8 @@ def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
         task = bar.add_task("", total=None)
 
         def show(text: str, done: int, total: int) -> None:
-            bar.update(task, description=visible(text), completed=done, total=total or None, refresh=not threaded)
+            bar.update(
+                task, description=escape_controls(text), completed=done, total=total or None, refresh=not threaded
+            )
 
         yield show

@@ -125,7 +125,7 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
-    from rules_engine.model.problems.problem import in_file_order
+    from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
@@ -134,7 +134,7 @@ def webhook_config(
 
     files = load_sources(rules or DEFAULT_SOURCES)
     warnings = () if files.failed else tuple(webhooks.find_warnings(files.rule_set))
-    Screen(sys.stderr).problems(in_file_order((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
+    Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
     by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}

@@ -22,7 +22,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import is_label
 from rules_engine.model.kubernetes.quantity import MAX_EXPONENT, Quantity, QuantityError
 from rules_engine.model.problems.codes import Code, ProblemCode
-from rules_engine.model.problems.problem import Problem, Problems, Severity, did_you_mean, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, Severity, did_you_mean, sort_problems
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.yaml_text import dump_yaml
@@ -155,7 +155,7 @@ class _Findings:
 
     def after(self, number: int) -> tuple[Problem, ...]:
         """Return the problems after the first `number`, in file order."""
-        return in_file_order(self._problems[number:])
+        return sort_problems(self._problems[number:])
 
     def in_order(self) -> tuple[Problem, ...]:
         return self.after(0)

@@ -7,7 +7,7 @@ from rules_engine.converting.gpuinjector import MOST_GPUS, SHARED, Coefficient
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import ResourceInjection
-from rules_engine.model.json.lenient import mapping
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
@@ -172,5 +172,5 @@ class _Pins:
     def _annotations(self, namespace: str, admission: Admission) -> dict[str, Json]:
         """Return the values of all injected annotations; None if absent."""
         entries = (self._rule.default, self._rule.entry(namespace))
-        actual = mapping(mapping(mapping(admission.result).get("metadata")).get("annotations"))
+        actual = as_mapping(as_mapping(as_mapping(admission.result).get("metadata")).get("annotations"))
         return {key: actual.get(key) for entry in entries for key in entry.annotations}

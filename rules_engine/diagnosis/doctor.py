@@ -19,7 +19,7 @@ from rules_engine.diagnosis.sections.overview import (
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects, NodeObject
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Finding
 from rules_engine.scheduling import scheduler_of
@@ -56,7 +56,9 @@ def diagnose(
     return Diagnosis(
         now=cluster.now,
         scope=scope,
-        objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},
+        objects={
+            resource: len(cluster.of(kind)) for kind, resource in API_RESOURCES.items() if kind not in cluster.absent
+        },
         overview=_build_overview(cluster, scope, pending),
         findings=groups,
         not_evaluated=evaluation.not_evaluated,

@@ -6,7 +6,7 @@ from fractions import Fraction
 from rules_engine.diagnosis.values import Agreement, Amounts, Diagnosis, FindingGroup, GpuNode, PendingPod, RecentError
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
-from rules_engine.model.wording import counted, names, time
+from rules_engine.model.wording import format_count, format_names, format_time
 from rules_engine.report.values import Bar, Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone
 
 MAX_NODES = 40
@@ -44,10 +44,12 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
         return Section(title=title, summary=summary, blocks=blocks)
 
     def number(count: int, noun: str) -> str:
-        return counted(count, noun) if count else ""
+        return format_count(count, noun) if count else ""
 
     pods, plugins = overview.pods, overview.device_plugins
-    placed = f"{counted(len(pods), 'pod')} on {counted(len({pod.node for pod in pods}), 'node')}" if pods else ""
+    placed = (
+        f"{format_count(len(pods), 'pod')} on {format_count(len({pod.node for pod in pods}), 'node')}" if pods else ""
+    )
     waiting = number(sum(len(pending.pods) for pending in overview.pending), "pod")
     errors = number(len(overview.errors) + overview.more_errors, "error")
     sections = [
@@ -94,7 +96,7 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
                         _qualified_name(pod.name),
                         pod.status,
                         _amounts_text(pod.amounts),
-                        "" if pod.since is None else time(pod.since),
+                        "" if pod.since is None else format_time(pod.since),
                     )
                     for pod in pods
                 ],
@@ -104,11 +106,11 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
         section("Recent errors", "events", errors, *_error_blocks(overview.errors, overview.more_errors)),
     ]
     if diagnosis.not_evaluated:
-        results = counted(len(diagnosis.not_evaluated), "result")
+        results = format_count(len(diagnosis.not_evaluated), "result")
         lines = Lines(lines=[*map(_not_evaluated_line, diagnosis.not_evaluated)], noun="result")
         sections.append(Section(title="Not evaluated", summary=results, blocks=(lines,)))
     return Report(
-        title=f"Diagnosis of {time(diagnosis.now)}",
+        title=f"Diagnosis of {format_time(diagnosis.now)}",
         about=[*_about_lines(diagnosis)],
         sections=sections,
         notices=[f"not read: {absent.objects}; unknown without them: {absent.unknown}" for absent in diagnosis.absent],
@@ -134,7 +136,7 @@ def _findings_summary(diagnosis: Diagnosis) -> str:
     findings = [group.finding for group in diagnosis.findings]
     numbers = {level: sum(finding.severity is level for finding in findings) for level in FindingSeverity}
     possible = sum(finding.certainty is Certainty.POSSIBLE for finding in findings)
-    parts = [counted(number, _NOUNS[level]) for level, number in numbers.items() if number]
+    parts = [format_count(number, _NOUNS[level]) for level, number in numbers.items() if number]
     return ", ".join(parts) + (f" ({possible:,} possible)" if possible else "")
 
 
@@ -171,7 +173,7 @@ def _remedy_field(remedy: Remedy) -> Field:
 
 def _pending_item(pending: PendingPod) -> Item:
     finding, wants = pending.finding, _amounts_text(pending.amounts)
-    since = "" if pending.since is None else f", since {time(pending.since)}"
+    since = "" if pending.since is None else f", since {format_time(pending.since)}"
     possible = " (possible)" if finding.certainty is Certainty.POSSIBLE else ""
     note = f": {pending.note}" if pending.note else ""
     return Item(
@@ -241,10 +243,10 @@ def _error_blocks(errors: Iterable[RecentError], more: int) -> Iterator[Table | 
         heads=("last", "count", "reason", "objects", "message"),
         rows=[
             (
-                "" if error.at is None else time(error.at),
+                "" if error.at is None else format_time(error.at),
                 f"{error.count:,}",
                 error.reason,
-                names(error.objects, lambda name: name.title),
+                format_names(error.objects, lambda name: name.title),
                 Span(error.message, Tone.QUIET),
             )
             for error in errors
@@ -253,12 +255,12 @@ def _error_blocks(errors: Iterable[RecentError], more: int) -> Iterator[Table | 
         noun="error",
     )
     if more:
-        yield Lines(lines=[Span(f"and {counted(more, 'older error')}, left out of the report", Tone.QUIET)])
+        yield Lines(lines=[Span(f"and {format_count(more, 'older error')}, left out of the report", Tone.QUIET)])
 
 
 def _not_evaluated_line(each: NotEvaluated) -> str:
     first = f", the first {each.first.title}" if each.first is not None else ""
-    return f"{each.source}: {each.why}" + (f" ({counted(each.objects, 'object')}{first})" if each.objects else "")
+    return f"{each.source}: {each.why}" + (f" ({format_count(each.objects, 'object')}{first})" if each.objects else "")
 
 
 def _qualified_name(name: ObjectName) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from rules_engine.model.json.lenient import controller, mapping, objects, text
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import did_you_mean
 
@@ -48,7 +48,7 @@ class Scope:
         if self.node and cluster.find("Node", self.node) is None:
             return _not_found_message("Node", self.node, [node.name for node in cluster.nodes], cluster)
         if self.namespace and "Namespace" in cluster.absent:
-            used = {item.namespace for kind in RESOURCES for item in cluster.of(kind)} - {""}
+            used = {item.namespace for kind in API_RESOURCES for item in cluster.of(kind)} - {""}
             return (
                 "" if self.namespace in used else _not_found_message("Namespace", self.namespace, sorted(used), cluster)
             )
@@ -81,7 +81,7 @@ class Scope:
         All nodes are listed, since a pending pod can depend on each, unless the scope is a node or a scheduled pod.
         """
         pod = self.pod and cluster.find("Pod", self.pod.name, self.pod.namespace)
-        if not self.node and not (pod and text(pod.spec, "nodeName")):
+        if not self.node and not (pod and text_member(pod.spec, "nodeName")):
             return lambda _name: True
         return replace(self, namespace="").name_filter(cluster)
 
@@ -94,7 +94,7 @@ class Scope:
 
 
 def _not_found_message(kind: str, name: str, candidates: Sequence[str], cluster: ClusterObjects) -> str:
-    why = f", since {RESOURCES[kind]} were not read" if kind in cluster.absent else ""
+    why = f", since {API_RESOURCES[kind]} were not read" if kind in cluster.absent else ""
     return f"{kind} {name} not found{why}{did_you_mean(name, candidates)}"
 
 
@@ -104,14 +104,14 @@ def _names_around(pod: ObjectName, cluster: ClusterObjects) -> set[ObjectName]:
     pod_object = cluster.find("Pod", pod.name, pod.namespace)
     if pod_object is None:
         return names
-    node = text(pod_object.spec, "nodeName")
+    node = text_member(pod_object.spec, "nodeName")
     if node:
         names.add(ObjectName("Node", node))
-    owner = controller(pod_object)
+    owner = controller_reference(pod_object)
     if owner is not None:
-        names.add(ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace))
-    for volume in objects(pod_object.spec.get("volumes")):
-        claim = text(mapping(volume.get("persistentVolumeClaim")), "claimName")
+        names.add(ObjectName(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace))
+    for volume in object_items(pod_object.spec.get("volumes")):
+        claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
         if claim:
             names.add(ObjectName("PersistentVolumeClaim", claim, pod.namespace))
     return names

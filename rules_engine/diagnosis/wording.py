@@ -7,7 +7,7 @@ from shlex import quote
 
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.wording import time
+from rules_engine.model.wording import format_time
 
 MAX_NAMES = 5
 """Names in one sentence: enough to start an investigation, few enough to read."""
@@ -29,7 +29,7 @@ def join_names(names: Sequence[str], *, of: int | None = None) -> str:
 
 def since_clause(at: datetime | None) -> str:
     """Return a clause with a point in time, or "" without one."""
-    return "" if at is None else f" since {time(at)}"
+    return "" if at is None else f" since {format_time(at)}"
 
 
 def shell_command(*words: str) -> str:

@@ -10,7 +10,7 @@ from rules_engine.difference.values import POD_LEVEL, Amount, Deciding, Fall, Ou
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.gpu.resources import is_gpu
-from rules_engine.model.json.lenient import mapping
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -99,7 +99,7 @@ def _made(mutation: Decision) -> Outcome:
         # A malformed pod is admitted only if the request updates a pod and no rule matches it.
         return Outcome()
     requests = pod.effective_requests()
-    submitted = mapping(mapping(mapping(mutation.object).get("metadata")).get("annotations"))
+    submitted = as_mapping(as_mapping(as_mapping(mutation.object).get("metadata")).get("annotations"))
     # A rule may undo the edit of another rule.
     changed = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if submitted.get(key) != text}
     return Outcome(

@@ -8,7 +8,7 @@ from rules_engine.difference.grouping import RecordedTotals, Totals
 from rules_engine.difference.shown_changes import Difference, ShownChange, shown_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import format_count
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
@@ -48,7 +48,7 @@ def report(answer: Answer) -> Report:
 
 
 def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
-    number = counted(len(changes), "change")
+    number = format_count(len(changes), "change")
     return Section(
         title="Changes",
         summary=number,
@@ -57,8 +57,8 @@ def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
 
 
 def _change(answer: Answer, change: ShownChange) -> Item:
-    workloads, several = counted(len(change.workloads), "workload"), len(answer.grouping.totals) > 1
-    extent = workloads if several else f"{counted(change.pods, 'pod')} of {workloads}"
+    workloads, several = format_count(len(change.workloads), "workload"), len(answer.grouping.totals) > 1
+    extent = workloads if several else f"{format_count(change.pods, 'pod')} of {workloads}"
     tone = _TONES.get(change.kinds[0], Tone.INFO)
     heads = _column_heads(answer, PODS)
     names = answer.grouping.totals
@@ -127,10 +127,10 @@ def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
         return
     beyond = totals.beyond(allowed)
     if not totals.changed:
-        yield f"none of {counted(totals.pods, 'pod')} changed"
+        yield f"none of {format_count(totals.pods, 'pod')} changed"
         return
     unknown = totals.kinds.get(Kind.UNKNOWN, 0)
-    parts = [f"{totals.changed - unknown:,} of {counted(totals.pods, 'pod')} changed"]
+    parts = [f"{totals.changed - unknown:,} of {format_count(totals.pods, 'pod')} changed"]
     if unknown:
         parts.append(f"{unknown:,} not known")
     if beyond < totals.changed:
@@ -171,9 +171,9 @@ def _notes(answer: Answer) -> Sequence[str]:
         as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:
             subject = "it is" if as_it_is == 1 else "they are"
-            notices.append(f"{prefix}{counted(as_it_is, 'live pod')} decided as {subject} now")
+            notices.append(f"{prefix}{format_count(as_it_is, 'live pod')} decided as {subject} now")
     if answer.grouping.omitted:
-        notices.append(f"{counted(answer.grouping.omitted, 'changed pod')} counted in the totals only")
+        notices.append(f"{format_count(answer.grouping.omitted, 'changed pod')} counted in the totals only")
     return notices
 
 
@@ -218,10 +218,10 @@ def _gpus(totals: Totals, name: str) -> str:
 
 def _recorded(totals: RecordedTotals) -> Sequence[str]:
     """Return sentences on recorded admissions, with the reasons why some cannot be replayed."""
-    admissions, lines = counted(totals.admissions, "recorded admission"), counted(totals.lines, "line")
+    admissions, lines = format_count(totals.admissions, "recorded admission"), format_count(totals.lines, "line")
     sentences = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
     if totals.later_calls:
-        sentences.append(f"{counted(totals.later_calls, 'call')} of /validate decided together with /mutate")
+        sentences.append(f"{format_count(totals.later_calls, 'call')} of /validate decided together with /mutate")
     if totals.differing:
         sentences.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
     if totals.other_rules:
@@ -229,7 +229,7 @@ def _recorded(totals: RecordedTotals) -> Sequence[str]:
     sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
     return [
         *sentences,
-        *(f"{counted(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable)),
+        *(f"{format_count(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable)),
     ]
 
 

@@ -18,7 +18,7 @@ from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, Severity, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location
 from rules_engine.recording.views import ViewFields
 
@@ -168,7 +168,7 @@ def run(
                 message = "no live pod found, and workloads of a cluster are decided by their pods"
             collected.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
         assumes_default = inputs.assumes_default and any(view.reads.nodes for view in views)
-        problems = in_file_order(collected.items, inputs.files)
+        problems = sort_problems(collected.items, inputs.files)
         answer = Answer(
             old=old.name,
             new=new.name,
@@ -182,7 +182,7 @@ def run(
         )
         return Run(
             answer=None if collected.failed else answer,
-            problems=in_file_order(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
+            problems=sort_problems(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
             sources=sources,
         )

@@ -8,7 +8,7 @@ from rules_engine.difference.comparison import rules_of
 from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.wording import names
+from rules_engine.model.wording import format_names
 
 NONE = "none"
 
@@ -131,7 +131,7 @@ def _amounts(before: Outcome, after: Outcome) -> Iterator[Difference]:
         if old != new:
             containers.setdefault((resource, _amount(old), _amount(new)), []).append(container)
     for (resource, old_text, new_text), container_names in containers.items():
-        yield Difference(f"{names(container_names)} {resource}", old_text, new_text)
+        yield Difference(f"{format_names(container_names)} {resource}", old_text, new_text)
 
 
 def _amount(amount: Amount | None) -> str:

@@ -13,7 +13,7 @@ from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.applicability import UNMATCHED_REASONS
 from rules_engine.evaluation.fields_read import fields_read_by
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.kubernetes.kept_fields import keeps
+from rules_engine.model.kubernetes.kept_fields import keeps_path
 from rules_engine.model.problems.source import Field, Location, SourceText
 from rules_engine.model.rules.decision import UNMET_CONDITION, Action, Step
 from rules_engine.model.rules.rule import Rule, RuleId
@@ -86,7 +86,7 @@ class _Reader(Struct, frozen=True, kw_only=True):
 
 def _may_read_user(compiled: CompiledRule[Rule], programs: Sequence[Program]) -> bool:
     """Return True if expressions of a rule, or the variables that they use, read the user."""
-    return keeps(fields_read_by(compiled, programs), "userInfo")
+    return keeps_path(fields_read_by(compiled, programs), "userInfo")
 
 
 def _content(value: Any) -> Hashable:

@@ -37,12 +37,12 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import (
     AmountsByContainer,
-    Audited,
     Case,
-    Decider,
     Diagnosis,
     Expectation,
+    ExpectedAudit,
     ExpectedFinding,
+    ExpectedRule,
     FilePath,
     RuleTest,
 )
@@ -209,13 +209,13 @@ def _amounts_by_container(node: MapNode, name: str, problems: Problems) -> Amoun
     return {key.source.text: read_amounts(containers, key.source.text, problems) for key, _ in containers}
 
 
-def _read_decider(line: MapNode) -> Decider:
+def _read_decider(line: MapNode) -> ExpectedRule:
     rule = line.get("rule") or line
-    return Decider(RuleId(string_field(line, "rule")), string_field(line, "rung") or None, rule.location)
+    return ExpectedRule(RuleId(string_field(line, "rule")), string_field(line, "rung") or None, rule.location)
 
 
-def _read_audited(line: MapNode, problems: Problems) -> Audited:
-    return Audited(
+def _read_audited(line: MapNode, problems: Problems) -> ExpectedAudit:
+    return ExpectedAudit(
         rule=RuleId(string_field(line, "rule")),
         location=(line.get("rule") or line).location,
         action=Action(string_field(line, "action")) if line.get("action") else None,

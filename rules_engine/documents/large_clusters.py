@@ -7,7 +7,7 @@ from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.loading.json_items import ListError, scan_strict
 from rules_engine.loading.json_list import JsonList
 from rules_engine.loading.kubernetes.kubectl import is_cluster
-from rules_engine.model.json.lenient import Object, mapping, objects
+from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
@@ -64,20 +64,20 @@ class _Reducer:
     def object(self, item: Object) -> dict[str, Json]:
         """Return an object without the members that a simulation does not read."""
         reduced = dict(item)
-        metadata = {name: value for name, value in mapping(item.get("metadata")).items() if name != "managedFields"}
-        annotations = mapping(metadata.get("annotations"))
+        metadata = {name: value for name, value in as_mapping(item.get("metadata")).items() if name != "managedFields"}
+        annotations = as_mapping(metadata.get("annotations"))
         if LAST_APPLIED in annotations:
             metadata["annotations"] = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
-        status = mapping(item.get("status"))
+        status = as_mapping(item.get("status"))
         kept: dict[str, Json] = {name: self._value(status[name]) for name in _STATUS if name in status}
         if "conditions" in status:
             kept["conditions"] = [
                 self._value(dict(condition))
-                for condition in objects(status.get("conditions"))
+                for condition in object_items(status.get("conditions"))
                 if condition.get("type") == "Ready"
             ]
         reduced["metadata"] = {name: self._value(value) for name, value in metadata.items()}
-        reduced["spec"] = {name: self._value(value) for name, value in mapping(item.get("spec")).items()}
+        reduced["spec"] = {name: self._value(value) for name, value in as_mapping(item.get("spec")).items()}
         if status:
             reduced["status"] = kept
         return reduced

@@ -45,7 +45,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, Problems, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import RuleTest
@@ -125,7 +125,7 @@ class LoadResult:
 
     def problems_of(self, *parts: Part) -> tuple[Problem, ...]:
         """Return the problems of some parts, in file order."""
-        return in_file_order([problem for part in parts for problem in self.by_part.get(part, ())], self.files)
+        return sort_problems([problem for part in parts for problem in self.by_part.get(part, ())], self.files)
 
     @property
     def digest(self) -> str:

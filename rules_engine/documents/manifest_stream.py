@@ -31,7 +31,7 @@ from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location, SourceText
 
 
@@ -97,7 +97,7 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | N
     source = decode_source(path, head, problems)
     pods = read_pods(source, problems) if source is not None else ()
     lines = {} if source is None else {source.name: source.lines}
-    yield PodPart(pods, in_file_order(problems.items), lines)
+    yield PodPart(pods, sort_problems(problems.items), lines)
 
 
 def _open_manifests(path: Path) -> AbstractContextManager[Readable]:
@@ -127,7 +127,7 @@ def _list_parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[
 def _object_part(value: Json, place: Location) -> PodPart:
     problems = Problems()
     pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
-    return PodPart(() if problems.failed else pods, in_file_order(problems.items), {})
+    return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
 
 
 def _json_node(value: Json, place: Location, depth: int) -> Node:

@@ -12,7 +12,7 @@ from rules_engine.loading.yaml.documents import Dialect, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, Problems, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location
 
 
@@ -23,7 +23,7 @@ def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], di
     if source is None:
         return (), tuple(problems.items), {}
     pods = read_pods(source, problems)
-    return pods, in_file_order(problems.items), {source.name: source.lines}
+    return pods, sort_problems(problems.items), {source.name: source.lines}
 
 
 def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:

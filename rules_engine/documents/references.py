@@ -17,7 +17,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.rule_test import ObjectsOf
+from rules_engine.model.rules.rule_test import ObjectLoader
 
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
@@ -30,7 +30,7 @@ class Inventory:
     name: str
     location: Location
     cluster: Cluster
-    objects: ObjectsOf
+    objects: ObjectLoader
 
 
 ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sources]]

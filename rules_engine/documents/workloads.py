@@ -15,9 +15,9 @@ from rules_engine.loading.kubernetes.manifests import (
 )
 from rules_engine.loading.kubernetes.pods import node_at_pointer, read_pod
 from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
-from rules_engine.model.json.lenient import integer, mapping, text
+from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
+from rules_engine.model.json.strict import PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
@@ -69,15 +69,18 @@ class Priorities:
     def of(cls, objects: ClusterObjects | None) -> "Priorities":
         """Return the classes of a cluster. Of several defaults, the lowest counts, as in the API server."""
         items = objects.of(PRIORITY_CLASS) if objects is not None else ()
-        classes = {item.name: PriorityClass(integer(item, "value"), text(item, "preemptionPolicy")) for item in items}
+        classes = {
+            item.name: PriorityClass(integer_member(item, "value"), text_member(item, "preemptionPolicy"))
+            for item in items
+        }
         defaults = [item.name for item in items if item.get("globalDefault") is True]
         default = min(defaults, key=lambda name: (classes[name].value, name), default="")
         return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
 
     def with_priority(self, pod: dict[str, Json]) -> dict[str, Json]:
         """Return a pod with the priority of its class, which the API server adds before it calls webhooks."""
-        spec = mapping(pod.get("spec"))
-        name = text(spec, "priorityClassName") or self.default
+        spec = as_mapping(pod.get("spec"))
+        name = text_member(spec, "priorityClassName") or self.default
         priority_class = self.classes.get(name)
         if priority_class is None:
             return pod
@@ -232,7 +235,7 @@ class WorkloadReader:
         """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
         pod = manifest.submitted(name)
         field = map_field(manifest.node, "spec").get("priorityClassName")
-        class_name = text(mapping(pod.get("spec")), "priorityClassName")
+        class_name = text_member(as_mapping(pod.get("spec")), "priorityClassName")
         if field is not None and class_name:
             classes = self._priorities.classes
             if priority is not None:
@@ -244,7 +247,7 @@ class WorkloadReader:
         if priority is None:
             pod = self._priorities.with_priority(pod)
         else:
-            pod = {**pod, "spec": {**mapping(pod.get("spec")), "priority": priority}}
+            pod = {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
         return pod
 
 
@@ -274,8 +277,8 @@ def _template_roles(templates: Sequence[Manifest]) -> list[str]:
 def _template_role(manifest: Manifest) -> str:
     for length, step in reversed([*enumerate(manifest.path, 1)]):
         if isinstance(step, int):
-            owner = mapping(manifest_json(find_node(manifest.root, manifest.path[:length])))
-            group_name = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
+            owner = as_mapping(manifest_json(find_node(manifest.root, manifest.path[:length])))
+            group_name = next((text_member(owner, field) for field in _GROUP_FIELDS if text_member(owner, field)), "")
             if group_name:
                 return group_name
         elif step not in ("spec", *_TEMPLATE_MEMBERS):
@@ -325,7 +328,7 @@ class _Counts:
             return None
         value = manifest_json(node)
         if not isinstance(value, int) or isinstance(value, bool):
-            actual = value if isinstance(value, float) else kind_of(value)
+            actual = value if isinstance(value, float) else json_type(value)
             message = f"{name} must be a whole number, not {actual}"
             self._problems.error(Code.WRONG_TYPE, message, node.location, node.length)
             return None
@@ -343,9 +346,9 @@ def _spread_selector(manifest: Manifest) -> LabelSelector | None:
     """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
     if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
         return None
-    spec = mapping(mapping(manifest_json(manifest.root)).get("spec"))
+    spec = as_mapping(as_mapping(manifest_json(manifest.root)).get("spec"))
     field = spec.get("selector")
-    labels = mapping(manifest.pod.get("metadata")).get("labels")
+    labels = as_mapping(manifest.pod.get("metadata")).get("labels")
     if manifest.kind == "ReplicationController":
         label_selector: Json = {"matchLabels": field or labels}
     else:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
@@ -68,5 +68,5 @@ def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest
     raw = {**request.raw, "object": named_pod}
     if named_pod is pod:
         return replace(request, object=pod, raw=raw)
-    name = text(mapping(mapping(named_pod).get("metadata")), "name")
+    name = text_member(as_mapping(as_mapping(named_pod).get("metadata")), "name")
     return replace(request, name=name, object=named_pod, raw={**raw, "name": name})

@@ -9,7 +9,7 @@ from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
@@ -50,7 +50,7 @@ class Context(Struct, frozen=True, kw_only=True):
     @property
     def display(self) -> str:
         """The pod's name in messages; a pod without a name has its generateName."""
-        generated = text(mapping(self.pod.original.get("metadata")), "generateName")
+        generated = text_member(as_mapping(self.pod.original.get("metadata")), "generateName")
         return f"{self.namespace}/{self.pod.name or self.request.name or generated}"
 
     def edited(self, edits: Edits) -> "Context":

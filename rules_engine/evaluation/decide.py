@@ -7,13 +7,13 @@ from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
-from rules_engine.model.json.edits import Edits, merged, patch
-from rules_engine.model.json.strict import PodError, kind_of
+from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
+from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
-from rules_engine.model.rules.decision import Decision, Refusal, Step, denied
+from rules_engine.model.rules.decision import Decision, Refusal, Step, has_denial
 from rules_engine.model.rules.rule import Rule
 
 
@@ -46,10 +46,10 @@ def mutate(
     except (PodError, QuantityError) as error:
         # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
         return Decision(refusal=_refuse_malformed_pod(error), object=request.object)
-    if denied(trace):
+    if has_denial(trace):
         return Decision(trace=trace, object=request.object)
-    edits = merged(context.pod.edits, edits)
-    return Decision(trace=trace, patch=patch(request.object, edits), object=request.object, edits=edits)
+    edits = merge_edits(context.pod.edits, edits)
+    return Decision(trace=trace, patch=patch_operations(request.object, edits), object=request.object, edits=edits)
 
 
 def validate(
@@ -92,7 +92,7 @@ def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence
 
 def _build_context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:
     if not isinstance(request.object, dict):
-        return Refusal(422, "Invalid", f"the pod must be an object, not {kind_of(request.object)}")
+        return Refusal(422, "Invalid", f"the pod must be an object, not {json_type(request.object)}")
     try:
         pod = Pod.parse(request.object)
     except PodError as error:

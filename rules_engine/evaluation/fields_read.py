@@ -7,7 +7,7 @@ from rules_engine.cel import Program
 from rules_engine.cel.reads import Place, Reads
 from rules_engine.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, at, merged
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keep_at, merge_fields
 from rules_engine.model.kubernetes.placement import PLACEMENT_MEMBERS
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, Rule
 
@@ -27,7 +27,7 @@ ALWAYS_READ_FIELDS: Kept = {
         "metadata": {
             "namespace": None,
             "deletionTimestamp": None,
-            "labels": NOTHING,
+            "labels": NO_FIELDS,
             "annotations": {SKIP_ANNOTATION: None},
         },
         "spec": {
@@ -42,7 +42,7 @@ ALWAYS_READ_FIELDS: Kept = {
 
 def fields_read(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> Kept:
     """Return the members that decisions by these rules read; `messages`: include members that only messages read."""
-    return reduce(merged, (_fields_of_rule(rule, messages=messages) for rule in rules), ALWAYS_READ_FIELDS)
+    return reduce(merge_fields, (_fields_of_rule(rule, messages=messages) for rule in rules), ALWAYS_READ_FIELDS)
 
 
 def _fields_of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
@@ -50,7 +50,7 @@ def _fields_of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
     labels = (requirement.key for requirement in rule.match.object_selector.requirements)
     metadata: Kept = {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(rule.interests.annotations)}
     programs = (*compiled.programs[len(compiled.variables) :], *(compiled.messages if messages else ()))
-    return merged(at(("object", "metadata"), metadata), fields_read_by(compiled, programs))
+    return merge_fields(keep_at(("object", "metadata"), metadata), fields_read_by(compiled, programs))
 
 
 def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
@@ -59,4 +59,4 @@ def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) ->
     reads = Reads(_ROOTS, variables, compiled.rule.params)
     for program in programs:
         reads.add(program.checked)
-    return reads.kept.get("request", NOTHING)
+    return reads.kept.get("request", NO_FIELDS)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import keeps, reduced
+from rules_engine.model.kubernetes.kept_fields import keeps_path, reduce_value
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Rule
 
@@ -51,7 +51,7 @@ class Fingerprint:
     def __init__(self, rules: Sequence[CompiledRule[Rule]], encode: Encode = marshal_value) -> None:
         self._encode = encode
         self._kept = fields_read(rules, messages=False)
-        self.repeats = not any(keeps(self._kept, *unique) for unique in _UNIQUE_FIELDS)
+        self.repeats = not any(keeps_path(self._kept, *unique) for unique in _UNIQUE_FIELDS)
         """True if requests can have equal fingerprints: no rule reads a field that differs for every pod."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
@@ -77,7 +77,7 @@ class Fingerprint:
         # Copied in the order of `_kept`, so that the order of members in the request matters only in fields kept whole.
         # A different order there costs an evaluation, never a wrong decision: the bytes differ.
         try:
-            key = self._encode([reduced(request.raw, self._kept)])
+            key = self._encode([reduce_value(request.raw, self._kept)])
         except (TypeError, ValueError):  # nested too deeply for the encoder
             return None
         return key if len(key) <= MAX_KEY_BYTES else None

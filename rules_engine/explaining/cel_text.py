@@ -9,7 +9,7 @@ from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.times import duration_text, timestamp_text
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 
 MAX_LINE = 100
 """Longest list or map in one line, in characters; a longer one has a line for each member."""
@@ -75,7 +75,7 @@ _CLOSING = frozenset("]}")
 
 def _string_literal(text: str) -> str:
     """Return a string literal; characters that a terminal interprets or hides are escaped."""
-    return visible(json.dumps(text, ensure_ascii=False))
+    return escape_controls(json.dumps(text, ensure_ascii=False))
 
 
 def _double_literal(value: float) -> str:

@@ -7,13 +7,13 @@ from enum import Enum
 
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.overlap import always_first, contradictory, precedence
+from rules_engine.kinds.overlap import always_first, contradictory_key, precedence_basis
 from rules_engine.loading.fields import camel_case
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode, Rule, RuleId, Setting, setting
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode, Rule, RuleId, Setting, field_setting
 from rules_engine.report.documents import location_members
 
 Labels = Mapping[str, str]
@@ -149,7 +149,7 @@ def _can_match(selector: LabelSelector, labels: Labels | None, certain: Labels) 
     """Return True if a selector matches the labels or, if they are unknown, any labels that include `certain`."""
     if labels is not None:
         return selector.matches(labels)
-    return contradictory(selector) is None and all(
+    return contradictory_key(selector) is None and all(
         requirement.matches(certain) for requirement in selector.requirements if requirement.key in certain
     )
 
@@ -198,7 +198,7 @@ class _EarlierRules:
                     if id_ in self._rules.get(resource, ())
                     and (resource not in certain or earlier.rule.order <= certain[resource].rule.order)
                 ),
-                by=precedence(earlier.rule, later.rule),
+                by=precedence_basis(earlier.rule, later.rule),
                 always=id_ in always,
             )
             for id_, earlier in sorted(preceding.items(), key=lambda item: item[1].rule.order)
@@ -256,11 +256,11 @@ def _rule_settings(rule: Rule) -> Iterator[Setting]:
     for field, value in _match_fields(rule):
         place = origin.get(("match", field))
         if place is not None or field == "namespaces":
-            yield setting(f"match.{field}", value, place)
+            yield field_setting(f"match.{field}", value, place)
     for field, value in _scalar_fields(rule):
-        yield setting(field, value, origin.get(("spec", field)))
+        yield field_setting(field, value, origin.get(("spec", field)))
     for name, value in rule.params.items():
-        yield setting(f"params.{name}", value, origin.get(("params", name)))
+        yield field_setting(f"params.{name}", value, origin.get(("params", name)))
     for field, expressions in (("variables", rule.variables), ("matchConditions", rule.match_conditions)):
         for index, item in enumerate(expressions):
             yield Setting(

@@ -13,7 +13,7 @@ from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
-from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
@@ -93,7 +93,7 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
         cluster_name=cluster_name,
         rule_set=files.rule_set,
         cluster=inventory or Cluster(),
-        problems=in_file_order((*files.problems, *problems), (*files.loaded.files, str(cluster))),
+        problems=sort_problems((*files.problems, *problems), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rules_engine.loading import STDIN
 from rules_engine.loading.files import standard_input
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, texts
-from rules_engine.model.json.lenient import text as raw_text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, string_items
+from rules_engine.model.json.lenient import text_member as raw_text
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import is_generated
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.kubernetes.pod_defaults import is_generated_name
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.decision import (
     Action,
@@ -52,7 +52,7 @@ class PodName:
         prefix = logged.removesuffix("*")
         if prefix == logged:
             return logged == self.name
-        return self.name.removesuffix("*") == prefix or is_generated(self.name, prefix)
+        return self.name.removesuffix("*") == prefix or is_generated_name(self.name, prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LoggedDecision:
     @property
     def title(self) -> str:
         """Time, user and rules of the request."""
-        rules = mapping(self.members.get("rules"))
+        rules = as_mapping(self.members.get("rules"))
         by = f" by {user}" if (user := _visible_text(self.members, "user")) else ""
         digest = f", rules {name[:12]}" if (name := _visible_text(rules, "digest")) else ""
         dry_run = ", dry run" if self.members.get("dryRun") is True else ""
@@ -96,9 +96,9 @@ class LoggedDecision:
     @property
     def patch(self) -> Iterator[str]:
         """The operations of the patch, a line each. There is no diff, since the log does not have the pod."""
-        for operation in objects(self.members.get("patch")):
+        for operation in object_items(self.members.get("patch")):
             value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
-            yield f"{_visible_text(operation, 'op')} {_visible_text(operation, 'path')}{visible(value)}"
+            yield f"{_visible_text(operation, 'op')} {_visible_text(operation, 'path')}{escape_controls(value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,17 +156,17 @@ def _parse_line(line: bytes) -> Object | None:
 
 
 def _read_decision(members: Object) -> Decision:
-    status = mapping(members.get("status"))
+    status = as_mapping(members.get("status"))
     refusal = (
         Refusal(_int_member(status, "code"), _visible_text(status, "reason"), _visible_text(status, "reason"))
         if status
         else None
     )
-    return Decision(trace=tuple(map(_read_step, objects(members.get("trace")))), refusal=refusal)
+    return Decision(trace=tuple(map(_read_step, object_items(members.get("trace")))), refusal=refusal)
 
 
 def _read_step(members: Object) -> Step:
-    places = [members, *objects(members.get("furtherFields"))]
+    places = [members, *object_items(members.get("furtherFields"))]
     action = _visible_text(members, "action")
     return Step(
         rule=RuleId(_visible_text(members, "rule")),
@@ -181,11 +181,11 @@ def _read_step(members: Object) -> Step:
             ContainerRequest(
                 _visible_text(item, "container"), _visible_text(item, "resource"), _int_member(item, "count")
             )
-            for item in objects(members.get("requests"))
+            for item in object_items(members.get("requests"))
         ),
-        resources=tuple(map(_read_resource, objects(members.get("resources")))),
-        amounts=tuple(map(_read_amount, objects(members.get("amounts")))),
-        annotations={visible(key): value for key, value in strings(members.get("annotations")).items()},
+        resources=tuple(map(_read_resource, object_items(members.get("resources")))),
+        amounts=tuple(map(_read_amount, object_items(members.get("amounts")))),
+        annotations={escape_controls(key): value for key, value in as_string_map(members.get("annotations")).items()},
         notes=_visible_texts(members, "notes"),
         fields=tuple(field for place in places if (field := _read_field(place)) is not None),
     )
@@ -206,7 +206,7 @@ def _read_resource(members: Object) -> ResourceDecision:
                 _visible_text(item, "reason"),
                 _read_field(item),
             )
-            for item in objects(members.get("attempts"))
+            for item in object_items(members.get("attempts"))
         ),
     )
 
@@ -237,12 +237,12 @@ _PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
 
 
 def _visible_texts(members: Object, name: str) -> tuple[str, ...]:
-    return tuple(map(visible, texts(members.get(name))))
+    return tuple(map(escape_controls, string_items(members.get(name))))
 
 
 def _visible_text(members: Object, name: str) -> str:
     """Return a string member with the characters that a terminal interprets escaped; "" if there is none."""
-    return visible(raw_text(members, name))
+    return escape_controls(raw_text(members, name))
 
 
 def _int_member(members: Object, name: str) -> int:

@@ -16,7 +16,7 @@ from rules_engine.model.problems.problem import Severity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action, Amount, Decision, ResourceDecision, Step
 from rules_engine.model.rules.rule import Setting
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import format_count
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Block, Lines, Span, Tone, Tree, Words
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
@@ -60,13 +60,13 @@ def check_summary(checked: CheckResult) -> Words:
     ignored = len(checked.ignored)
     warnings = checked.warnings + ignored
     counts = [
-        *([counted(checked.errors, "error")] if checked.errors else []),
-        *([counted(warnings, "warning")] if warnings else []),
+        *([format_count(checked.errors, "error")] if checked.errors else []),
+        *([format_count(warnings, "warning")] if warnings else []),
     ]
     if ignored:
         counts[-1] += f" ({ignored} ignored)"
     parts = [
-        f"{counted(checked.files, 'file')} checked",
+        f"{format_count(checked.files, 'file')} checked",
         *([f"{len(checked.passed_over)} skipped"] if checked.passed_over else []),
         *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
     ]
@@ -78,7 +78,7 @@ def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
     """Print each case with its mismatches, then the totals. `quiet`: omit the cases that passed."""
     screen.problems(run.problems, run.sources)
     for first, number in run.not_run_groups:
-        name = str(first.name) if number == 1 else f"{first.name.test}: {counted(number, 'case')}"
+        name = str(first.name) if number == 1 else f"{first.name.test}: {format_count(number, 'case')}"
         since = f"  {name}, since {first.obstacle}"
         screen.line((Span("not run", Tone.BAD), since, _place_span(first.name.case.location)))
     for result in run.results:
@@ -92,7 +92,7 @@ def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
         *([f"{run.failures} failed"] if run.failures else []),
         *([f"{len(run.not_run)} not run"] if run.not_run else []),
         *([f"{run.deselected} deselected"] if run.deselected else []),
-        *([counted(errors, "error")] if errors else []),
+        *([format_count(errors, "error")] if errors else []),
     ]
     screen.line(Span(", ".join(parts), Tone.GOOD if run.succeeded else Tone.BAD))
 
@@ -206,7 +206,7 @@ def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
     children += [_step_tree(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
     if folded:
         by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        line = f"{counted(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
+        line = f"{format_count(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
         children.append(Tree(line=Span(line, Tone.QUIET)))
     return Tree(line=Span(name, Tone.STRONG), children=children)
 

@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.decision import Part, Step
+from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Rule, Setting
 
 
@@ -25,7 +25,7 @@ def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterat
     return iter(())
 
 
-def no_parts(rule: Rule) -> Iterator[Part]:
+def no_parts(rule: Rule) -> Iterator[RulePart]:
     """Yield nothing: rules of the kind have no parts but their conditions."""
     del rule
     return iter(())
@@ -58,7 +58,7 @@ class Kind:
     problems: Path
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
     analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = no_warnings
-    parts: Callable[[Any], Iterator[Part]] = no_parts
+    parts: Callable[[Any], Iterator[RulePart]] = no_parts
     effective: Callable[[Any, str], Iterator[Setting]] = no_settings
     schemas: Path = SCHEMAS
 

@@ -9,7 +9,7 @@ from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Match, M
 R = TypeVar("R", bound=Rule)
 
 
-class Earlier(Generic[R]):
+class EarlierRules(Generic[R]):
     """Earlier rules in the order of evaluation, indexed by namespace: most rules name a few of thousands."""
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Earlier(Generic[R]):
 
 def always_first(earlier: Rule, later: Rule) -> bool:
     """Return True if the earlier rule always decides the requests that it shares with the later one."""
-    if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not covers(earlier.match, later.match):
+    if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not covers_match(earlier.match, later.match):
         return False
     # The later rule decides a pod that opts out of the earlier rule alone. (Likewise a pod on which an expression of
     # the earlier rule fails with failurePolicy Ignore, but no author relies on that.)
     return earlier.opt_out is OptOut.FORBIDDEN or later.opt_out is OptOut.ALLOWED
 
 
-def precedence(earlier: Rule, later: Rule) -> str:
+def precedence_basis(earlier: Rule, later: Rule) -> str:
     return "name" if earlier.priority == later.priority else "priority"
 
 
@@ -50,7 +50,7 @@ def may_match(match: Match, namespace: str) -> bool:
     return included and not any(matches_glob(pattern, namespace) for pattern in match.exclude_namespaces)
 
 
-def covers(wide: Match, narrow: Match) -> bool:
+def covers_match(wide: Match, narrow: Match) -> bool:
     """Return True if `wide` certainly matches every pod that `narrow` matches."""
     included = all(any_wider(wide.namespaces, name) for name in narrow.namespaces)
     kept = all(
@@ -77,7 +77,7 @@ def _is_wider(pattern: str, name: str) -> bool:
     return pattern in ("*", name) or (not is_glob(name) and matches_glob(pattern, name))
 
 
-def contradictory(selector: LabelSelector) -> str | None:
+def contradictory_key(selector: LabelSelector) -> str | None:
     """Return a key whose requirements no value and no absence of the label can meet; None if there is no such key."""
     for key in dict.fromkeys(requirement.key for requirement in selector.requirements):
         requirements = [requirement for requirement in selector.requirements if requirement.key == key]

@@ -21,7 +21,7 @@ def compile_rules(
     return evaluation.compile_rules(rules, kinds, compiler_of)
 
 
-def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+def sort_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Sort rules by kind, in the order of the registry, then in order of evaluation."""
     kinds = [kind.name for kind in KINDS]
     return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))

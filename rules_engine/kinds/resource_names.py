@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rules_engine.model.gpu.mig import MIG_RESOURCE, PROFILES, unknown_profile
+from rules_engine.model.gpu.mig import MIG_RESOURCE, PROFILES, profile_message
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.problems.source import Location
 
-_DOMAINS: Mapping[str, str] = {"nvidia": "nvidia.com", "amd": "amd.com"}
+_VENDOR_DOMAINS: Mapping[str, str] = {"nvidia": "nvidia.com", "amd": "amd.com"}
 """Domains of the vendors' device plugins, by their misspelling. Other vendors do use domains of one word."""
 
-_KNOWN = (
+_PLUGIN_RESOURCES = (
     "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/pgpu", "nvidia.com/vgpu",
     "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi",
     *sorted(f"{MIG_RESOURCE}{profile}" for profile in PROFILES),
@@ -21,11 +21,13 @@ _KNOWN = (
 def name_warnings(resource: str, beside: Iterable[str], place: Location, marked: str) -> Iterator[Problem]:
     """Yield warnings about the name of a resource, with the text `marked` at `place`; `beside`: related resources."""
     domain, _, name = resource.partition("/")
-    if domain in _DOMAINS:
-        message = f"no device plugin offers {resource} (did you mean '{_DOMAINS[domain]}/{name}'?)"
+    if domain in _VENDOR_DOMAINS:
+        message = f"no device plugin offers {resource} (did you mean '{_VENDOR_DOMAINS[domain]}/{name}'?)"
         yield warning(Code.UNLIKELY_RESOURCE, message, place, marked)
-    message = unknown_profile(resource, beside)
-    suggestion = next((name for name in _KNOWN if resource not in _KNOWN and _is_slip(resource, name)), None)
+    message = profile_message(resource, beside)
+    suggestion = next(
+        (name for name in _PLUGIN_RESOURCES if resource not in _PLUGIN_RESOURCES and _is_misspelt(resource, name)), None
+    )
     if message:
         yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, marked)
     elif suggestion:
@@ -33,7 +35,7 @@ def name_warnings(resource: str, beside: Iterable[str], place: Location, marked:
         yield warning(Code.UNLIKELY_RESOURCE, message, place, marked)
 
 
-def _is_slip(name: str, other: str) -> bool:
+def _is_misspelt(name: str, other: str) -> bool:
     """Return True if two names differ in case, in one letter, or in the order of two letters."""
     left, right = name.casefold(), other.casefold()
     while left and right and left[0] == right[0]:

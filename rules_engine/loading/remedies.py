@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child_node, find_node
 from rules_engine.loading.yaml.scalars import resolve_scalar
-from rules_engine.model.durations import durations_meant
+from rules_engine.model.durations import guess_durations
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.excerpt import MAX_REMEDY
 from rules_engine.model.problems.problem import did_you_mean
@@ -150,7 +150,7 @@ def for_text(text: str, title: str, accepts: Accepts) -> str:
 
 def for_duration(text: str) -> str:
     """Return the durations that a text means, or an empty string."""
-    return " or ".join(durations_meant(text))
+    return " or ".join(guess_durations(text))
 
 
 def _likely_resources(text: str) -> Iterator[str]:

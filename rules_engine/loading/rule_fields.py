@@ -19,7 +19,7 @@ from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.rule import Declared, Match, Named, Operation, Rule
+from rules_engine.model.rules.rule import ExpressionDocument, Match, NamedExpression, Operation, Rule
 
 
 def document_name(root: MapNode) -> tuple[str, Location, int]:
@@ -50,7 +50,7 @@ def expression_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str
     name, location, _ = document_name(root)
     metadata = map_field(root, "metadata")
     return {
-        **scalar_arguments(spec, Declared),
+        **scalar_arguments(spec, ExpressionDocument),
         "name": name,
         "location": location,
         "labels": string_map(metadata, "labels"),
@@ -80,11 +80,11 @@ def _read_match(node: MapNode, problems: Problems) -> Match:
     )
 
 
-def _read_named(spec: MapNode, field: str, problems: Problems) -> tuple[Named, ...]:
+def _read_named(spec: MapNode, field: str, problems: Problems) -> tuple[NamedExpression, ...]:
     lines = map_items(spec, field)
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
     return tuple(
-        Named(string_field(line, "name"), expression)
+        NamedExpression(string_field(line, "name"), expression)
         for line in lines
         if (expression := source_field(line, "expression")) is not None
     )

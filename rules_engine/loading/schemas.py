@@ -19,7 +19,7 @@ from rules_engine.loading.yaml.nodes import (
     remove_paths,
 )
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import kind_of
+from rules_engine.model.json.strict import json_type
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
@@ -334,7 +334,7 @@ class _Fault:
     @property
     def _value_text(self) -> str:
         return (
-            f"'{truncate(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+            f"'{truncate(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else json_type(self._instance)
         )
 
     @property
@@ -404,7 +404,7 @@ class _Fault:
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
-        actual = kind_of(self._instance)
+        actual = json_type(self._instance)
         if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
             actual = truncate(self._node.source.text)
         message = f"{self._name} must be {expected}, not {_GIVEN.get(actual, actual)}"

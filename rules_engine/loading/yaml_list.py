@@ -11,7 +11,7 @@ from itertools import repeat
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.documents import Dialect, DocumentText, read_documents, split_documents
-from rules_engine.model.json.lenient import mapping
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
@@ -51,7 +51,7 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlOb
 
 def _read_objects(name: str, part: DocumentText, problems: Problems) -> Iterator[YamlObjects]:
     for place, value in _compose_values(name, part, problems):
-        members = mapping(value)
+        members = as_mapping(value)
         listed = members.get("items") if isinstance(value, dict) else [value]
         if isinstance(listed, list):
             members = {member: members[member] for member in members if member != "items"}

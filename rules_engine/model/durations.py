@@ -27,8 +27,8 @@ _WORDS: Mapping[str, str] = {
 
 _PARTS = re.compile(r"\s{0,9}([0-9]{1,12})\s{0,9}([a-z]{0,12})")
 _CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2})")
-_MAX_MEANT = 100
-"""Characters of a text in which `durations_meant` looks for a duration."""
+_MAX_GUESS = 100
+"""Characters of a text in which `guess_durations` looks for a duration."""
 
 
 class DurationError(ValueError):
@@ -59,13 +59,13 @@ def parse_duration(text: str) -> int:
     return total
 
 
-def durations_meant(text: str) -> tuple[str, ...]:
+def guess_durations(text: str) -> tuple[str, ...]:
     """Return the durations that a text may mean: with blanks, words for units, no unit, or the form of a clock."""
-    lower = text.strip().lower()[:_MAX_MEANT]
+    lower = text.strip().lower()[:_MAX_GUESS]
     clock = _CLOCK.fullmatch(lower)
     if clock:
         first, second = int(clock[1]), int(clock[2])
-        return _written({"m": first, "s": second}), _written({"h": first, "m": second})
+        return _join_units({"m": first, "s": second}), _join_units({"h": first, "m": second})
     amounts: dict[str, int] = {}
     end = 0
     for match in _PARTS.finditer(lower):
@@ -74,8 +74,8 @@ def durations_meant(text: str) -> tuple[str, ...]:
             return ()
         amounts[unit] = int(match[1])
         end = match.end()
-    return (_written(amounts),) if amounts and end == len(lower) else ()
+    return (_join_units(amounts),) if amounts and end == len(lower) else ()
 
 
-def _written(amounts: Mapping[str, int]) -> str:
+def _join_units(amounts: Mapping[str, int]) -> str:
     return "".join(f"{amounts[unit]}{unit}" for unit in UNITS if amounts.get(unit)) or "0s"

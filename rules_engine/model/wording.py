@@ -13,32 +13,32 @@ from rules_engine.model.kubernetes.quantity import Format, Quantity
 _MEBIBYTE = Quantity.parse("1Mi")
 _BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
 
-NAMES = 3
+MAX_NAMES = 3
 """Names of objects that a line lists: the others are counted, and JSON lists them all."""
 
 T = TypeVar("T")
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return a count with its noun: 1 node, 5,000 nodes."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
-    """Return the names of objects for a line: the first `NAMES`, and a count of the others."""
-    shown = ", ".join(map(name, objects[:NAMES]))
-    return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
+def format_names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
+    """Return the names of objects for a line: the first `MAX_NAMES`, and a count of the others."""
+    shown = ", ".join(map(name, objects[:MAX_NAMES]))
+    return f"{shown} and {len(objects) - MAX_NAMES:,} more" if len(objects) > MAX_NAMES else shown
 
 
-def amount(resource: str, nanos: int) -> str:
+def format_amount(resource: str, nanos: int) -> str:
     """Return an amount as Kubernetes writes it; bytes are rounded down to Mi, and a negative amount is 0."""
     quantity = Quantity(max(nanos, 0), Format.BINARY_SI if _BYTES.fullmatch(resource) else Format.DECIMAL_SI)
     if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
-        quantity = quantity.floored(_MEBIBYTE)
+        quantity = quantity.floor_to(_MEBIBYTE)
     return str(quantity)
 
 
-def duration(milliseconds: int) -> str:
+def format_duration(milliseconds: int) -> str:
     """Return a time with its two largest units, such as 1h30m or 45s."""
     for (unit, length), (smaller, part) in pairwise(UNITS.items()):
         if milliseconds >= length:
@@ -47,11 +47,11 @@ def duration(milliseconds: int) -> str:
     return f"{milliseconds}ms" if milliseconds else "0s"
 
 
-def percent(share: Fraction | None) -> str:
+def format_percent(share: Fraction | None) -> str:
     """Return a share in percent; "-" if it is unknown."""
     return "-" if share is None else f"{float(share):.0%}"
 
 
-def time(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return a time in UTC, to the second."""
     return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"

@@ -12,7 +12,14 @@ from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.loading.json_list import CHUNK_BYTES, Readable
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NOTHING, Kept, merged, missing, reduced
+from rules_engine.model.kubernetes.kept_fields import (
+    LAST_APPLIED,
+    NO_FIELDS,
+    Kept,
+    merge_fields,
+    missing_paths,
+    reduce_value,
+)
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Rule
 
@@ -20,7 +27,7 @@ MAX_LEVELS = 64
 """Levels of nested members in a record; a Pod has fewer."""
 
 _REQUEST_FIELDS: Kept = dict.fromkeys(("uid", "kind", "name", "namespace", "operation", "subResource", "dryRun"))
-_BASE_FIELDS = merged(_REQUEST_FIELDS, {"object": {"metadata": {"name": None, "generateName": None}}})
+_BASE_FIELDS = merge_fields(_REQUEST_FIELDS, {"object": {"metadata": {"name": None, "generateName": None}}})
 """Members of every request that are recorded even if no decision reads them."""
 
 _encode = Encoder(order="sorted").encode
@@ -52,7 +59,7 @@ class RecordedFields:
     @classmethod
     def of(cls, rules: Iterable[CompiledRule[Rule]]) -> "RecordedFields":
         """Return the fields that these rules read, except fields that only their messages read."""
-        return cls(merged(_BASE_FIELDS, fields_read(rules, messages=False)))
+        return cls(merge_fields(_BASE_FIELDS, fields_read(rules, messages=False)))
 
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "RecordedFields":
@@ -64,13 +71,13 @@ class RecordedFields:
 
     def missing(self, read: "RecordedFields") -> Iterator[str]:
         """Yield the fields that other rules read (`read`) and that requests with these fields may lack."""
-        for path in missing(self.kept, read.kept):
+        for path in missing_paths(self.kept, read.kept):
             root, *names = path if path[:1] in (("object",), ("oldObject",)) else ("request", *path)
             yield root + "".join(f".{name}" if name.isidentifier() else f"[{name!r}]" for name in names)
 
     def reduce_request(self, request: AdmissionRequest) -> "Json | Unrecorded":
         """Return the recorded fields of a decided request, as JSON that shares the values of the request."""
-        fields = reduced(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST_FIELDS)
+        fields = reduce_value(request.raw, self.kept if request.is_pod or request.is_resize else _REQUEST_FIELDS)
         return Unrecorded.REDACTED if _has_secret(fields) else fields
 
 
@@ -78,7 +85,7 @@ def _parse_kept(value: Json, levels: int) -> Kept:
     if value is None:
         return None
     if not isinstance(value, dict) or not levels:
-        return NOTHING
+        return NO_FIELDS
     return {name: _parse_kept(member, levels - 1) for name, member in value.items()}
 
 

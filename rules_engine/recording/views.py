@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec.json import encode
 
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, RuleSet, cluster_requirements
-from rules_engine.model.json.lenient import items, mapping, objects, strings, text, texts
+from rules_engine.model.json.lenient import as_list, as_mapping, as_string_map, object_items, string_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -56,12 +56,12 @@ class ViewFields:
     @classmethod
     def parse(cls, members: Mapping[str, Json]) -> "ViewFields":
         """Read the members of `to_json`."""
-        names = frozenset(texts(members.get("reads")))
+        names = frozenset(string_items(members.get("reads")))
         resources = members.get("resources", [])
         return cls(
             reads=ClusterRequirements(**{name: name in names for name in _COLLECTIONS}),
-            resources=None if resources is None else frozenset(texts(resources)),
-            omitted=frozenset(texts(members.get("omittedLabels"))),
+            resources=None if resources is None else frozenset(string_items(resources)),
+            omitted=frozenset(string_items(members.get("omittedLabels"))),
         )
 
     def to_json(self) -> Members:
@@ -143,16 +143,16 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
     freshness, complete = Freshness.NEVER, False
     for part in parts:
         if "freshness" in part:
-            freshness = _FRESHNESS.get(text(part, "freshness"), Freshness.NEVER)
+            freshness = _FRESHNESS.get(text_member(part, "freshness"), Freshness.NEVER)
             complete = part.get("namespacesComplete") is True
-        for node_class in objects(part.get("nodes")):
+        for node_class in object_items(part.get("nodes")):
             for node in _read_class(node_class):
                 nodes.append(node)
                 copies += len(node.labels)
                 if len(nodes) > MAX_NODES or copies > MAX_LABELS:
                     raise ViewSizeError
-        for name, labels in mapping(part.get("namespaces")).items():
-            namespaces[name] = strings(labels)
+        for name, labels in as_mapping(part.get("namespaces")).items():
+            namespaces[name] = as_string_map(labels)
     return Cluster(nodes=tuple(nodes), namespaces=namespaces, namespaces_complete=complete, freshness=freshness)
 
 
@@ -256,24 +256,24 @@ def _taint_members(taint: Taint) -> Members:
 
 
 def _read_class(members: Mapping[str, Json]) -> Iterator[Node]:
-    labels = strings(members.get("labels"))
+    labels = as_string_map(members.get("labels"))
     node = Node(
         name="",
         labels=labels,
         taints=tuple(
-            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
-            for taint in objects(members.get("taints"))
+            Taint(key=text_member(taint, "key"), effect=text_member(taint, "effect"), value=text_member(taint, "value"))
+            for taint in object_items(members.get("taints"))
         ),
         ready=members.get("ready") is not False,
         unschedulable=members.get("unschedulable") is True,
         allocatable=_parse_quantities(members.get("allocatable")),
         used=_parse_quantities(members.get("used")),
     )
-    for name in items(members.get("names")):
+    for name in as_list(members.get("names")):
         if isinstance(name, str):
             own = {**labels, HOSTNAME: name} if members.get("hostnames") is True else labels
             yield replace(node, name=name, labels=own)
 
 
 def _parse_quantities(amounts: Json) -> dict[str, Quantity]:
-    return {name: Quantity.parse(amount) for name, amount in strings(amounts).items()}
+    return {name: Quantity.parse(amount) for name, amount in as_string_map(amounts).items()}

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
-from rules_engine.model.wording import time
+from rules_engine.model.wording import format_time
 
 Dump = Callable[[Any], str]
 """A function that returns a value as JSON in one line."""
@@ -27,7 +27,7 @@ def json_value(value: object) -> Any:
         case Enum():
             return value.value
         case datetime():
-            return time(value)
+            return format_time(value)
         case Fraction():
             return float(value)
         case Location() | ObjectName() | Quantity():

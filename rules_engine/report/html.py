@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from rules_engine.model.problems.excerpt import truncate, visible
-from rules_engine.model.wording import NAMES, counted, names, percent
+from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.wording import MAX_NAMES, format_count, format_names, format_percent
 from rules_engine.report import values
 from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area_path
 
@@ -41,10 +41,10 @@ def render_html(report: Report) -> str:
         unfolded=UNFOLDED,
         width=WIDTH,
         curve_height=CURVE_HEIGHT,
-        counted=counted,
-        names=names,
-        max_names=NAMES,
-        percent=percent,
+        counted=format_count,
+        names=format_names,
+        max_names=MAX_NAMES,
+        percent=format_percent,
         parts=_word_parts,
         is_number=_is_number,
         area=_curve_area,
@@ -72,4 +72,8 @@ def _is_number(table: Table, index: int) -> bool:
 
 def _escape_text(value: object) -> object:
     """Escape control characters of a text, and cut it; HTML, such as the result of a macro, is left unchanged."""
-    return truncate(visible(value), MAX_TEXT) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return (
+        truncate(escape_controls(value), MAX_TEXT)
+        if isinstance(value, str) and not hasattr(value, "__html__")
+        else value
+    )

@@ -6,8 +6,8 @@ Texts of pods and rules are code spans, where GitHub renders no markup, links or
 import re
 from collections.abc import Sequence
 
-from rules_engine.model.problems.excerpt import truncate, visible
-from rules_engine.model.wording import counted, names
+from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.wording import format_count, format_names
 from rules_engine.report.values import Block, Item, Items, Lines, Report, Section, Span, Table, Words
 
 MAX_BYTES = 60_000
@@ -80,7 +80,7 @@ def _items_that_fit(items: Sequence[Item], noun: str, size: int) -> Sequence[str
 
 
 def _item_lines(item: Item) -> Sequence[str]:
-    objects = f" {_plain_text(names(item.objects))}" if item.objects else ""
+    objects = f" {_plain_text(format_names(item.objects))}" if item.objects else ""
     further = [
         *map(_words_markup, item.lines),
         *(f"{_plain_text(field.name)}: {_words_markup(field.value)}" for field in item.fields),
@@ -116,7 +116,7 @@ def _fit_lines(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:
 
 
 def _more_line(number: int, noun: str) -> str:
-    return f"and {counted(number, f'more {noun}')} (`--output json` has all)"
+    return f"and {format_count(number, f'more {noun}')} (`--output json` has all)"
 
 
 def _byte_size(lines: Sequence[str]) -> int:
@@ -135,7 +135,7 @@ def _words_markup(words: Words) -> str:
 
 
 def _code_span(text: str) -> str:
-    shown = truncate(visible(text), MAX_TEXT)
+    shown = truncate(escape_controls(text), MAX_TEXT)
     if shown.strip() == shown and shown and not _NOT_IN_A_SPAN.search(shown):
         return f"`{shown}`"
     return f"<code>{_escape_markup(shown)}</code>"
@@ -143,7 +143,7 @@ def _code_span(text: str) -> str:
 
 def _plain_text(text: str) -> str:
     """Escape a text; an invisible space after "@" and "#" prevents mentions and references."""
-    return _REFERENCE.sub(r"\g<0>&#8203;", _escape_markup(truncate(visible(text), MAX_TEXT)))
+    return _REFERENCE.sub(r"\g<0>&#8203;", _escape_markup(truncate(escape_controls(text), MAX_TEXT)))
 
 
 def _escape_markup(text: str) -> str:

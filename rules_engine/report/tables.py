@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 
 _FORMULAS = ("=", "+", "-", "@")
 """First characters of cells that spreadsheets evaluate as formulas."""
@@ -22,4 +22,4 @@ def _csv_cell(value: object) -> object:
     """Escape control characters of a cell, and put an apostrophe before a text that begins like a formula."""
     if not isinstance(value, str):
         return "" if value is None else value
-    return visible(f"'{value}" if value.startswith(_FORMULAS) else value)
+    return escape_controls(f"'{value}" if value.startswith(_FORMULAS) else value)

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from rules_engine.model.problems.excerpt import truncate, visible
-from rules_engine.model.problems.problem import MAX_COLUMNS, Marked, Page, Severity, render
-from rules_engine.model.wording import counted, names, percent
+from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.problems.problem import MAX_COLUMNS, MarkedProblem, Page, Severity, render_problem
+from rules_engine.model.wording import format_count, format_names, format_percent
 from rules_engine.report.values import (
     Bar,
     Block,
@@ -108,12 +108,12 @@ class Screen:
             self.line(Span(notice, Tone.WARNING), 2)
         self._more(len(report.notices) - MAX_ROWS, "notice")
 
-    def problems(self, problems: Iterable[Marked], sources: Mapping[str, Sequence[str]]) -> None:
+    def problems(self, problems: Iterable[MarkedProblem], sources: Mapping[str, Sequence[str]]) -> None:
         """Print each problem with its source line, cut to the width, and a caret."""
         for problem in problems:
-            first_line, *snippet = render(problem, sources, self._page).split("\n")
+            first_line, *snippet = render_problem(problem, sources, self._page).split("\n")
             color = STYLES[Tone.BAD if problem.severity is Severity.ERROR else Tone.WARNING]
-            place, level = visible(f"{problem.location}: "), f"{problem.severity.value}: "
+            place, level = escape_controls(f"{problem.location}: "), f"{problem.severity.value}: "
             self._print(
                 Text.assemble((place, "bold"), (level, color + STYLES[Tone.STRONG]), first_line[len(place + level) :])
             )
@@ -164,7 +164,7 @@ class Screen:
         rows = [[self._text(cell) for cell in row] for row in table.rows[:limit]]
         if not rows:
             return
-        heads = [visible(head if head in table.names else head.upper()) for head in table.heads]
+        heads = [escape_controls(head if head in table.names else head.upper()) for head in table.heads]
         shown = [[Text(head, STYLES[Tone.QUIET]) for head in heads], *rows]
         widths = [max(cell.cell_len for cell in column) for column in zip(*shown, strict=True)]
         for row in shown:
@@ -179,7 +179,7 @@ class Screen:
 
     def _section(self, section: Section) -> None:
         self.line("")
-        self._print(Text.assemble((section.title, "bold"), visible(f"  {section.summary}".rstrip())))
+        self._print(Text.assemble((section.title, "bold"), escape_controls(f"  {section.summary}".rstrip())))
         for block in section.blocks:
             self.block(block)
         for part in section.sections:
@@ -188,14 +188,14 @@ class Screen:
     def _item(self, item: Item, indent: int, rows: int) -> None:
         title = (item.title,) if isinstance(item.title, str | Span) else item.title
         gap = "  " if title and item.objects else ""
-        self.line((*title, gap, Span(names(item.objects), Tone.STRONG)), indent)
+        self.line((*title, gap, Span(format_names(item.objects), Tone.STRONG)), indent)
         for words in item.lines:
             self.line(words, indent + 2)
         for field in item.fields[:MAX_FIELDS]:
             value = (field.value,) if isinstance(field.value, str | Span) else field.value
             self.line((f"{field.name}: ", *value), indent + 2)
             for command in field.command.splitlines():
-                self._console.print(Text(f"{' ' * (indent + 6)}{visible(command)}"))
+                self._console.print(Text(f"{' ' * (indent + 6)}{escape_controls(command)}"))
         self._more(len(item.fields) - MAX_FIELDS, "line", indent + 2)
         if item.table is not None:
             self.table(item.table, indent + 2, rows)
@@ -227,17 +227,17 @@ class Screen:
         """Return words as a text with styles, control characters escaped."""
         if isinstance(cell, Bar):
             filled = 0 if cell.share is None else min(round(cell.share * BAR_COLUMNS), BAR_COLUMNS)
-            return Text(f"{'█' * filled}{'░' * (BAR_COLUMNS - filled)} {percent(cell.share):>4}")
+            return Text(f"{'█' * filled}{'░' * (BAR_COLUMNS - filled)} {format_percent(cell.share):>4}")
         result = Text()
         for part in (cell,) if isinstance(cell, str | Span) else cell:
             text, style = (part, None) if isinstance(part, str) else (part.text, STYLES[part.tone])
-            result.append(truncate(visible(text), self._limit), style)
+            result.append(truncate(escape_controls(text), self._limit), style)
         return result
 
     def _more(self, number: int, noun: str, indent: int = 2) -> None:
         """Print the number of omitted rows, if any."""
         if number > 0:
-            self.line(Span(f"and {counted(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
+            self.line(Span(f"and {format_count(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
 
 
 def _curve_levels(curve: Curve) -> str:

@@ -6,9 +6,9 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.model.json.lenient import Object, integer, mapping, objects
+from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.kubernetes.placement import PreferredTerm, preferred_terms
+from rules_engine.model.kubernetes.placement import PreferredTerm, read_preferred_terms
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import LabelSelector
@@ -64,7 +64,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
-        spec, pod = mapping(raw.get("spec")), Pod.parse(dict(raw))
+        spec, pod = as_mapping(raw.get("spec")), Pod.parse(dict(raw))
         by_default = not spec.get("topologySpreadConstraints")
         spread = tuple(
             _default_constraints(selector)
@@ -81,7 +81,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
             non_zero=_non_zero_requests(pod),
             # Its scorer has no enablePodLevelResources (plugins/noderesources/fit.go, NewFit).
             scored=scheduler_amounts(replace(pod, requests={}, limits={}).effective_requests(_DEFAULT_REQUESTS)),
-            node_affinity=preferred_terms(spec),
+            node_affinity=read_preferred_terms(spec),
             spread=spread,
             by_default=by_default,
             pod_affinity=pod_affinity,
@@ -102,11 +102,11 @@ def _default_constraints(selector: LabelSelector | None) -> Iterator[SpreadConst
 
 
 def _pod_affinity_terms(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterator[WeightedTerm]:
-    affinity = mapping(spec.get("affinity"))
+    affinity = as_mapping(spec.get("affinity"))
     for member, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-        for raw in objects(mapping(affinity.get(member)).get(_PREFERRED)):
-            term = read_affinity_term(mapping(raw.get("podAffinityTerm")), namespace, labels)
-            yield WeightedTerm(sign * integer(raw, "weight"), term)
+        for raw in object_items(as_mapping(affinity.get(member)).get(_PREFERRED)):
+            term = read_affinity_term(as_mapping(raw.get("podAffinityTerm")), namespace, labels)
+            yield WeightedTerm(sign * integer_member(raw, "weight"), term)
 
 
 def _non_zero_requests(pod: Pod) -> Mapping[str, int]:

@@ -5,8 +5,16 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import Object, integer, items, mapping, objects, strings, text
-from rules_engine.model.json.lenient import items as listed
+from rules_engine.model.json.lenient import (
+    Object,
+    as_list,
+    as_mapping,
+    as_string_map,
+    integer_member,
+    object_items,
+    text_member,
+)
+from rules_engine.model.json.lenient import as_list as listed
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Node, Taint
@@ -79,8 +87,11 @@ class Footprint(Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, pod: PodObject) -> "Footprint":
         """Read a bound pod; malformed fields are ignored."""
-        spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
-        namespace, labels = text(metadata, "namespace") or DEFAULT_NAMESPACE, strings(metadata.get("labels"))
+        spec, metadata = as_mapping(pod.get("spec")), as_mapping(pod.get("metadata"))
+        namespace, labels = (
+            text_member(metadata, "namespace") or DEFAULT_NAMESPACE,
+            as_string_map(metadata.get("labels")),
+        )
         return Footprint(
             namespace=namespace,
             labels=labels,
@@ -109,7 +120,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     def of(cls, raw: Object) -> "Requirements":
         """Read a pod. Raises PodError if it is malformed, and TooLargeError if it is beyond a bound."""
         pod = Pod.parse(dict(raw))
-        spec = mapping(raw.get("spec"))
+        spec = as_mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
         spread = tuple(read_spread_constraints(spec, pod.labels, "DoNotSchedule"))
         affinity, anti_affinity = [
@@ -129,7 +140,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             spread=spread,
             affinity=affinity,
             anti_affinity=anti_affinity,
-            terminating=bool(mapping(raw.get("metadata")).get("deletionTimestamp")),
+            terminating=bool(as_mapping(raw.get("metadata")).get("deletionTimestamp")),
             not_modelled=tuple(_find_not_modelled(raw, spec)),
         )
 
@@ -140,20 +151,20 @@ def host_ports(spec: Object) -> tuple[HostPort, ...]:
     own = "containerPort" if spec.get("hostNetwork") is True else "hostPort"
     sidecars = (
         init_container
-        for init_container in objects(spec.get("initContainers"))
+        for init_container in object_items(spec.get("initContainers"))
         if init_container.get("restartPolicy") == "Always"
     )
     return tuple(
-        HostPort(text(port, "hostIP") or ALL_ADDRESSES, text(port, "protocol") or "TCP", number)
-        for container in (*sidecars, *objects(spec.get("containers")))
-        for port in objects(container.get("ports"))
-        if (number := integer(port, "hostPort") or integer(port, own)) > 0
+        HostPort(text_member(port, "hostIP") or ALL_ADDRESSES, text_member(port, "protocol") or "TCP", number)
+        for container in (*sidecars, *object_items(spec.get("containers")))
+        for port in object_items(container.get("ports"))
+        if (number := integer_member(port, "hostPort") or integer_member(port, own)) > 0
     )
 
 
 def priority_of(spec: Object) -> int:
     """Return a pod's priority; one without has priority 0 (component-helpers/scheduling/corev1, PodPriority)."""
-    return integer(spec, "priority")
+    return integer_member(spec, "priority")
 
 
 def _affinity_node_names(spec: Object) -> frozenset[str] | None:
@@ -161,11 +172,11 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
 
     Source: plugins/nodeaffinity/node_affinity.go (PreFilter). Empty terms count here, though they match no node.
     """
-    required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
+    required = as_mapping(as_mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
     allowed: frozenset[str] | None = None
-    for term in objects(mapping(required).get("nodeSelectorTerms")):
+    for term in object_items(as_mapping(required).get("nodeSelectorTerms")):
         names: frozenset[str] | None = None
-        for field in objects(term.get("matchFields")):
+        for field in object_items(term.get("matchFields")):
             if field.get("key") == NODE_NAME and field.get("operator") == "In":
                 values = frozenset(value for value in listed(field.get("values")) if isinstance(value, str))
                 names = values if names is None else names & values
@@ -177,13 +188,13 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
 
 def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
     """Yield a pod's topology spread constraints that have this action in `whenUnsatisfiable`."""
-    for raw in objects(spec.get("topologySpreadConstraints")):
+    for raw in object_items(spec.get("topologySpreadConstraints")):
         if raw.get("whenUnsatisfiable") != action:
             continue
         yield SpreadConstraint(
-            topology_key=text(raw, "topologyKey"),
-            max_skew=max(integer(raw, "maxSkew", 1), 1),
-            min_domains=max(integer(raw, "minDomains", 1), 1),
+            topology_key=text_member(raw, "topologyKey"),
+            max_skew=max(integer_member(raw, "maxSkew", 1), 1),
+            min_domains=max(integer_member(raw, "minDomains", 1), 1),
             selector=_merge_selector(raw, labels),
             honors_affinity=raw.get("nodeAffinityPolicy") != "Ignore",
             honors_taints=raw.get("nodeTaintsPolicy") == "Honor",
@@ -191,8 +202,8 @@ def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str
 
 
 def _read_terms(spec: Object, member: str, namespace: str, labels: Mapping[str, str]) -> tuple[AffinityTerm, ...]:
-    raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
-    return tuple(read_affinity_term(term, namespace, labels) for term in objects(raw))
+    raw = as_mapping(as_mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
+    return tuple(read_affinity_term(term, namespace, labels) for term in object_items(raw))
 
 
 def read_affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
@@ -202,7 +213,7 @@ def read_affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -
     if not namespaces and namespace_selector is None:
         namespaces = frozenset((namespace,))
     return AffinityTerm(
-        topology_key=text(raw, "topologyKey"),
+        topology_key=text_member(raw, "topologyKey"),
         selector=_merge_selector(raw, labels),
         namespaces=namespaces,
         namespace_selector=namespace_selector,
@@ -227,15 +238,15 @@ def _merge_selector(raw: Object, labels: Mapping[str, str]) -> LabelSelector | N
 
 
 def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
-    scheduler = text(spec, "schedulerName")
+    scheduler = text_member(spec, "schedulerName")
     if scheduler not in ("", DEFAULT_SCHEDULER):
         yield f"scheduler {scheduler}"
-    volumes = {member for volume in objects(spec.get("volumes")) for member in volume}
+    volumes = {member for volume in object_items(spec.get("volumes")) for member in volume}
     if not volumes.isdisjoint(CLAIM_VOLUMES):
         yield "persistent volume claims"
     if not volumes.isdisjoint(LIMITED_VOLUMES):
         yield "limits of volumes"
-    if listed(spec.get("resourceClaims")) or mapping(raw.get("status")).get("extendedResourceClaimStatus"):
+    if listed(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"
     if _needs_features(spec):
         yield "features that nodes declare"
@@ -248,8 +259,8 @@ def _needs_features(spec: Object) -> bool:
     return any(
         rule.get("action") == "RestartAllContainers"
         for member in ("containers", "initContainers")
-        for container in objects(spec.get(member))
-        for rule in objects(container.get("restartPolicyRules"))
+        for container in object_items(spec.get(member))
+        for rule in object_items(container.get("restartPolicyRules"))
     )
 
 
@@ -259,23 +270,23 @@ _OPERATORS = {kind.value: kind for kind in ConditionKind}
 def read_selector(raw: Json) -> LabelSelector | None:
     """Read a selector. An absent one is None, which matches nothing; an empty one matches everything."""
     return (
-        LabelSelector((*_label_requirements(raw), *_expression_requirements(mapping(raw))))
+        LabelSelector((*_label_requirements(raw), *_expression_requirements(as_mapping(raw))))
         if isinstance(raw, dict)
         else None
     )
 
 
 def _label_requirements(raw: Json) -> Iterator[LabelRequirement]:
-    for key, value in strings(mapping(raw).get("matchLabels")).items():
+    for key, value in as_string_map(as_mapping(raw).get("matchLabels")).items():
         yield LabelRequirement(key, ConditionKind.IN, (value,))
 
 
 def _expression_requirements(raw: Object) -> Iterator[LabelRequirement]:
-    for expression in objects(raw.get("matchExpressions")):
-        operator = _OPERATORS.get(text(expression, "operator"))
+    for expression in object_items(raw.get("matchExpressions")):
+        operator = _OPERATORS.get(text_member(expression, "operator"))
         if operator:
-            values = tuple(value for value in items(expression.get("values")) if isinstance(value, str))
-            yield LabelRequirement(text(expression, "key"), operator, values)
+            values = tuple(value for value in as_list(expression.get("values")) if isinstance(value, str))
+            yield LabelRequirement(text_member(expression, "key"), operator, values)
 
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"

@@ -4,7 +4,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.amounts import PODS
@@ -37,7 +37,7 @@ class SchedulablePod(Struct, frozen=True):
             [(resource, amount) for resource, amount in requirements.requests.items() if amount > 0],
             key=lambda request: ("/" not in request[0], request[0]),
         )
-        preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
+        preempts = text_member(as_mapping(raw.get("spec")), "preemptionPolicy") != NEVER
         return cls(requirements, Preferences.of(raw, requirements, selector), preempts, (*requested, (PODS, 1)))
 
     @property

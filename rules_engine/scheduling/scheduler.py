@@ -11,7 +11,7 @@ from typing import Final
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, node_index_with_places, node_set, select_nodes, union
-from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.placement import Placement
@@ -155,8 +155,8 @@ class Scheduler:
         Raises PodError if it is malformed, TooLargeError if its placement exceeds the bounds of one, and CostExceeded
         if no more labels may be compared.
         """
-        metadata = mapping(pod.get("metadata"))
-        return self.answer(Requirements.of(pod), text(metadata, "name"))
+        metadata = as_mapping(pod.get("metadata"))
+        return self.answer(Requirements.of(pod), text_member(metadata, "name"))
 
     def feasible(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters. Raises CostExceeded."""
@@ -301,7 +301,7 @@ def _make_scheduler(objects: ClusterObjects) -> Scheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {
-            namespace.name: strings(namespace.metadata.get("labels")) for namespace in objects.of("Namespace")
+            namespace.name: as_string_map(namespace.metadata.get("labels")) for namespace in objects.of("Namespace")
         }
     nodes = objects.view.nodes
     numbers = {node.name: number for number, node in enumerate(nodes)}

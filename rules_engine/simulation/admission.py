@@ -10,7 +10,7 @@ from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
@@ -42,11 +42,11 @@ class Template:
     @property
     def is_generated(self) -> bool:
         """True if the API server generates the pods' names after /mutate, so that decisions do not depend on them."""
-        return not text(mapping(self.pod.get("metadata")), "name")
+        return not text_member(as_mapping(self.pod.get("metadata")), "name")
 
     def with_name(self, name: str) -> dict[str, Json]:
         """Return the pod with its name."""
-        metadata: dict[str, Json] = {**mapping(self.pod.get("metadata")), "name": name}
+        metadata: dict[str, Json] = {**as_mapping(self.pod.get("metadata")), "name": name}
         return {**self.pod, "metadata": metadata}
 
 
@@ -96,7 +96,7 @@ class Admissions:
         key = (template, deleted is not None)
         admitted = self._admitted.get(key)
         if admitted is None:
-            metadata = {**mapping(template.pod.get("metadata")), "deletionTimestamp": deleted}
+            metadata = {**as_mapping(template.pod.get("metadata")), "deletionTimestamp": deleted}
             admitted = self._admitted[key] = self._build_admitted(
                 template, {**template.pod, "metadata": metadata}, (), ()
             )
@@ -117,7 +117,7 @@ class Admissions:
         admitted = self._admitted.get(key)
         if admitted is None:
             admitted = self._admitted[key] = self._build_admitted(
-                template, mapping(mutation.result), falls, admission.warnings
+                template, as_mapping(mutation.result), falls, admission.warnings
             )
         return admitted
 
@@ -125,7 +125,7 @@ class Admissions:
         record = AdmittedPod(
             requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
         )
-        return Admitted(record, priority_of(mapping(template.pod.get("spec"))))
+        return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))))
 
     def _build_admitted(
         self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]
@@ -136,7 +136,7 @@ class Admissions:
         except (PodError, TooLargeError) as error:
             # The API server refuses the pod, or it exceeds a bound of the model.
             return self._build_denied(template, str(error), warnings, None)
-        spec = mapping(pod.get("spec"))
+        spec = as_mapping(pod.get("spec"))
         record = AdmittedPod(
             requested=self._requested_by(template),
             given=amounts,
@@ -158,7 +158,7 @@ class Admissions:
 
     def _schedulable(self, template: Template, pod: Object) -> SchedulablePod:
         """Return the value that all pods share that are equal to the scheduler."""
-        metadata = mapping(pod.get("metadata"))
+        metadata = as_mapping(pod.get("metadata"))
         kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
         key = (marshal_value([raw]), template.selector)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from rules_engine.evaluation.fingerprint import marshal_value
-from rules_engine.model.json.lenient import controller, text
+from rules_engine.model.json.lenient import controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.pod_defaults import submitted_names, with_defaults
+from rules_engine.model.kubernetes.pod_defaults import first_pod_names, with_default_requests
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template
@@ -130,13 +130,13 @@ class ExistingPods:
 
         The template is derived from the pod, since the objects of controllers are not read.
         """
-        owner = controller(pod)
-        stays = owner is not None and text(owner, "kind") in STAYING
+        owner = controller_reference(pod)
+        stays = owner is not None and text_member(owner, "kind") in STAYING
         metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
         if owner is not None:
-            metadata.update(submitted_names(text(owner, "kind"), text(owner, "name")))
+            metadata.update(first_pod_names(text_member(owner, "kind"), text_member(owner, "name")))
         spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}
-        raw = with_defaults({"metadata": metadata, "spec": spec})
+        raw = with_default_requests({"metadata": metadata, "spec": spec})
         return Run(
             template=self._templates.setdefault(marshal_value([namespace, raw]), Template(raw, namespace)),
             base=name,

@@ -8,7 +8,7 @@ from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent
-from rules_engine.model.wording import duration, percent
+from rules_engine.model.wording import format_duration, format_percent
 from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
 from rules_engine.simulation.answer import Result
 from rules_engine.simulation.record import PodRecord, Record
@@ -55,7 +55,7 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
             drawn.append(
                 Drawing(
                     name=f"Node {node.node}",
-                    text=f"{name}, {percent(use.share)} used on average",
+                    text=f"{name}, {format_percent(use.share)} used on average",
                     height=lanes * LANE,
                     shapes=[*(bars or ()), *(_mark(change, record) for change in changes.get(node.node, ()))],
                     area=_area(held, name, use, record) if bars is None else "",
@@ -73,7 +73,7 @@ def _x(time: Milliseconds, record: Record) -> str:
 
 
 def _mark(change: NodeEvent, record: Record) -> Shape:
-    return Shape(x=_x(change.at, record), text=f"{duration(change.at)}: {change.becomes.value}")
+    return Shape(x=_x(change.at, record), text=f"{format_duration(change.at)}: {change.becomes.value}")
 
 
 def _bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> Iterator[Shape]:
@@ -112,7 +112,7 @@ def css(pod: PodRecord) -> str:
 
 def _text(pod: PodRecord, start: Milliseconds, end: Milliseconds) -> str:
     name = truncate(pod_title(pod), MAX_TITLE)
-    return f"{name}: {request(pod)}, {duration(start)} to {duration(end)}"
+    return f"{name}: {request(pod)}, {format_duration(start)} to {format_duration(end)}"
 
 
 def _runs(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:

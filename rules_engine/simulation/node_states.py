@@ -5,7 +5,7 @@ Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseco
 
 from dataclasses import replace
 
-from rules_engine.model.json.lenient import Object, integer, objects, text
+from rules_engine.model.json.lenient import Object, integer_member, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import Milliseconds, NodeState
 from rules_engine.scheduling.requirements import NOT_READY, with_state_taints
@@ -31,14 +31,16 @@ def grace_of(spec: Object) -> Milliseconds | None:
     """Return the time that a pod stays on a node that is not ready; None: it is never evicted."""
     tolerations = [
         toleration
-        for toleration in objects(spec.get("tolerations"))
-        if text(toleration, "key") in ("", NOT_READY) and text(toleration, "effect") in ("", _NO_EXECUTE)
+        for toleration in object_items(spec.get("tolerations"))
+        if text_member(toleration, "key") in ("", NOT_READY) and text_member(toleration, "effect") in ("", _NO_EXECUTE)
     ]
     if not tolerations:
         return DEFAULT_GRACE
     for toleration in tolerations:
-        equal = text(toleration, "key") == NOT_READY and not text(toleration, "value")
-        if text(toleration, "operator") == "Exists" or (text(toleration, "operator") in ("", "Equal") and equal):
-            seconds = integer(toleration, "tolerationSeconds", _FOREVER)
+        equal = text_member(toleration, "key") == NOT_READY and not text_member(toleration, "value")
+        if text_member(toleration, "operator") == "Exists" or (
+            text_member(toleration, "operator") in ("", "Equal") and equal
+        ):
+            seconds = integer_member(toleration, "tolerationSeconds", _FOREVER)
             return None if seconds == _FOREVER else max(seconds, 0) * 1000
     return 0

@@ -16,13 +16,13 @@ from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.model.json.lenient import strings, text
+from rules_engine.model.json.lenient import as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import format_count
 from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, with_state_taints
@@ -97,7 +97,7 @@ class _Notices:
         if self._left_out > MAX_LEFT_OUT:
             yield f"further pods of the cluster that are left out: {self._left_out - MAX_LEFT_OUT:,}"
         if self.beyond_bound:
-            further = counted(self.beyond_bound, "further pod")
+            further = format_count(self.beyond_bound, "further pod")
             yield f"a simulation has at most {MAX_PODS:,} pods: {further} did not arrive"
 
 
@@ -412,14 +412,14 @@ class _Play:
 
 def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]]:
     """Return the labels of namespaces. The namespaces of arrivals exist, too."""
-    labels = {each.name: strings(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
+    labels = {each.name: as_string_map(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
     return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
 
 
 def _started(pod: PodObject, now: datetime) -> Milliseconds:
     """Return the time at which a pod of the cluster started: 0 or earlier; 0 if unknown."""
     try:
-        start = datetime.fromisoformat(text(pod.status, "startTime")) - now
+        start = datetime.fromisoformat(text_member(pod.status, "startTime")) - now
     except (TypeError, ValueError):
         return 0
     return min(0, start // timedelta(milliseconds=1))

@@ -7,7 +7,7 @@ from fractions import Fraction
 from rules_engine.model.gpu.resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.rules.simulation import Arrival
-from rules_engine.model.wording import counted, duration, names, percent
+from rules_engine.model.wording import format_count, format_duration, format_names, format_percent
 from rules_engine.report.values import (
     Bar,
     Block,
@@ -62,7 +62,7 @@ def report(answer: Answer, *, drawn: bool = False) -> Report:
     simulation, results = answer.simulation, answer.results
     options = simulation.scheduler
     played = [
-        counted(len(results[0].record.nodes), "node"),
+        format_count(len(results[0].record.nodes), "node"),
         f"seed {simulation.seed}",
         options.scoring.value,
         *([] if options.preemption else ["no preemption"]),
@@ -76,12 +76,12 @@ def report(answer: Answer, *, drawn: bool = False) -> Report:
         sections += [Section(title=f"Rules {record.rules}", sections=parts)] if several else parts
         prefix = f"{record.rules}: " if several else ""
         if record.interrupted:
-            notices[f"{prefix}interrupted at {duration(record.ended)}: nothing after that is simulated"] = None
+            notices[f"{prefix}interrupted at {format_duration(record.ended)}: nothing after that is simulated"] = None
         notices |= dict.fromkeys(record.notices)
         for group in result.totals.not_modelled:
             notices[f"{prefix}not modelled: {group.text}, used by {_names(group.pods)}"] = None
     return Report(
-        title=f"Simulation {simulation.name}: {duration(results[0].totals.time)}",
+        title=f"Simulation {simulation.name}: {format_duration(results[0].totals.time)}",
         about=[", ".join(played), *([] if several else [f"rules: {results[0].record.rules}"])],
         sections=sections,
         notices=[*notices],
@@ -118,7 +118,7 @@ def _value(value: Value, unit: Unit) -> str:
         case Unit.GPU_HOURS:
             return _hours(Fraction(value))
         case Unit.MILLISECONDS:
-            return duration(int(value))
+            return format_duration(int(value))
     return f"{int(value):,}"
 
 
@@ -139,26 +139,26 @@ def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
         ]
         heads = ("requested → given", "pods", "devices", "rule")
         falls = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fall")
-        yield Section(title="Falls", summary=counted(totals.fell, "pod"), blocks=(falls,))
+        yield Section(title="Falls", summary=format_count(totals.fell, "pod"), blocks=(falls,))
     if totals.denials:
         denied = [_group(group, Tone.BAD, "") for group in totals.denials]
-        number = counted(totals.states[State.DENIED], "pod")
+        number = format_count(totals.states[State.DENIED], "pod")
         yield Section(title="Denied", summary=number, blocks=(Items(items=denied, noun="denial"),))
     if totals.pending:
-        longest = [duration(record.ended - min(pod.arrived for pod in group.pods)) for group in totals.pending]
+        longest = [format_duration(record.ended - min(pod.arrived for pod in group.pods)) for group in totals.pending]
         waits = [
             _group(group, Tone.WARNING, f"{devices(group.given)}, waiting for up to {time}")
             for group, time in zip(totals.pending, longest, strict=True)
         ]
-        number = counted(totals.waiting.waiting, "pod")
+        number = format_count(totals.waiting.waiting, "pod")
         yield Section(title="Waiting at the end", summary=number, blocks=(Items(items=waits, noun="message"),))
     yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use(totals)])
     if totals.gpu_hours.capacity or totals.gpu_hours.requested:
         yield Section(title="GPU-hours", summary=_gpu_hours(totals))
     nodes = [*_nodes(result, drawn, max_bars)]
-    yield Section(title="Nodes", summary=counted(len(totals.nodes), "node"), blocks=nodes)
+    yield Section(title="Nodes", summary=format_count(len(totals.nodes), "node"), blocks=nodes)
     if record.pods:
-        yield Section(title="All pods", summary=counted(len(record.pods), "pod"), blocks=(_pods(record),))
+        yield Section(title="All pods", summary=format_count(len(record.pods), "pod"), blocks=(_pods(record),))
 
 
 def _group(group: PodsWith, tone: Tone, line: str) -> Item:
@@ -173,7 +173,7 @@ def _use(totals: Totals) -> Iterator[Block]:
             Bar(use.share),
             amount(name, use.peak),
             amount(name, use.end),
-            "" if use.fragmentation is None else percent(use.fragmentation),
+            "" if use.fragmentation is None else format_percent(use.fragmentation),
         )
         for name, use in totals.resources.items()
     ]
@@ -185,8 +185,8 @@ def _use(totals: Totals) -> Iterator[Block]:
                 name=short_name(name),
                 means=use.curve,
                 capacity=use.capacity,
-                end=duration(totals.time),
-                text=f"{percent(use.share)} used on average",
+                end=format_duration(totals.time),
+                text=f"{format_percent(use.share)} used on average",
             )
             for name, use in totals.resources.items()
             if is_gpu(name) and use.capacity
@@ -207,16 +207,18 @@ def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
             rows.append((*own, short_name(name), capacity, Bar(use.share), peak, end))
     heads = ("Node", "pods", "resource", "capacity", "mean", "peak", "end")
     yield Table(heads=heads, rows=rows, numbers=("pods", "capacity", "peak", "end"))
-    further = [f"{duration(change.at)}: Node {change.node} becomes {change.becomes.value}" for change in record.changes]
+    further = [
+        f"{format_duration(change.at)}: Node {change.node} becomes {change.becomes.value}" for change in record.changes
+    ]
     yield Lines(lines=further, noun="change")
     if len(shown) < len(nodes):
-        yield Lines(lines=[Span(f"and {counted(len(nodes) - len(shown), 'node')} without GPUs", Tone.QUIET)])
+        yield Lines(lines=[Span(f"and {format_count(len(nodes) - len(shown), 'node')} without GPUs", Tone.QUIET)])
     if drawn:
         used = sorted(shown, key=lambda node: not node.pods)[:drawn]  # idle nodes come last
         time = max(result.totals.time, 1)
         yield Drawings(
             drawings=node_drawings(result, used, max_bars),
-            ticks=[duration(time * tick // TICKS) for tick in range(TICKS + 1)],
+            ticks=[format_duration(time * tick // TICKS) for tick in range(TICKS + 1)],
             legend=[*_legend(result)],
             more=len(shown) - len(used),
         )
@@ -227,7 +229,7 @@ def _legend(result: Result) -> Iterator[tuple[str, str]]:
     for number, arrival in enumerate(arrivals[:COLOURS]):
         yield f"k{number}", _arrival(arrival)
     if len(arrivals) > COLOURS:
-        yield "", f"and {counted(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
+        yield "", f"and {format_count(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
     if any(pod.arrival is None for pod in result.record.pods):
         yield "there", BEGINNING
     if result.totals.fell:
@@ -244,7 +246,7 @@ def _pods(record: Record) -> Table:
                     request(pod),
                     _state(pod),
                     pod.node,
-                    duration(max(pod.arrived, 0)),
+                    format_duration(max(pod.arrived, 0)),
                     _waited(pod, record),
                 )
                 for pod in record.pods
@@ -281,7 +283,7 @@ def _arrival(arrival: Arrival) -> str:
 
 
 def _names(pods: Sequence[PodRecord]) -> str:
-    return names(pods, pod_title)
+    return format_names(pods, pod_title)
 
 
 def _state(pod: PodRecord) -> str:
@@ -294,7 +296,7 @@ def _state(pod: PodRecord) -> str:
 def _waited(pod: PodRecord, record: Record) -> str:
     """Return the time that a pod waited, or has waited at the end; "" without such a time."""
     time = record.ended - pod.arrived if pod.state is State.PENDING else waited(pod)
-    return "" if time is None else duration(time)
+    return "" if time is None else format_duration(time)
 
 
 def _states(counts: Mapping[State, int]) -> str:
@@ -304,16 +306,20 @@ def _states(counts: Mapping[State, int]) -> str:
 def _waiting(totals: Totals) -> str:
     times = totals.waiting
     is_measured = times.p50 is not None and times.p95 is not None
-    bound = f"p50 {duration(times.p50 or 0)}, p95 {duration(times.p95 or 0)}" if is_measured else "no pod got a node"
+    bound = (
+        f"p50 {format_duration(times.p50 or 0)}, p95 {format_duration(times.p95 or 0)}"
+        if is_measured
+        else "no pod got a node"
+    )
     if not times.waiting:
         return bound
     verb = "waits" if times.waiting == 1 else "wait"
-    return f"{bound}; {times.waiting:,} {verb} at the end, for up to {duration(times.longest)}"
+    return f"{bound}; {times.waiting:,} {verb} at the end, for up to {format_duration(times.longest)}"
 
 
 def _gpu_hours(totals: Totals) -> str:
     hours = totals.gpu_hours
-    used = f" ({percent(hours.given / hours.capacity)})" if hours.capacity else ""
+    used = f" ({format_percent(hours.given / hours.capacity)})" if hours.capacity else ""
     parts = [f"{_hours(hours.given)} given of {_hours(hours.capacity)}{used}", f"{_hours(hours.requested)} requested"]
     if hours.lost:
         parts.append(f"{_hours(hours.lost)} lost by falling")

@@ -21,7 +21,7 @@ def seconds(time: Milliseconds | None) -> int | float | None:
 
 def amount(resource: str, nanos: int) -> str:
     """Return an amount: devices as a number, other resources as Kubernetes writes them."""
-    return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.amount(resource, nanos)
+    return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.format_amount(resource, nanos)
 
 
 def devices(amounts: Amounts) -> str:

@@ -21,7 +21,7 @@ from rules_engine.loading.files import (
     report_unreadable,
 )
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
@@ -72,7 +72,7 @@ def _run_git(*arguments: str, stdin: bytes = b"") -> bytes:
     except OSError as error:
         raise _GitError(f"git cannot be run: {error.strerror}") from None
     if process.returncode:
-        message = visible(" ".join(process.stderr.decode(errors="replace").split()))
+        message = escape_controls(" ".join(process.stderr.decode(errors="replace").split()))
         raise _GitError(message[:MAX_MESSAGE] or "git ended without a message")
     return process.stdout
 

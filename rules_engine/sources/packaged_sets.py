@@ -7,7 +7,7 @@ from pathlib import Path
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.load import RULES, load_files
 from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.model.rules.rule import Declared
+from rules_engine.model.rules.rule import ExpressionDocument
 from rules_engine.sources.rule_files import DEFAULT_RULES
 from rules_engine.starting.schemas import without_schema_comments
 
@@ -22,7 +22,7 @@ class PackagedSet:
     files: tuple[Path, ...]
 
     @property
-    def rules(self) -> tuple[Declared, ...]:
+    def rules(self) -> tuple[ExpressionDocument, ...]:
         """The rules, then the Diagnostics, each in file order."""
         loaded = load_files(self.files, (*RULES, DIAGNOSTIC))
         return (*loaded.rules, *loaded.of(Diagnostic))

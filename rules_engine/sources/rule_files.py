@@ -12,7 +12,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading.files import find_files
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, Severity, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Rule
 from rules_engine.model.rules.rule_test import FilePath
@@ -80,7 +80,7 @@ def compile_loaded(loaded: LoadResult, compiler_of: CompilerOf = Compiler) -> Ru
     """Compile loaded rules, and check the expressions of rules with errors, which are not in the rule set."""
     rule_set, rule_problems = compile_rules(loaded.rules, compiler_of=compiler_of)
     _, draft_problems = compile_rules(loaded.drafts)
-    problems = in_file_order((*loaded.problems, *rule_problems, *draft_problems), loaded.files)
+    problems = sort_problems((*loaded.problems, *rule_problems, *draft_problems), loaded.files)
     return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)
 
 

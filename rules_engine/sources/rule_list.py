@@ -9,8 +9,8 @@ from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.documents.load import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.kinds import in_order
-from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.kinds import sort_rules
+from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.rule import Rule
 from rules_engine.report.documents import field_members, location_members, problem_members
 from rules_engine.report.values import Table
@@ -19,7 +19,7 @@ from rules_engine.sources.rule_files import has_errors, no_rules_problem, read_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleList:
-    """The rules of files, including mode Off, in the order of `in_order`, and the Diagnostics by name.
+    """The rules of files, including mode Off, in the order of `sort_rules`, and the Diagnostics by name.
 
     `digest`: the digest of the rule documents, as a server with these files reports it.
     """
@@ -41,11 +41,11 @@ def list_rules(paths: Sequence[Path]) -> RuleList:
     loaded = files.loaded
     diagnostics = loaded.of(Diagnostic)
     _, diagnostic_problems = compile_diagnostics((*diagnostics, *loaded.of(Diagnostic, valid=False)))
-    problems = in_file_order((*files.problems, *diagnostic_problems), loaded.files)
+    problems = sort_problems((*files.problems, *diagnostic_problems), loaded.files)
     if not (loaded.rules or diagnostics or has_errors(problems)):
         problems = (*problems, no_rules_problem(paths))
     return RuleList(
-        rules=in_order(loaded.rules),
+        rules=sort_rules(loaded.rules),
         diagnostics=tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.name)),
         digest=loaded.digest,
         problems=problems,

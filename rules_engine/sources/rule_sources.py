@@ -11,7 +11,7 @@ from rules_engine.documents.load import RULES, load_texts
 from rules_engine.loading.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, in_file_order
+from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems
 from rules_engine.sources.git_files import revision_files
 from rules_engine.sources.packaged_sets import list_packaged_sets
 from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem
@@ -129,7 +129,7 @@ def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[obj
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(collected)}
     files = compile_loaded(load_texts(texts.values(), kinds))
-    return replace(files, problems=in_file_order((*collected.items, *files.problems), files.loaded.files))
+    return replace(files, problems=sort_problems((*collected.items, *files.problems), files.loaded.files))
 
 
 def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:

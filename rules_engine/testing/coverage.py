@@ -13,7 +13,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompil
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.source import Location, SourceText
-from rules_engine.model.rules.decision import Part, Step
+from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Rule, RuleId
 
 
@@ -123,7 +123,7 @@ class _Record:
     """The parts and conditions of a rule, and its events so far."""
 
     rule: Rule
-    parts: Sequence[Part]
+    parts: Sequence[RulePart]
     conditions: Sequence[_Condition]
     applied: int
     hits: list[int]

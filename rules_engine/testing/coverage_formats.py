@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.report.documents import field_members, location_members
 from rules_engine.testing.coverage import Coverage, CoverageItem
 
@@ -14,7 +14,10 @@ _LINE_ENDS = str.maketrans({"\r": r"\r", "\n": r"\n"})
 
 def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
     """Yield a table of the uncovered items, and the total, with the minimum if it is not reached."""
-    rows = [(visible(str(item.location)), visible(item.name), f"never {item.event}") for item in coverage.uncovered]
+    rows = [
+        (escape_controls(str(item.location)), escape_controls(item.name), f"never {item.event}")
+        for item in coverage.uncovered
+    ]
     if rows:
         place, name = (max(len(row[column]) for row in rows) for column in (0, 1))
         yield "not covered"

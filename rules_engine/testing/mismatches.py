@@ -15,7 +15,7 @@ from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.decision import Action, Step
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.rules.rule_test import AmountsByContainer, Audited, Decider, Diagnosis, Expectation
+from rules_engine.model.rules.rule_test import AmountsByContainer, Diagnosis, Expectation, ExpectedAudit, ExpectedRule
 
 MAX_DIFFERENCES = 20
 """Differences of a whole pod that are listed: with more, it is a different pod."""
@@ -159,7 +159,7 @@ def _json_text(value: Json) -> str:
     return truncate(json.dumps(value, ensure_ascii=False), MAX_VALUE)
 
 
-def _decider_mismatches(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
+def _decider_mismatches(expected: Sequence[ExpectedRule], trace: Sequence[Step]) -> Iterator[Mismatch]:
     """Yield the mismatches of the rules that contributed to the decision, in any order, and of their rungs."""
     rungs: dict[RuleId, list[str]] = {}
     for decider in expected:
@@ -199,7 +199,7 @@ def step_outcome(step: Step | None) -> str:
     return f"{step.action.value}{mode} ({step.message or step.reason})"
 
 
-def _audit_mismatches(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mismatch]:
+def _audit_mismatches(expected: Sequence[ExpectedAudit], trace: Sequence[Step]) -> Iterator[Mismatch]:
     """Yield the mismatches of the rules in audit mode that would have contributed to the decision, in any order."""
     steps = {step.rule: step for step in trace if step.would_decide}
     yield from _rule_mismatches(
@@ -210,7 +210,7 @@ def _audit_mismatches(expected: Sequence[Audited], trace: Sequence[Step]) -> Ite
             yield from _audit_step_mismatches(audited, steps[audited.rule])
 
 
-def _audit_step_mismatches(expected: Audited, step: Step) -> Iterator[Mismatch]:
+def _audit_step_mismatches(expected: ExpectedAudit, step: Step) -> Iterator[Mismatch]:
     what = f"audited.{step.rule}"
     if expected.action is not None and expected.action is not step.action:
         yield Mismatch(f"{what}.action", expected.action.value, step_outcome(step))

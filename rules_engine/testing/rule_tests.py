@@ -26,10 +26,10 @@ from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading import SLIPS
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.problems.problem import Problem, Severity, in_file_order
+from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
@@ -219,7 +219,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     cases = sum(len(_case_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
     return TestRun(
         results=tuple(results),
-        problems=in_file_order(problems, loaded.files),
+        problems=sort_problems(problems, loaded.files),
         sources={**loaded.sources, **rules.sources},
         not_run=tuple(not_run),
         deselected=cases - len(results) - len(not_run),
@@ -320,7 +320,7 @@ def _run_diagnosis(
 
 def _pod_namespace(case: Case) -> str:
     """Return the pod's namespace, which rules read; default: the request's."""
-    return text(mapping(mapping(case.pod).get("metadata")), "namespace") or case.namespace
+    return text_member(as_mapping(as_mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 
 def _run_case(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:

@@ -5,7 +5,7 @@ The operations, the match conditions with our names and the digest are compared;
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rules_engine.model.json.lenient import Object, items, mapping, objects
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.rule import Operation, Rule
 from rules_engine.webhooks.configuration import (
@@ -50,8 +50,8 @@ def fix_command(name: str, configuration: Object | None) -> str:
 
     The command overwrites both configurations: without its options, it would reset addresses and failure policies.
     """
-    metadata = mapping((configuration or {}).get("metadata"))
-    if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
+    metadata = as_mapping((configuration or {}).get("metadata"))
+    if as_mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
             "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
             "then helm upgrade with that file, under helm 4 with --force-conflicts"
@@ -69,17 +69,17 @@ def _webhooks_of_endpoint(configuration: Object | None, calls: Calls) -> list[Ob
 
 
 def _digest_of(configuration: Object | None) -> Json:
-    metadata = mapping((configuration or {}).get("metadata"))
-    return mapping(metadata.get("annotations")).get(DIGEST_ANNOTATION)
+    metadata = as_mapping((configuration or {}).get("metadata"))
+    return as_mapping(metadata.get("annotations")).get(DIGEST_ANNOTATION)
 
 
 def _webhooks_of(configuration: Object | None) -> list[Object]:
-    return [mapping(webhook) for webhook in items((configuration or {}).get("webhooks"))]
+    return [as_mapping(webhook) for webhook in as_list((configuration or {}).get("webhooks"))]
 
 
 def _namespace_option(configuration: Object | None) -> str:
     for webhook in _webhooks_of(configuration):
-        service = mapping(mapping(webhook.get("clientConfig")).get("service"))
+        service = as_mapping(as_mapping(webhook.get("clientConfig")).get("service"))
         if service.get("namespace"):
             return f" --namespace {service['namespace']}"
     return ""
@@ -130,7 +130,7 @@ def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str,
 
 
 def _expressions_by_name(listed: Json) -> dict[str, str]:
-    return {str(condition.get("name")): str(condition.get("expression")) for condition in objects(listed)}
+    return {str(condition.get("name")): str(condition.get("expression")) for condition in object_items(listed)}
 
 
 _COVERING_PATTERNS = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
@@ -141,9 +141,9 @@ def _operations_called(webhook: Object, resource: str) -> set[str]:
     """Return the operations of a resource at which a webhook is called."""
     names = {
         str(name)
-        for rule in objects(webhook.get("rules"))
-        if _COVERING_PATTERNS[resource].intersection(map(str, items(rule.get("resources"))))
-        for name in items(rule.get("operations"))
+        for rule in object_items(webhook.get("rules"))
+        if _COVERING_PATTERNS[resource].intersection(map(str, as_list(rule.get("resources"))))
+        for name in as_list(rule.get("operations"))
     }
     operations = {operation.value for operation in Operation} if "*" in names else names
     return operations if resource == "pods" else operations & {Operation.UPDATE.value}

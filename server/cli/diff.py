@@ -227,9 +227,9 @@ def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFi
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:
-    from rules_engine.model.problems.excerpt import visible
+    from rules_engine.model.problems.excerpt import escape_controls
 
-    return visible(" ".join(map(str, sources)))
+    return escape_controls(" ".join(map(str, sources)))
 
 
 def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "InForce":
@@ -259,7 +259,7 @@ def _decide_pods(
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run
     from rules_engine.documents.load import load_cluster
-    from rules_engine.model.wording import counted
+    from rules_engine.model.wording import format_count
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 
@@ -285,7 +285,7 @@ def _decide_pods(
         _fail(str(error))
     Screen(sys.stderr).problems(result.problems, result.sources)
     if result.unreported:
-        click.echo(counted(result.unreported, "more problem"), err=True)
+        click.echo(format_count(result.unreported, "more problem"), err=True)
     return result
 
 

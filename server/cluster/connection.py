@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from rules_engine.model.kubernetes.names import MAX_LABEL, is_label, is_subdomain
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 
 if TYPE_CHECKING:
     import urllib3
@@ -424,7 +424,7 @@ def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError
 
 def _one_line(text: str) -> str:
     """Return a server's text for logs, `/readyz` and terminals: of limited length, without control characters."""
-    return visible(" ".join(text[: 2 * MAX_MESSAGE_CHARACTERS].split()))[:MAX_MESSAGE_CHARACTERS]
+    return escape_controls(" ".join(text[: 2 * MAX_MESSAGE_CHARACTERS].split()))[:MAX_MESSAGE_CHARACTERS]
 
 
 def _seconds(text: str | None) -> float | None:

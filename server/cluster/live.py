@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.kubernetes.pod import Pod
@@ -170,7 +170,7 @@ class LiveCluster:
             pod = Pod.parse(request.object)
         except PodError:
             return  # not a pod: pods that cannot be read were denied
-        uid = text(mapping(pod.original.get("metadata")), "uid")
+        uid = text_member(as_mapping(pod.original.get("metadata")), "uid")
         name = pod.name or request.name
         if uid and name:
             key = PodKey(f"{pod.namespace or request.namespace}/{name}", uid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sys import intern
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage_of_requests
-from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import node
 from rules_engine.model.kubernetes.cluster import Node
@@ -43,22 +43,22 @@ class Namespace:
 
 def read_node(raw: Object) -> Node:
     """Read a node, without its usage; malformed amounts are left out. Raises UnreadableError."""
-    _name(mapping(raw.get("metadata")))
+    _name(as_mapping(raw.get("metadata")))
     return node.read_node(raw, lambda *_: None)
 
 
 def read_namespace(raw: Object) -> Namespace:
     """Read a namespace. Raises UnreadableError."""
-    metadata = mapping(raw.get("metadata"))
+    metadata = as_mapping(raw.get("metadata"))
     return Namespace(_name(metadata), _labels(metadata))
 
 
 def read_pod(raw: Object) -> HeldPod:
     """Read a pod. Raises UnreadableError, also for malformed requests, whose usage is unknown."""
-    metadata = mapping(raw.get("metadata"))
-    key = PodKey(f"{text(metadata, 'namespace')}/{_name(metadata)}", text(metadata, "uid"))
+    metadata = as_mapping(raw.get("metadata"))
+    key = PodKey(f"{text_member(metadata, 'namespace')}/{_name(metadata)}", text_member(metadata, "uid"))
     finished = is_finished(raw)
-    bound_to = text(mapping(raw.get("spec")), "nodeName")
+    bound_to = text_member(as_mapping(raw.get("spec")), "nodeName")
     if finished or not bound_to:
         return HeldPod(key, "", (), finished)
     try:
@@ -74,11 +74,11 @@ def read_pod(raw: Object) -> HeldPod:
 
 def _labels(metadata: Object) -> Mapping[str, str]:
     # Interned: thousands of namespaces have the same few labels.
-    return {intern(key): intern(value) for key, value in strings(metadata.get("labels")).items()}
+    return {intern(key): intern(value) for key, value in as_string_map(metadata.get("labels")).items()}
 
 
 def _name(metadata: Object) -> str:
-    name = text(metadata, "name")
+    name = text_member(metadata, "name")
     if not name:
         raise UnreadableError("metadata.name missing")
     return name

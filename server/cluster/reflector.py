@@ -20,7 +20,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from rules_engine.model.json.lenient import Object, mapping
+from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.paging import Paging, uncollected
@@ -323,7 +323,7 @@ class Reflector(Generic[T]):
             message = object.get("message")
             text = message if isinstance(message, str) else "watch failed"
             raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
-        version = _version(mapping(object.get("metadata")), "watch event")
+        version = _version(as_mapping(object.get("metadata")), "watch event")
         is_current = self._compare_version(version)
         if kind == "BOOKMARK":
             self._version = version

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.documents.simulations import load_simulation
-from rules_engine.model.wording import duration
+from rules_engine.model.wording import format_duration
 from rules_engine.simulation.play import play
 from rules_engine.simulation.record import PodRecord, State
 from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors
@@ -51,7 +51,7 @@ class Played:
 def _later(pod: PodRecord) -> str:
     if pod.bound is None:
         return f"{pod.name} never runs"
-    return f"{pod.name} runs on {pod.node} after {duration(pod.bound - pod.arrived)}, when another pod has ended"
+    return f"{pod.name} runs on {pod.node} after {format_duration(pod.bound - pod.arrived)}, when another pod has ended"
 
 
 def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.loading.files import SUFFIXES, SourceFile, decode_source, report_no_files
-from rules_engine.model.json.lenient import strings
+from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -41,8 +41,8 @@ class ConfigMapSource:
             else:
                 problems.error(Code.UNREADABLE_FILE, f"cannot be read: {error}", Location(str(self), 1, 1))
             return []
-        texts = {key: text.encode() for key, text in strings(config_map.get("data")).items()}
-        for key, text in strings(config_map.get("binaryData")).items():
+        texts = {key: text.encode() for key, text in as_string_map(config_map.get("data")).items()}
+        for key, text in as_string_map(config_map.get("binaryData")).items():
             try:
                 texts[key] = b64decode(text, validate=True)
             except Base64Error:

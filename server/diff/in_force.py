@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rules_engine.difference.answer import InForce, SideInForce
-from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from server.cluster.connection import ApiError, Connection, parse_object
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: flo
 
 def _base(url: str, ca: Path | None) -> str:
     """Return a server's URL without its path `/rules`. Raises InForceError for a URL of another form."""
-    shown = visible(truncate(url))
+    shown = escape_controls(truncate(url))
     try:
         parts = urlsplit(url)
         has_port = parts.port is not None or not parts.netloc.endswith(":")
@@ -72,9 +72,9 @@ def _check(ca: Path) -> None:
     try:
         create_default_context(cafile=ca)
     except SSLError:
-        raise InForceError(f"{visible(str(ca))}: no certificate in PEM format") from None
+        raise InForceError(f"{escape_controls(str(ca))}: no certificate in PEM format") from None
     except OSError as error:
-        raise InForceError(f"{visible(str(ca))}: {error.strerror}") from None
+        raise InForceError(f"{escape_controls(str(ca))}: {error.strerror}") from None
 
 
 def _side(digest: str, old: str, new: str) -> SideInForce:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import without_names
-from rules_engine.model.json.lenient import text
-from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.json.lenient import text_member
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
@@ -18,7 +18,7 @@ COMPONENT = "gpu-rules-doctor"
 QUIET_SECONDS = 3000.0
 """Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""
 
-KINDS = RESOURCES.keys() - {"Event"}
+KINDS = API_RESOURCES.keys() - {"Event"}
 """The kinds that Events refer to; there are none about Events and about the cluster."""
 
 KEPT: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in KINDS}
@@ -49,10 +49,10 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
                 continue
             object = cluster.find(name.kind, name.name, name.namespace)
             reference = {
-                "apiVersion": f"{GROUPS[name.kind]}/v1".removeprefix("/"),
+                "apiVersion": f"{API_GROUPS[name.kind]}/v1".removeprefix("/"),
                 "kind": name.kind,
                 "name": name.name,
-                "uid": "" if object is None else text(object.metadata, "uid"),
+                "uid": "" if object is None else text_member(object.metadata, "uid"),
             }
             yield FindingEvent(
                 namespace=name.namespace or DEFAULT_NAMESPACE,

@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeVar
 
 from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, reducer_of, whole_objects
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging, uncollected
@@ -89,7 +89,7 @@ class Listing:
             objects[kind] = of_kind
 
         with uncollected():
-            unread = self._list_all(RESOURCES, collect)
+            unread = self._list_all(API_RESOURCES, collect)
             cluster = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
         return Listed(objects=cluster, unread=unread)
 
@@ -103,7 +103,7 @@ class Listing:
 
         def append(kind: str, collection: str) -> None:
             start, count = file.tell(), 0
-            group = GROUPS[kind]
+            group = API_GROUPS[kind]
             head = f'{{"apiVersion": "{f"{group}/v1" if group else "v1"}", "kind": "{kind}", '.encode()
             try:
                 for page in self._pages(kind, collection, whole_objects):
@@ -144,7 +144,7 @@ class Listing:
         return MappingProxyType(unread)
 
     def _pages(self, kind: str, collection: str, page_of: Callable[[bytes], Page[T]]) -> Iterator[tuple[T, ...]]:
-        path = api_path(collection, group=GROUPS[kind])
+        path = api_path(collection, group=API_GROUPS[kind])
         query = {"fieldSelector": SELECTORS[kind]} if kind in SELECTORS else {}
         pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
         following = True

@@ -10,8 +10,8 @@ from rules_engine.documents.load import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.kept_fields import Kept, all_kept
-from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.kubernetes.kept_fields import Kept, merge_by_kind
+from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
 from server.rules.folder_watch import Signature, signature
@@ -64,10 +64,10 @@ def prepare(rules: Sequence[RuleSource]) -> Prepared:
         diagnostics=compiled,
         rule_set=rule_set,
         rules=" ".join(map(str, rules)),
-        kept=all_kept(
+        kept=merge_by_kind(
             BUILT_IN_FIELDS, fields_of_diagnostics(compiled), {} if rule_set is None else fields_of_rules(rule_set)
         ),
-        problems=in_file_order((*problems, *compile_problems), names),
+        problems=sort_problems((*problems, *compile_problems), names),
         sources=sources,
         seen=seen,
     )

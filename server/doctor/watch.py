@@ -15,8 +15,8 @@ from time import monotonic
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.model.kubernetes.kept_fields import all_kept
-from rules_engine.model.problems.problem import render
+from rules_engine.model.kubernetes.kept_fields import merge_by_kind
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
@@ -139,7 +139,7 @@ class RepeatedDiagnosis:
 
     def _diagnose(self, start: float) -> Diagnosed:
         prepared, settings = self._prepared, self._settings
-        kept = prepared.kept if self._events is None else all_kept(prepared.kept, KEPT)
+        kept = prepared.kept if self._events is None else merge_by_kind(prepared.kept, KEPT)
         listed = Listing(self._connection, kept, seconds=settings.timeout_seconds).read()
         self._log_unread(listed)
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
@@ -160,7 +160,7 @@ class RepeatedDiagnosis:
             return
         prepared = prepare(self._settings.rules)
         self._seen = prepared.seen
-        text = "\n".join(render(problem, prepared.sources) for problem in prepared.problems)
+        text = "\n".join(render_problem(problem, prepared.sources) for problem in prepared.problems)
         if prepared.failed:
             _log.error("changed rules refused:\n%s", text)
             self.state = replace(self.state, refused=text, reloads_refused=self.state.reloads_refused + 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
@@ -46,17 +46,17 @@ class AdmissionRecord:
         request = self.request
         if request is None or not (request.is_pod or request.is_resize):
             return ""
-        metadata = mapping(mapping(request.object).get("metadata"))
-        name = text(metadata, "name") or request.name
+        metadata = as_mapping(as_mapping(request.object).get("metadata"))
+        name = text_member(metadata, "name") or request.name
         if name:
             return name
-        generated = text(metadata, "generateName")
+        generated = text_member(metadata, "generateName")
         return f"{generated}*" if generated else ""
 
     @property
     def user(self) -> str:
         """Name of the user, as authenticated by the API server; "" if absent."""
-        return "" if self.request is None else text(mapping(self.request.raw.get("userInfo")), "username")
+        return "" if self.request is None else text_member(as_mapping(self.request.raw.get("userInfo")), "username")
 
     @property
     def dry_run(self) -> bool:

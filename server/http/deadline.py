@@ -5,7 +5,7 @@ from math import inf
 from time import perf_counter, thread_time
 
 from rules_engine.cel import Budget, CostExceeded
-from rules_engine.model.json.lenient import items, mapping
+from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.json.patch import Json
 from server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS
 
@@ -82,12 +82,12 @@ class _Timed(Budget):
 
 
 def _is_large(pod: Json) -> bool:
-    spec = mapping(mapping(pod).get("spec"))
-    containers = (*items(spec.get("containers")), *items(spec.get("initContainers")))
+    spec = as_mapping(as_mapping(pod).get("spec"))
+    containers = (*as_list(spec.get("containers")), *as_list(spec.get("initContainers")))
     if len(containers) > SMALL_CONTAINERS:
         return True
-    resources = [spec.get("resources"), *(mapping(container).get("resources") for container in containers)]
-    return sum(len(mapping(amounts)) for part in resources for amounts in mapping(part).values()) > SMALL_AMOUNTS
+    resources = [spec.get("resources"), *(as_mapping(container).get("resources") for container in containers)]
+    return sum(len(as_mapping(amounts)) for part in resources for amounts in as_mapping(part).values()) > SMALL_AMOUNTS
 
 
 @lru_cache(maxsize=64)

@@ -16,9 +16,9 @@ import msgspec
 import orjson
 
 from rules_engine.model.json import lenient
-from rules_engine.model.json.lenient import Object, objects, text
-from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.json.strict import Path, PodError, kind_of, mapping
+from rules_engine.model.json.lenient import Object, object_items, text_member
+from rules_engine.model.json.patch import Json, json_pointer
+from rules_engine.model.json.strict import Path, PodError, json_type, read_mapping
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from server.http.limits import LARGE_BODY_BYTES
@@ -198,12 +198,12 @@ def _document(body: bytes) -> Json:
 
 
 def _uid_in(review: Json) -> str | None:
-    return text(lenient.mapping(lenient.mapping(review).get("request")), "uid") or None
+    return text_member(lenient.as_mapping(lenient.as_mapping(review).get("request")), "uid") or None
 
 
 def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     if not isinstance(review, dict):
-        raise _MalformedError(f"the body must be an {KIND}, not {kind_of(review)}")
+        raise _MalformedError(f"the body must be an {KIND}, not {json_type(review)}")
     if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
         raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
     if review.get("request") is None:
@@ -220,7 +220,7 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
 
 def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
     try:
-        request = mapping(review["request"], ())
+        request = read_mapping(review["request"], ())
         if uid is None:
             raise _MalformedError("request.uid must be a string that is not empty")
         return AdmissionRequest.parse(request)
@@ -230,14 +230,14 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
 
 def _amounts(pod: Json) -> list[Object]:
     """Return all objects of quantities that decisions read; none if `pod` is malformed."""
-    spec = lenient.mapping(lenient.mapping(pod).get("spec"))
+    spec = lenient.as_mapping(lenient.as_mapping(pod).get("spec"))
     if not spec:
         return []
     amounts: list[Json] = [spec.get("overhead")]
-    for level in (spec, *objects(spec.get("containers")), *objects(spec.get("initContainers"))):
-        resources = lenient.mapping(level.get("resources"))
+    for level in (spec, *object_items(spec.get("containers")), *object_items(spec.get("initContainers"))):
+        resources = lenient.as_mapping(level.get("resources"))
         amounts += (resources.get("limits"), resources.get("requests"))
-    return objects(amounts)
+    return object_items(amounts)
 
 
 def _has_floats(pod: Json) -> bool:
@@ -268,7 +268,7 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
         for amounts in _amounts(pod):
             for name, value in amounts.items():
                 if isinstance(value, _Inexact):
-                    where = pointer(*_path_to(amounts, pod), name)
+                    where = json_pointer(*_path_to(amounts, pod), name)
                     message = f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
                     raise RefusedObjectError(uid, _invalid(message))
 

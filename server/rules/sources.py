@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds import in_order
+from rules_engine.kinds import sort_rules
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.problems.problem import Problem, render
+from rules_engine.model.problems.problem import Problem, render_problem
 from rules_engine.model.rules.rule import Rule
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
 from server.cluster.source import Live
@@ -86,7 +86,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         raise UnusableError(message, loaded.digest)
     return Rules(
         rule_set=rules.rule_set,
-        listed=in_order(loaded.rules),
+        listed=sort_rules(loaded.rules),
         digest=loaded.digest,
         tests=loaded.unread_by_kind.get("RuleTest", 0),
         diagnostics=diagnostics,
@@ -130,7 +130,7 @@ def _cluster_from(sources: Sources) -> str:
 
 
 def _diagnostics(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
-    return "\n".join(render(problem, lines) for problem in problems)
+    return "\n".join(render_problem(problem, lines) for problem in problems)
 
 
 def _place(problem: Problem) -> str:

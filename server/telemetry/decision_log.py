@@ -23,7 +23,7 @@ from typing import NamedTuple
 import orjson
 from msgspec.structs import replace
 
-from rules_engine.model.json.lenient import controller, mapping, text
+from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.decision import Action, Decision, Step
@@ -470,13 +470,13 @@ def _outline(trace: Sequence[Step]) -> Json:
 
 def owner(pod: Json) -> dict[str, str] | None:
     """Return kind and name of a pod's controller."""
-    reference = controller(pod) or {}
+    reference = controller_reference(pod) or {}
     kind, name = reference.get("kind"), reference.get("name")
     return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
 
 
 def _namespace(pod: Json, otherwise: str) -> str:
-    return text(mapping(mapping(pod).get("metadata")), "namespace") or otherwise
+    return text_member(as_mapping(as_mapping(pod).get("metadata")), "namespace") or otherwise
 
 
 class _Views:

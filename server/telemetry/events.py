@@ -18,7 +18,7 @@ from typing import Protocol
 
 import orjson
 
-from rules_engine.model.json.lenient import Object, controller, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.rules.decision import Action
@@ -88,7 +88,7 @@ class Event:
             "kind": "Event",
             "metadata": {
                 "namespace": self.namespace,
-                "name": f"{text(about, 'name')[: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
+                "name": f"{text_member(about, 'name')[: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
             },
             "involvedObject": about if self.of_cluster else {**about, "namespace": self.namespace},
             "type": self.type,
@@ -250,7 +250,7 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
     if not (denials or (falls and decision.patch)):
         return
     reference = _about(request.object, record.pod)
-    namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
+    namespace = text_member(as_mapping(as_mapping(request.object).get("metadata")), "namespace") or request.namespace
     if reference is None or not is_label(namespace):
         return
     if denials:
@@ -270,17 +270,17 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
 
 def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
     """Return a reference to a pod's controller, else to the pod; None without a valid name."""
-    reference = controller(pod)
+    reference = controller_reference(pod)
     if reference is not None:
-        return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))
-    metadata = mapping(mapping(pod).get("metadata"))
+        return _reference(reference, *(text_member(reference, key) for key in ("apiVersion", "kind", "name")))
+    metadata = as_mapping(as_mapping(pod).get("metadata"))
     return _reference(metadata, "v1", "Pod", name)
 
 
 def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
     if not is_subdomain(name.removesuffix("*").rstrip("-.")):  # the pod may have no name but a generateName yet
         return None
-    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text(named, "uid")}
+    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text_member(named, "uid")}
     return tuple((key, _cut(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.check import check_files
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write
 from tests.support.loading import rule
@@ -29,7 +29,7 @@ def test_a_resource_of_an_earlier_ladder_is_a_warning_at_the_rung(tmp_path: Path
         "6 unreachable-rung",
         "7 unreachable-rung",
     ]
-    assert render(checked.problems[0], checked.sources) == (
+    assert render_problem(checked.problems[0], checked.sources) == (
         f"{tmp_path}/b.yaml:6:18: warning: requests for nvidia.com/mig-2g.20gb are decided by "
         f"FallbackLadder/a ({tmp_path}/a.yaml:3:18) instead, which comes first by name [unreachable-rung]\n"
         "    6 |     - {resource: nvidia.com/mig-2g.20gb}\n"

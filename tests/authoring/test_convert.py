@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules_engine.converting.convert import Conversion, convert_text
 from rules_engine.documents.registry import load_documents
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from tests.support.authoring import write
 
 CPU4 = [{"name": "cpu", "coefficient": 4000, "unit": "m"}]
@@ -34,7 +34,7 @@ def codes(conversion: Conversion) -> list[str]:
 
 
 def messages(conversion: Conversion) -> str:
-    return "\n".join(render(finding, conversion.sources) for finding in conversion.findings)
+    return "\n".join(render_problem(finding, conversion.sources) for finding in conversion.findings)
 
 
 def test_each_gpu_type_and_resource_becomes_one_document() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.check import check_files
-from rules_engine.kinds.overlap import contradictory
-from rules_engine.model.gpu.mig import CARDS, profile_of, unknown_profile
+from rules_engine.kinds.overlap import contradictory_key
+from rules_engine.model.gpu.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.authoring import cli, injection, ladder, validation, write
@@ -140,13 +140,13 @@ def test_rungs_of_one_order_are_not_reported(tmp_path: Path, sizes: str) -> None
 def test_every_known_profile_is_accepted(name: str) -> None:
     for suffix in ("", ".me", ".me.all", "-me", ".gfx", ".shared", ".me.shared"):
         assert profile_of(f"{MIG}{name}{suffix}") == name
-        assert unknown_profile(f"{MIG}1c.{name}{suffix}") == ""
+        assert profile_message(f"{MIG}1c.{name}{suffix}") == ""
 
 
 @pytest.mark.parametrize("resource", [GPU, "nvidia.com/gpu.shared", "amd.com/gpu", "example.com/mig-9g.9gb"])
 def test_other_resources_have_no_profile(resource: str) -> None:
     assert profile_of(resource) is None
-    assert unknown_profile(resource) == ""
+    assert profile_message(resource) == ""
 
 
 def test_a_ladder_that_mixes_cards_is_reported_at_the_first_rung_of_another_card(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_a_selector_that_no_labels_meet_is_reported(tmp_path: Path, selector: st
 def test_the_absence_of_a_label_meets_requirements_too() -> None:
     absent = LabelRequirement("a", ConditionKind.DOES_NOT_EXIST)
     other = LabelRequirement("a", ConditionKind.NOT_IN, ("b",))
-    assert contradictory(LabelSelector((absent, other))) is None
-    assert contradictory(LabelSelector((absent, LabelRequirement("a", ConditionKind.IN, ("b",))))) == "a"
-    assert contradictory(LabelSelector()) is None
+    assert contradictory_key(LabelSelector((absent, other))) is None
+    assert contradictory_key(LabelSelector((absent, LabelRequirement("a", ConditionKind.IN, ("b",))))) == "a"
+    assert contradictory_key(LabelSelector()) is None
 
 
 def inventory(*nodes: str) -> str:

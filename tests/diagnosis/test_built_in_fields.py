@@ -20,8 +20,8 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES
-from rules_engine.model.kubernetes.kept_fields import Kept, all_kept, keeps, missing
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
+from rules_engine.model.kubernetes.kept_fields import Kept, keeps_path, merge_by_kind, missing_paths
 from tests.support.documents import REPOSITORY
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.recorded_clusters import GPU, MIG1, MIG3, NOW, claim, event, node, pod
@@ -64,14 +64,14 @@ def report(
     return diagnose(reading.objects, diagnostics, rules, Scope())
 
 
-WHOLE: dict[str, Kept] = dict.fromkeys(RESOURCES)
+WHOLE: dict[str, Kept] = dict.fromkeys(API_RESOURCES)
 
 
 @pytest.mark.parametrize("objects", [*recorded()])
 def test_packaged_diagnostics_report_the_same(
     tmp_path: Path, objects: list[Object], diagnostics: tuple[CompiledDiagnostic, ...]
 ) -> None:
-    kept = dict(all_kept(BUILT_IN_FIELDS, fields_of_diagnostics(diagnostics)))
+    kept = dict(merge_by_kind(BUILT_IN_FIELDS, fields_of_diagnostics(diagnostics)))
     whole = report(tmp_path, objects, WHOLE, diagnostics)
     assert report(tmp_path, objects, kept, diagnostics) == whole
 
@@ -116,15 +116,15 @@ def test_ladders_in_force_read_what_their_expressions_need(tmp_path: Path) -> No
         )
     )
     kept = fields_of_rules(rules)
-    assert keeps(kept["Pod"], "spec", "containers", "image")
-    assert keeps(kept["Pod"], "spec", "serviceAccountName")
+    assert keeps_path(kept["Pod"], "spec", "containers", "image")
+    assert keeps_path(kept["Pod"], "spec", "serviceAccountName")
     objects = [node("a", {GPU: 4}), filled(pod("waiting", {MIG3: 1}, serviceAccountName="train"))]
     whole = report(tmp_path, objects, WHOLE, rules=rules)
-    assert report(tmp_path, objects, dict(all_kept(BUILT_IN_FIELDS, kept)), rules=rules) == whole
+    assert report(tmp_path, objects, dict(merge_by_kind(BUILT_IN_FIELDS, kept)), rules=rules) == whole
     assert any(GPU in line for group in whole.findings for line in group.finding.evidence)
     assert "would give the pod" in str(whole.findings)
 
 
 def test_ladders_without_expressions_keep_nothing_else() -> None:
     kept = fields_of_rules(compiled(ladder(MIG3, rung(GPU, assume=True))))
-    assert [*missing(BUILT_IN_FIELDS["Pod"], kept["Pod"])] == []
+    assert [*missing_paths(BUILT_IN_FIELDS["Pod"], kept["Pod"])] == []

@@ -10,7 +10,7 @@ from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.documents.registry import load_documents
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
 
@@ -190,7 +190,7 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
         ),
         UnreadKind(objects="daemonsets", unknown="which device plugins there are"),
     )
-    assert set(report.objects) == set(RESOURCES.values()) - {"daemonsets", "events"}
+    assert set(report.objects) == set(API_RESOURCES.values()) - {"daemonsets", "events"}
     assert [(each.source, each.why) for each in report.not_evaluated] == [
         ("Diagnostic/no-plugin", "daemonsets were not read")
     ]
@@ -205,8 +205,8 @@ def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
 
 
 def test_every_kind_has_its_unknown_facts() -> None:
-    report = diagnose(cluster_of(frozenset(RESOURCES)), (), None, Scope())
+    report = diagnose(cluster_of(frozenset(API_RESOURCES)), (), None, Scope())
 
-    assert [absent.objects for absent in report.absent] == list(RESOURCES.values())
+    assert [absent.objects for absent in report.absent] == list(API_RESOURCES.values())
     assert all(absent.unknown for absent in report.absent)
     assert report.objects == {}

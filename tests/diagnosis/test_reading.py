@@ -18,7 +18,7 @@ from rules_engine.diagnosis.reading.files import EXPECTED_INPUT, Reading, read_o
 from rules_engine.loading import STDIN, json_list
 from rules_engine.loading.json_items import LenientItems, parse_lenient
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.problems.problem import Severity
 from tests.support.documents import REPOSITORY
@@ -56,7 +56,7 @@ def read(path: Path, *texts: str | bytes, name: str = "dump.json", kept: dict[st
 def objects_by_kind(result: Reading) -> dict[str, list[Item]]:
     """Return what was read, by kind."""
     assert result.objects is not None, result.problems
-    return {kind: [dict(each) for each in result.objects.of(kind)] for kind in RESOURCES if result.objects.of(kind)}
+    return {kind: [dict(each) for each in result.objects.of(kind)] for kind in API_RESOURCES if result.objects.of(kind)}
 
 
 def messages(result: Reading, folder: Path) -> list[str]:
@@ -149,7 +149,7 @@ def test_items_without_a_kind_get_the_kind_of_their_list(tmp_path: Path, first: 
 def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path) -> None:
     result = read(tmp_path, listed(NODE), listed(kind="PodList"), listed(kind="JobList", version="batch/v1"))
     assert result.objects is not None
-    assert result.objects.absent == frozenset(RESOURCES) - {"Node", "Pod", "Job"}
+    assert result.objects.absent == frozenset(API_RESOURCES) - {"Node", "Pod", "Job"}
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_a_must_gather_folder_of_openshift_is_read(tmp_path: Path) -> None:
     assert result.problems == ()
     assert objects_by_kind(result) == READ
     assert result.objects is not None
-    assert result.objects.absent == frozenset(RESOURCES) - {"Node", "Pod", "Event"}
+    assert result.objects.absent == frozenset(API_RESOURCES) - {"Node", "Pod", "Event"}
 
 
 def test_a_must_gather_folder_of_the_gpu_operator_is_read(tmp_path: Path) -> None:

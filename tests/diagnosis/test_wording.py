@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command, since_clause
-from rules_engine.model.wording import amount, counted
+from rules_engine.model.wording import format_amount, format_count
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_omitted_names_are_counted() -> None:
 
 
 def test_counts_have_their_noun() -> None:
-    assert [counted(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    assert [format_count(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_counts_have_their_noun() -> None:
     ],
 )
 def test_amounts_are_written_as_kubernetes_does(resource: str, nanos: int, text: str) -> None:
-    assert amount(resource, nanos) == text
+    assert format_amount(resource, nanos) == text
 
 
 def test_an_unknown_time_is_omitted() -> None:

@@ -12,7 +12,7 @@ from rules_engine.difference.answer import Answer, SideInForce
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import report
 from rules_engine.difference.values import Kind, Outcome
-from rules_engine.model.wording import NAMES
+from rules_engine.model.wording import MAX_NAMES
 from rules_engine.report.text import MAX_FIELDS, MAX_ROWS, MAX_TEXT, Screen
 from tests.support.differences import (
     GPU,
@@ -253,7 +253,8 @@ def differences(before: Outcome, after: Outcome) -> list[str]:
 
 def test_equal_amounts_of_containers_are_one_difference() -> None:
     before, after = (
-        Outcome(resources=tuple(amount(f"c-{n}", "memory", size) for n in range(NAMES + 2))) for size in ("1Gi", "2Gi")
+        Outcome(resources=tuple(amount(f"c-{n}", "memory", size) for n in range(MAX_NAMES + 2)))
+        for size in ("1Gi", "2Gi")
     )
 
     assert differences(before, after) == ["c-0, c-1, c-2 and 2 more memory: request 1Gi → request 2Gi"]

@@ -17,7 +17,7 @@ from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
 from rules_engine.recording.views import ViewFields
 from tests.support.differences import IN_FORCE
@@ -153,7 +153,7 @@ def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monke
     result = decided([manifest(tmp_path, name, text) for name, text in texts.items()], processes=count)
     assert [Path(problem.location.file).stem for problem in result.problems] == ["d", "c", "b"]
     assert result.unreported == 2
-    shown = [render(problem, result.sources).splitlines() for problem in result.problems]
+    shown = [render_problem(problem, result.sources).splitlines() for problem in result.problems]
     assert all(len(lines) == 3 for lines in shown)
 
 
@@ -163,7 +163,7 @@ def test_a_file_may_be_a_cluster_and_a_manifest_with_problems(tmp_path: Path) ->
     )
     result = decided([path], clusters=[path], processes=2)
     assert result.answer is None
-    assert all(len(render(problem, result.sources).splitlines()) == 3 for problem in result.problems)
+    assert all(len(render_problem(problem, result.sources).splitlines()) == 3 for problem in result.problems)
     assert len({problem.code for problem in result.problems}) > 1
 
 

@@ -22,7 +22,7 @@ from rules_engine.loading import schema
 from rules_engine.model.json.lenient import MAX_OWNERS
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.recording.views import MAX_VIEW_BYTES
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
@@ -74,7 +74,7 @@ def test_rules_in_examples_are_valid_unless_titled_broken(document: Path, tmp_pa
 
     if any(tmp_path.iterdir()):
         checked = check_files([tmp_path])
-        assert [render(problem, checked.sources) for problem in checked.problems] == []
+        assert [render_problem(problem, checked.sources) for problem in checked.problems] == []
 
 
 def anchors(path: Path) -> set[str]:

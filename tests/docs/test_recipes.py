@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rules_engine.checking.check import check_files
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.documents import REPOSITORY, blocks
 
@@ -24,7 +24,7 @@ def documents(text: str) -> tuple[list[Any], list[Any]]:
 
 def problems(folder: Path) -> list[str]:
     checked = check_files([folder])
-    return [render(problem, checked.sources) for problem in checked.problems]
+    return [render_problem(problem, checked.sources) for problem in checked.problems]
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,7 +10,7 @@ from rules_engine.checking.problem_reference import RULES, ProblemEntry, referen
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.sources.rule_files import read_rules
 
 BROKEN = Path(__file__).parent / "broken"
@@ -56,7 +56,7 @@ def broken(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_each_problem_has_its_exact_text(name: str, tmp_path: Path) -> None:
     files = read_rules([broken(name, tmp_path)], DOCUMENTS)
-    rendered = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
+    rendered = "".join(render_problem(problem, files.loaded.sources) + "\n" for problem in files.problems)
     text = rendered.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
     assert text == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
 

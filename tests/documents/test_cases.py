@@ -13,7 +13,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.rules.rule_test import Audited, RuleTest
+from rules_engine.model.rules.rule_test import ExpectedAudit, RuleTest
 from tests.support.loading import codes, load_text, rule
 
 TEST = """\
@@ -107,14 +107,14 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
         "spec": {"hostIPC": True, "containers": [{"name": "c"}]},
     }
     assert expect.audited == (
-        Audited(
+        ExpectedAudit(
             rule=RuleId("FallbackLadder/new"),
             location=Location(file, 26, 20),
             action=Action.CHANGE,
             message="moved",
             rung="nvidia.com/gpu",
         ),
-        Audited(
+        ExpectedAudit(
             rule=RuleId("ResourceInjection/t4"),
             location=Location(file, 27, 20),
             containers={"main": {"cpu": Quantity.of(3)}},

@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.registry import load_documents
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.diagnostics import GPU, node, pod
 from tests.support.loading import codes, load_text, rule
@@ -148,7 +148,7 @@ def test_the_output_of_kubectl_has_all_its_objects(tmp_path: Path) -> None:
     items: list[Any] = [node(), deleted, {"kind": "ConfigMap", "metadata": {"name": "c"}}]
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "List", "items": items}))
     api_objects = objects(tmp_path, "cluster: {file: kubectl.json}")
-    assert [item["kind"] for kind in RESOURCES for item in api_objects.of(kind)] == ["Node", "Pod"]
+    assert [item["kind"] for kind in API_RESOURCES for item in api_objects.of(kind)] == ["Node", "Pod"]
     assert api_objects.now == datetime(2026, 11, 20, 8, tzinfo=UTC)
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "one"}}]}))
     assert [item.object_name.name for item in objects(tmp_path, "cluster: {file: kubectl.json}").nodes] == ["one"]

@@ -4,7 +4,7 @@ import pytest
 
 from rules_engine.evaluation.admission import admit_pod, validation_request
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import generated_name, is_generated
+from rules_engine.model.kubernetes.pod_defaults import generate_name, is_generated_name
 from rules_engine.model.rules.admission import pod_request
 from tests.support.evaluation import check, cluster, compiled, container, pod, validation
 
@@ -34,8 +34,8 @@ def test_a_pod_keeps_its_name(metadata: Json) -> None:
 
 @pytest.mark.parametrize("base", ["a", "train-", "n" * 58, "n" * 100])
 def test_generated_names_are_recognized(base: str) -> None:
-    name = generated_name(base)
-    assert is_generated(name, base)
+    name = generate_name(base)
+    assert is_generated_name(name, base)
     assert len(name) <= 63
-    assert not is_generated(name[:-1], base)
-    assert not is_generated(name, "")
+    assert not is_generated_name(name[:-1], base)
+    assert not is_generated_name(name, "")

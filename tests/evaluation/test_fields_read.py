@@ -15,7 +15,7 @@ from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.fields_read import ALWAYS_READ_FIELDS, fields_read
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, missing
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, missing_paths
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.recording.fields import RecordedFields, Unrecorded
@@ -102,7 +102,7 @@ def rules(*expressions: str) -> Any:
 
 @pytest.mark.parametrize(("expression", "reads"), READS.items(), ids=READS)
 def test_fields_read_are_those_that_an_expression_names(expression: str, reads: list[str]) -> None:
-    found = missing(ALWAYS_READ_FIELDS, fields_read(rules(expression).rules, messages=False))
+    found = missing_paths(ALWAYS_READ_FIELDS, fields_read(rules(expression).rules, messages=False))
     assert sorted(".".join(path).removeprefix("object.") for path in found) == sorted(reads)
 
 

@@ -21,7 +21,7 @@ from rules_engine.model.rules.rule import (
     LabelSelector,
     Match,
     Mode,
-    Named,
+    NamedExpression,
     Operation,
     OptOut,
     Rule,
@@ -102,13 +102,13 @@ def a_ladder(draw: st.DrawFn, name: str) -> Rule:
             annotation=draw(st.sampled_from([FALLBACK, GPU_TYPE])),
         )
     )
-    conditions = tuple(Named(key, cel(text)) for key, text in fields.pop("match_conditions").items())
+    conditions = tuple(NamedExpression(key, cel(text)) for key, text in fields.pop("match_conditions").items())
     return replace(made, match_conditions=conditions, **fields)
 
 
 def an_injection(draw: st.DrawFn, name: str) -> Rule:
     fields = draw(common())
-    conditions = tuple(Named(key, cel(text)) for key, text in fields.pop("match_conditions").items())
+    conditions = tuple(NamedExpression(key, cel(text)) for key, text in fields.pop("match_conditions").items())
     kind = draw(st.sampled_from([None, *TYPES, "mig-3g->mig-1g"]))
     made = draw(injections(name))
     return replace(made, match_conditions=conditions, gpu_type=kind, gpu_type_annotation=GPU_TYPE, **fields)

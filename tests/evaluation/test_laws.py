@@ -13,7 +13,7 @@ from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
-from rules_engine.model.json.patch import Json, pointer
+from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
@@ -446,7 +446,7 @@ def test_a_wrong_type_of_any_read_member_is_denied_with_its_path() -> None:
             decision = mutated(made, ALL_READING)
             assert decision.status is not None, place
             assert (decision.status.code, decision.status.reason) == (422, "Invalid")
-            assert decision.status.message.startswith(f"the pod is malformed: {pointer(*place)}: "), place
+            assert decision.status.message.startswith(f"the pod is malformed: {json_pointer(*place)}: "), place
 
 
 def test_null_counts_as_absent_wherever_it_stands() -> None:

@@ -18,7 +18,7 @@ from rules_engine.diagnosis.diagnostic import (
 from rules_engine.diagnosis.reading.reduction import reducer_of
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.scheduling import FIELDS_READ
 from tests.support.diagnostics import GPU, NOW, daemon_set, diagnostic, event, node, pod
 from tests.support.documents import REPOSITORY
@@ -38,7 +38,7 @@ def nested(*path: str) -> Kept:
 def with_names(*kept: Kept) -> Kept:
     fields = NAMES
     for other in kept:
-        fields = merged(fields, other)
+        fields = merge_fields(fields, other)
     return fields
 
 
@@ -76,30 +76,30 @@ OF_PODS: list[tuple[str, Kept]] = [
     ("object.status.conditions[0].type == 'x'", nested(*CONDITION, "type")),
     ("object.status.conditions.first().value().type == 'x'", nested(*CONDITION, "type")),
     ("object.status.conditions.filter(c, c.type == 'x')[0].status == 'y'",
-     merged(nested(*CONDITION, "type"), nested(*CONDITION, "status"))),
+     merge_fields(nested(*CONDITION, "type"), nested(*CONDITION, "status"))),
     ("object.status.conditions.sortBy(c, c.type)[0].status == 'y'",
-     merged(nested(*CONDITION, "type"), nested(*CONDITION, "status"))),
+     merge_fields(nested(*CONDITION, "type"), nested(*CONDITION, "status"))),
     ("object.status.conditions.map(c, c.reason).exists(r, r == 'x')", nested(*CONDITION, "reason")),
     ("object.status.conditions.map(c, c.type == 'x', c.reason)[0] == 'y'",
-     merged(nested(*CONDITION, "type"), nested(*CONDITION, "reason"))),
+     merge_fields(nested(*CONDITION, "type"), nested(*CONDITION, "reason"))),
     ("object.status.conditions.transformList(i, c, c.reason)[0] == 'y'", nested(*CONDITION, "reason")),
     ("object.status.conditions.transformMap(i, c, c.reason)[0] == 'y'", nested(*CONDITION, "reason")),
     ("object.status.conditions.exists(c, c == c)", nested(*CONDITION)),
     ("object.status.conditions.all(c, c.all(k, k != 'x'))", nested(*CONDITION)),
     ("object.status.conditions.slice(0, 1)[0].type == 'x'", nested(*CONDITION)),
     ("(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, c.image == 'x')",
-     merged(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image"))),
+     merge_fields(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image"))),
     ("[object.spec.containers, object.spec.?initContainers.orValue([])][0][0].image == 'x'",
-     merged(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image"))),
+     merge_fields(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image"))),
     ("[object.spec.containers[0]][0].image == 'x'", nested(*CONTAINERS, "image")),
     ("{'a': object.spec.containers[0]}.a.image == 'x'", nested(*CONTAINERS)),
     ("[object.spec.containers, object.spec.containers.map(c, c.?ports.orValue([]))] == []", nested(*CONTAINERS)),
     ("dyn(object.spec.containers).image == 'x'", nested(*CONTAINERS)),
     ("(object.spec.nodeName == '' ? object.spec.containers : object.spec.initContainers)[0].image == 'x'",
-     merged(nested("spec", "nodeName"),
-            merged(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image")))),
+     merge_fields(nested("spec", "nodeName"),
+            merge_fields(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image")))),
     ("(object.spec.priority > 9 ? object.spec.containers : dyn(0)).image == 'x'",
-     merged(nested("spec", "priority"), nested(*CONTAINERS))),
+     merge_fields(nested("spec", "priority"), nested(*CONTAINERS))),
     ("cel.bind(c, object.spec.containers, c[0].image == 'x')", nested(*CONTAINERS, "image")),
     ("object.spec.?initContainers.optMap(c, c[0].image).orValue('') == 'x'", nested("spec", "initContainers", "image")),
     ("optional.of(object.spec.containers).value()[0].image == 'x'", nested(*CONTAINERS, "image")),
@@ -135,7 +135,7 @@ def test_members_that_variables_read_are_kept(tmp_path: Path) -> None:
 
 def test_functions_keep_what_they_read(tmp_path: Path) -> None:
     node_name = nested("spec", "nodeName")
-    bound = merged(merged(node_name, nested("status", "phase")), nested("metadata", "ownerReferences"))
+    bound = merge_fields(merge_fields(node_name, nested("status", "phase")), nested("metadata", "ownerReferences"))
     assert kept("object.node().value().metadata.name == 'x'", tmp_path, "Pod") == {
         "Node": NAMES,
         "Pod": with_names(node_name),

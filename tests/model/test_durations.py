@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.loading import schema
-from rules_engine.model.durations import MAX_DURATION, MAX_DURATION_TEXT, DurationError, durations_meant, parse_duration
+from rules_engine.model.durations import MAX_DURATION, MAX_DURATION_TEXT, DurationError, guess_durations, parse_duration
 
 PATTERN = re.compile(schema("Simulation")["$defs"]["duration"]["pattern"].removesuffix("$") + r"\Z")
 
@@ -100,10 +100,10 @@ def test_the_units_add_up(days: int, hours: int, minutes: int, seconds: int, mil
     ],
 )
 def test_other_texts_may_mean_a_duration(text: str, meant: tuple[str, ...]) -> None:
-    assert durations_meant(text) == meant
+    assert guess_durations(text) == meant
 
 
 @given(st.text("0123456789dhms: minhoursay", max_size=12))
 def test_every_suggestion_is_a_valid_duration(text: str) -> None:
-    for meant in durations_meant(text):
+    for meant in guess_durations(text):
         assert PATTERN.match(meant)

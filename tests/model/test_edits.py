@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.json.edits import Edits, applied, merged, patch, patch_bytes
+from rules_engine.model.json.edits import Edits, apply_edits, merge_edits, patch_bytes, patch_operations
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.json.strict import Path
 from tests.support.laws import jsons, law, pods
@@ -73,18 +73,18 @@ def _goes_on(value: Json) -> bool:
 def test_the_patch_makes_the_edits_wherever_it_is_applied(data: st.DataObject, value: Json) -> None:
     edits = data.draw(edits_of(value))
     before = copy.deepcopy(value)
-    after = applied(value, edits)
+    after = apply_edits(value, edits)
     assert value == before
-    assert same(apply_strictly(value, patch(value, edits)), after)
+    assert same(apply_strictly(value, patch_operations(value, edits)), after)
     if isinstance(value, dict):
-        assert same(apply_as_api_server(value, patch(value, edits)), after)
+        assert same(apply_as_api_server(value, patch_operations(value, edits)), after)
 
 
 @law
 @given(st.data(), objects)
 def test_the_patch_is_minimal(data: st.DataObject, value: Json) -> None:
     edits = data.draw(edits_of(value))
-    ours, smallest = patch(value, edits), diff(value, applied(value, edits))
+    ours, smallest = patch_operations(value, edits), diff(value, apply_edits(value, edits))
     assert sorted(ours, key=lambda operation: operation.path) == sorted(smallest, key=lambda operation: operation.path)
 
 
@@ -92,15 +92,15 @@ def test_the_patch_is_minimal(data: st.DataObject, value: Json) -> None:
 @given(st.data(), objects)
 def test_merged_edits_equal_successive_edits(data: st.DataObject, value: Json) -> None:
     first = data.draw(edits_of(value))
-    then = data.draw(edits_of(applied(value, first)))
-    assert same(applied(value, merged(first, then)), applied(applied(value, first), then))
+    then = data.draw(edits_of(apply_edits(value, first)))
+    assert same(apply_edits(value, merge_edits(first, then)), apply_edits(apply_edits(value, first), then))
 
 
 @law
 @given(jsons())
 def test_edits_without_effect_return_the_same_object(value: Json) -> None:
-    assert applied(value, {}) is value
-    assert patch(value, {}) == ()
+    assert apply_edits(value, {}) is value
+    assert patch_operations(value, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_edits_without_effect_return_the_same_object(value: Json) -> None:
 )
 def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
     value: Json = {"labels": {"a": "1"}, "items": [{}], "null": None}
-    assert applied(value, edits) is value
-    assert patch(value, edits) == ()
+    assert apply_edits(value, edits) is value
+    assert patch_operations(value, edits) == ()
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
     ],
 )  # fmt: skip
 def test_operations_are_in_order_of_path(value: Json, edits: Edits, operations: list[Operation]) -> None:
-    assert list(patch(value, edits)) == operations
+    assert list(patch_operations(value, edits)) == operations
 
 
 @law
 @given(pods(), st.sampled_from(["limits", "requests"]), st.sampled_from(["1", None]))
 def test_unedited_parts_are_shared(made: Any, section: str, text: str | None) -> None:
-    edited: Any = applied(made, {("spec", "containers", 0, "resources", section): {"new": text}})
+    edited: Any = apply_edits(made, {("spec", "containers", 0, "resources", section): {"new": text}})
     assert edited["metadata"] is made["metadata"]
     assert all(
         new is old for new, old in zip(edited["spec"]["containers"][1:], made["spec"]["containers"][1:], strict=True)
@@ -157,7 +157,7 @@ def test_unedited_parts_are_shared(made: Any, section: str, text: str | None) ->
 @given(st.data(), pods())
 def test_patch_bytes_is_an_upper_bound(data: st.DataObject, made: Any) -> None:
     changes = data.draw(edits_of(made))
-    encoded = json.dumps([operation.to_json() for operation in patch(made, changes)], ensure_ascii=False)
+    encoded = json.dumps([operation.to_json() for operation in patch_operations(made, changes)], ensure_ascii=False)
     assert len(encoded.encode()) <= patch_bytes(changes) + len("[]")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.json.patch import Json, Operation, pointer
+from rules_engine.model.json.patch import Json, Operation, json_pointer
 from tests.support.laws import jsons, law
 from tests.support.patching import (
     PatchRefusedError,
@@ -56,7 +56,7 @@ def test_every_operation_is_necessary_and_independent(before: Json, after: Json)
 @law
 @given(st.lists(st.text() | st.integers(0, 10**6), max_size=4))
 def test_pointers_round_trip(keys: list[str | int]) -> None:
-    text = pointer(*keys)
+    text = json_pointer(*keys)
     assert [unescape(token) for token in text.split("/")[1:]] == [str(key) for key in keys]
     assert text.count("/") == len(keys)
 
@@ -66,7 +66,7 @@ def test_pointers_round_trip(keys: list[str | int]) -> None:
     [((), ""), (("",), "/"), (("a/b",), "/a~1b"), (("m~n",), "/m~0n"), (("~1",), "/~01"), (("a", 0, "é"), "/a/0/é")],
 )
 def test_pointers_of_rfc_6901(keys: tuple[str | int, ...], text: str) -> None:
-    assert pointer(*keys) == text
+    assert json_pointer(*keys) == text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError, kind_of
+from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Pod, Role
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.evaluation import container, pod
@@ -191,7 +191,7 @@ def test_an_invalid_quantity_is_an_error_with_its_path(value: Any) -> None:
     ],
 )
 def test_json_types_have_their_json_names(value: Any, name: str) -> None:
-    assert kind_of(value) == name
+    assert json_type(value) == name
 
 
 class TestEdits:

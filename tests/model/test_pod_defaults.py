@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.pod_defaults import with_defaults
+from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ from rules_engine.model.kubernetes.pod_defaults import with_defaults
     ],
 )
 def test_requests_have_the_defaults_of_the_api_server(spec: Any, expected: Any) -> None:
-    assert with_defaults({"kind": "Pod", "spec": spec}) == {
+    assert with_default_requests({"kind": "Pod", "spec": spec}) == {
         "kind": "Pod",
         "spec": spec if expected is None else expected,
     }

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.kubernetes.quantity import MAX_EXPONENT, MAX_TEXT, NANOS, Format, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import (
+    MAX_EXPONENT,
+    MAX_QUANTITY_TEXT,
+    NANOS,
+    Format,
+    Quantity,
+    QuantityError,
+)
 from tests.support.laws import law
 
 SUFFIXES = {
@@ -120,7 +127,7 @@ def test_zero_is_zero_at_any_scale(text: str) -> None:
         *("", " ", " 1", "1 ", "1\n", "\n", "+", "-", ".", "-.", "+-1", "--1", "1.1.1", "1,5", "1_000", "0x10"),
         *("m", "Gi", "1mi", "1ki", "1K", "1i", "1B", "1GiB", "1Gi1", "1 Gi", "1mm", "1e", "1e1.5", "1e-", "1e5Gi"),
         *("\u0661", "１", "1\u00a0", "½", "∞", "nan", "inf", "NaN", "Infinity", "null", "true"),
-        *("1e9999999999", "9" * (MAX_TEXT + 1), "1e61", "1e999999999", "-1e999999999"),
+        *("1e9999999999", "9" * (MAX_QUANTITY_TEXT + 1), "1e61", "1e999999999", "-1e999999999"),
     ],
 )
 def test_an_invalid_quantity_is_refused(text: str) -> None:
@@ -207,10 +214,10 @@ def test_products_and_quotients_agree_with_rounded_fractions(left: Quantity, rig
 
     assert left.times(right).nanos == towards_zero(value(left) * value(right))
     if right:
-        assert left.divided(right).nanos == towards_zero(value(left) / value(right))
+        assert left.divided_by(right).nanos == towards_zero(value(left) / value(right))
     else:
         with pytest.raises(QuantityError, match="division by zero"):
-            left.divided(right)
+            left.divided_by(right)
 
 
 @law
@@ -237,7 +244,7 @@ def test_shares_are_the_largest_multiples_of_the_unit(quantity: Quantity, parts:
     share = quantity.share(parts, unit)
     assert share.nanos % unit.nanos == 0
     assert share * parts <= quantity < (share + unit) * parts
-    assert quantity.floored(unit) == quantity.share(1, unit)
+    assert quantity.floor_to(unit) == quantity.share(1, unit)
 
 
 @law

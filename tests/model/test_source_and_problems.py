@@ -15,9 +15,9 @@ from rules_engine.model.problems.problem import (
     Problem,
     Severity,
     did_you_mean,
-    in_file_order,
-    render,
-    snippet,
+    render_problem,
+    render_snippet,
+    sort_problems,
 )
 from rules_engine.model.problems.source import Location, SourceText
 from tests.support.laws import law
@@ -84,7 +84,7 @@ class TestProblem:
 
     def test_the_line_is_rendered_with_a_caret_and_a_span(self) -> None:
         line = "    - expression: objct.spec.containers.size() > 0"
-        assert render(problem(14, 19, length=5), {"a.yaml": [""] * 13 + [line]}) == (
+        assert render_problem(problem(14, 19, length=5), {"a.yaml": [""] * 13 + [line]}) == (
             "a.yaml:14:19: error: wrong [some-code]\n"
             "   14 |     - expression: objct.spec.containers.size() > 0\n"
             "      |                   ^~~~~"
@@ -108,10 +108,10 @@ class TestProblem:
     def test_the_caret_stays_within_the_line_and_under_its_place(
         self, line: str, column: int, length: int, marks: str
     ) -> None:
-        assert snippet(problem(1, column, length=length), line) == f"    1 | {line}\n      | {marks}"
+        assert render_snippet(problem(1, column, length=length), line) == f"    1 | {line}\n      | {marks}"
 
     def test_control_characters_are_escaped(self) -> None:
-        assert snippet(problem(1, 3), "\x1b\u202ex") == "    1 | \ufffd\ufffdx\n      |   ^"
+        assert render_snippet(problem(1, 3), "\x1b\u202ex") == "    1 | \ufffd\ufffdx\n      |   ^"
 
     @pytest.mark.parametrize(
         ("line", "column", "text", "caret"),
@@ -126,15 +126,15 @@ class TestProblem:
         ],
     )
     def test_a_long_line_is_truncated_around_the_location(self, line: str, column: int, text: str, caret: int) -> None:
-        assert snippet(problem(1, column), line) == f"    1 | {text}\n      | {' ' * caret}^"
+        assert render_snippet(problem(1, column), line) == f"    1 | {text}\n      | {' ' * caret}^"
 
     def test_a_span_ends_with_the_truncated_line(self) -> None:
-        marks = snippet(problem(1, 10, length=900), "x" * 999).partition("\n")[2]
+        marks = render_snippet(problem(1, 10, length=900), "x" * 999).partition("\n")[2]
         assert marks == f"      | {' ' * 9}^{'~' * (SHOWN - 11)}"
 
     def test_a_span_gets_more_room_than_the_text_before_it(self) -> None:
         line = f"{'a' * 40}{'b' * 30}{'c' * 40}"
-        assert snippet(problem(1, 41, length=30), line, Page(columns=60)).splitlines() == [
+        assert render_snippet(problem(1, 41, length=30), line, Page(columns=60)).splitlines() == [
             f"    1 | …{'a' * 20}{'b' * 30}…",
             f"      | {' ' * 21}^{'~' * 29}",
         ]
@@ -145,7 +145,7 @@ class TestProblem:
     )
     def test_characters_that_the_encoding_lacks_keep_the_caret_right(self, encoding: str, cut: str, end: str) -> None:
         line = f"{'a' * 100}é中e\u0301:x"
-        shown, marks = snippet(problem(1, len(line)), line, Page(columns=40, encoding=encoding)).splitlines()
+        shown, marks = render_snippet(problem(1, len(line)), line, Page(columns=40, encoding=encoding)).splitlines()
         assert shown == f"    1 | {cut}{'a' * (32 - terminal_columns(cut + end))}{end}"
         assert marks == f"      | {' ' * 31}^"
         assert shown.encode(encoding)
@@ -158,32 +158,32 @@ class TestProblem:
         columns = data.draw(st.integers(MIN_COLUMNS, 200))
         length = data.draw(st.integers(1, 200))
         page = Page(columns=columns, encoding=data.draw(st.sampled_from(["utf-8", "ascii"])))
-        shown, marks = snippet(problem(1, line.index("!") + 1, length=length), line, page).splitlines()
+        shown, marks = render_snippet(problem(1, line.index("!") + 1, length=length), line, page).splitlines()
         assert max(terminal_columns(shown), terminal_columns(marks)) <= min(columns, MAX_COLUMNS)
         assert terminal_columns(shown[: shown.index("!")]) == terminal_columns(marks[: marks.index("^")])
 
     def test_a_tab_stays_a_tab_and_takes_its_columns(self) -> None:
         line = "\t\t" + "x" * 100
-        shown, marks = snippet(problem(1, 3), line, Page(columns=60)).splitlines()
+        shown, marks = render_snippet(problem(1, 3), line, Page(columns=60)).splitlines()
         assert (shown, marks) == (f"    1 | \t\t{'x' * 35}…", "      | \t\t^")
 
     def test_control_characters_of_the_message_and_the_file_name_are_escaped(self) -> None:
         hostile = problem(file="a\nb.yaml", message="unknown '\x1b[31m\n::error::x'")
-        assert render(hostile, {}) == "a\\nb.yaml:1:1: error: unknown '\\x1b[31m\\n::error::x' [some-code]"
+        assert render_problem(hostile, {}) == "a\\nb.yaml:1:1: error: unknown '\\x1b[31m\\n::error::x' [some-code]"
 
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
     def test_without_a_source_line_there_is_no_snippet(self, sources: dict[str, list[str]]) -> None:
-        assert render(problem(), sources) == str(problem())
+        assert render_problem(problem(), sources) == str(problem())
 
     def test_problems_are_distinct_and_in_file_order(self) -> None:
         first, second, third, other = problem(2, 9), problem(10, 1), problem(10, 2), problem(1, 1, file="b.yaml")
         mixed = [third, other, first, second, first]
-        assert in_file_order(mixed) == (first, second, third, other)
-        assert in_file_order(mixed, ["b.yaml", "a.yaml"]) == (other, first, second, third)
-        assert in_file_order(mixed, ["b.yaml"]) == (other, first, second, third)
+        assert sort_problems(mixed) == (first, second, third, other)
+        assert sort_problems(mixed, ["b.yaml", "a.yaml"]) == (other, first, second, third)
+        assert sort_problems(mixed, ["b.yaml"]) == (other, first, second, third)
 
     def test_problems_at_one_location_are_ordered_by_code_and_message(self) -> None:
-        assert in_file_order([problem(message="b"), problem(message="a")]) == (
+        assert sort_problems([problem(message="b"), problem(message="a")]) == (
             problem(message="a"),
             problem(message="b"),
         )

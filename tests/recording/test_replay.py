@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, keeps
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, keeps_path
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
@@ -113,7 +113,9 @@ def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
     prepared, _ = prepare(Sources())
     rule_set = prepared.rules.rule_set
     kept = RecordedFields.of(rule_set.rules).kept
-    assert not any(keeps(kept, "object", "spec", name, "env", "value") for name in ("containers", "initContainers"))
+    assert not any(
+        keeps_path(kept, "object", "spec", name, "env", "value") for name in ("containers", "initContainers")
+    )
 
 
 @pytest.mark.parametrize(

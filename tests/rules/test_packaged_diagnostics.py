@@ -22,7 +22,7 @@ from rules_engine.diagnosis.diagnostic import (
 from rules_engine.diagnosis.reading.reduction import reducer_of
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from tests.support.remedies import has_its_risk
 
@@ -216,7 +216,7 @@ def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: Compile
 def test_nodes_are_diagnosed_without_their_pods(test: str) -> None:
     [recorded] = [document for document in TESTS if document["metadata"]["name"] == test]
     whole = cluster(recorded)
-    nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(RESOURCES) - {"Node"}, now=NOW)
+    nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(API_RESOURCES) - {"Node"}, now=NOW)
     reasons = recorded["spec"]["diagnoses"][0]["reasons"]
     found = [
         finding

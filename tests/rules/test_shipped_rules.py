@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rules_engine.checking.check import check_files
 from rules_engine.loading import schema
-from rules_engine.model.problems.problem import render
+from rules_engine.model.problems.problem import render_problem
 from rules_engine.testing.rule_tests import run_tests
 from server.cli import main
 
@@ -34,7 +34,7 @@ def test_there_is_a_default_set_and_the_80_gb_ladder() -> None:
 def test_a_set_on_its_own_has_no_problem_not_even_a_warning(folder: Path) -> None:
     checked = check_files([folder])
 
-    assert [render(problem, checked.sources) for problem in checked.problems] == []
+    assert [render_problem(problem, checked.sources) for problem in checked.problems] == []
     assert checked.rules > 0 or folder.name == "diagnostics"
     assert checked.tests > 0
 

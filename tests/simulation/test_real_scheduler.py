@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
-from rules_engine.model.json.lenient import strings, text
+from rules_engine.model.json.lenient import as_string_map, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.simulation import SchedulerOptions
@@ -81,7 +81,7 @@ class Followed:
         objects = real.objects()
         nodes = objects.view.nodes
         self._names = [node.name for node in nodes]
-        namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
+        namespaces = {found.name: as_string_map(found.metadata.get("labels")) for found in objects.of("Namespace")}
         self._cycle = SchedulingCycle(nodes, namespaces, SchedulerOptions(), seed=0)
         self._templates: dict[int, SchedulablePod] = {}
         """By the identity of templates, which the scenario keeps."""
@@ -188,5 +188,5 @@ class Followed:
 
 def _milliseconds(pod: PodObject) -> int:
     """Return the time at which a pod started."""
-    started = datetime.fromisoformat(text(pod.status, "startTime"))
+    started = datetime.fromisoformat(text_member(pod.status, "startTime"))
     return round((started - NOW).total_seconds() * 1000)

@@ -26,13 +26,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 
 Object = dict[str, Any]
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
 KINDS = {
-    **{collection: kind for kind, collection in RESOURCES.items()},
+    **{collection: kind for kind, collection in API_RESOURCES.items()},
     "priorityclasses": "PriorityClass",
     "replicationcontrollers": "ReplicationController",
     "controllerrevisions": "ControllerRevision",

@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
-from rules_engine.model.rules.rule import Named, Rule
+from rules_engine.model.rules.rule import NamedExpression, Rule
 from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
 HERE = Location("rules.yaml", 1, 1)
@@ -140,7 +140,7 @@ def common(fields: dict[str, Any]) -> dict[str, Any]:
     made = dict(fields)
     for key in ("variables", "match_conditions"):
         if key in made:
-            made[key] = tuple(Named(name, cel(text)) for name, text in made[key].items())
+            made[key] = tuple(NamedExpression(name, cel(text)) for name, text in made[key].items())
     return made
 
 

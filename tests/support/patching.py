@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonpatch
 
-from rules_engine.model.json.patch import Json, Operation, pointer
+from rules_engine.model.json.patch import Json, Operation, json_pointer
 
 
 class PatchRefusedError(Exception):
@@ -95,7 +95,7 @@ def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
 def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[Operation]) -> None:
     changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     for key in sorted([*changed, *(before.keys() - after.keys())]):
-        here = f"{path}/{key}" if key.isalnum() else path + pointer(key)
+        here = f"{path}/{key}" if key.isalnum() else path + json_pointer(key)
         if key not in after:
             found.append(Operation("remove", here))
         elif before.get(key) is None and after[key] is not None:

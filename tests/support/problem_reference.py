@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
 from rules_engine.converting.convert import convert_text
-from rules_engine.model.problems.problem import Problem, render
+from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 
 DOCUMENT = REPOSITORY / "docs" / "problems.md"
@@ -44,7 +44,7 @@ def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
 
 
 def _output(found: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> str:
-    return "".join(f"{render(problem, sources)}\n" for problem in found)
+    return "".join(f"{render_problem(problem, sources)}\n" for problem in found)
 
 
 def _console(entry: ProblemEntry) -> str:

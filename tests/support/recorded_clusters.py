@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from tests.support.reduced_objects import reduced
 
 Object = dict[str, Any]
@@ -128,7 +128,7 @@ def claim(name: str, phase: str, **metadata: Any) -> Object:
 
 def cluster(*objects: Object, absent: Sequence[str] = ()) -> ClusterObjects:
     """Return a cluster of these objects; kinds in `absent` were not read."""
-    by_kind: dict[str, list[Object]] = {kind: [] for kind in RESOURCES if kind not in absent}
+    by_kind: dict[str, list[Object]] = {kind: [] for kind in API_RESOURCES if kind not in absent}
     for found in objects:
         by_kind[found["kind"]].append(found)
     return ClusterObjects(reduced(by_kind), absent=frozenset(absent), now=NOW)

@@ -19,8 +19,16 @@ from rules_engine.loading.fields import camel_case
 from rules_engine.loading.kubernetes.inventory import NodeCopies
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
-from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, Named, Rule
-from rules_engine.model.rules.rule_test import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, NamedExpression, Rule
+from rules_engine.model.rules.rule_test import (
+    Case,
+    Diagnosis,
+    Expectation,
+    ExpectedAudit,
+    ExpectedFinding,
+    ExpectedRule,
+    RuleTest,
+)
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 
 Schema = dict[str, Any]
@@ -30,8 +38,8 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "metadata": (Rule,),
     "rule": (Rule,),
     "match": (Match,),
-    "variable": (Named,),
-    "match condition": (Named,),
+    "variable": (NamedExpression,),
+    "match condition": (NamedExpression,),
     "label selector": (LabelSelector,),
     "requirement": (LabelRequirement,),
     "FallbackLadder": (),
@@ -59,7 +67,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "expectation": (Expectation,),
     "diagnosis": (Diagnosis,),
     "expected finding": (ExpectedFinding,),
-    "decider": (Decider,),
+    "decider": (ExpectedRule,),
     "scenario": (),
     "Simulation": (),
     "Simulation spec": (Simulation,),
@@ -67,7 +75,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "event": (NodeEvent,),
     "duration or distribution": (),
     "scheduler": (SchedulerOptions,),
-    "audited rule": (Audited,),
+    "audited rule": (ExpectedAudit,),
 }
 """The value types of each object with fields, by its title."""
 

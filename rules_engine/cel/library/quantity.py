@@ -99,7 +99,7 @@ def mul(left: Quantity, right: Quantity | int) -> Quantity:
 @LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def div(left: Quantity, right: Quantity | int) -> Quantity:
     try:
-        return _check_range(left.divided(_as_quantity(right)))
+        return _check_range(left.divided_by(_as_quantity(right)))
     except QuantityError:
         raise EvaluationError("division by zero") from None
 

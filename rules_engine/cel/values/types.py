@@ -113,10 +113,10 @@ class _Fields(Mapping[str, Type]):
     def __getitem__(self, field: str) -> Type:
         if (self._name, field) in self._hidden:
             raise KeyError(field)
-        return _parse_type(shapes.fields(self._name)[field], self._hidden)
+        return _parse_type(shapes.field_types(self._name)[field], self._hidden)
 
     def __iter__(self) -> Iterator[str]:
-        return (field for field in shapes.fields(self._name) if (self._name, field) not in self._hidden)
+        return (field for field in shapes.field_types(self._name) if (self._name, field) not in self._hidden)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -127,7 +127,7 @@ def shape_type(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> O
 
     `hidden`: pairs of a shape and a field that is omitted, in this shape and in all shapes below it.
     """
-    return ObjectType(name, (), _Fields(name, hidden), shapes.present(name))
+    return ObjectType(name, (), _Fields(name, hidden), shapes.always_present_fields(name))
 
 
 POD = shape_type("Pod")

@@ -13,7 +13,7 @@ from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -154,7 +154,7 @@ def fields_of_diagnostics(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str
     fields: dict[str, Kept] = {}
     for diagnostic in compiled:
         for kind, kept in diagnostic.kept.items():
-            fields[kind] = merged(fields[kind], kept) if kind in fields else kept
+            fields[kind] = merge_fields(fields[kind], kept) if kind in fields else kept
     return fields
 
 

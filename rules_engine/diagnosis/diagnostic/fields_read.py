@@ -9,7 +9,7 @@ from rules_engine.cel.values.types import list_of
 from rules_engine.diagnosis.diagnostic.types import CLUSTER, LISTS, OBJECTS
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import NamedProgram
-from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, keeps, merged
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
 from rules_engine.scheduling import FIELDS_READ as SCHEDULER_FIELDS
 
 NAME_FIELDS: Kept = {"metadata": {"name": None, "namespace": None}}
@@ -19,7 +19,7 @@ _CONTAINER: Kept = {"restartPolicy": None, "resources": {"requests": None, "limi
 _BINDING: Kept = {"spec": {"nodeName": None}, "status": {"phase": None}}
 _AMOUNTS: Mapping[str, Kept] = {
     "Node": {"status": {"allocatable": None}},
-    "Pod": merged(
+    "Pod": merge_fields(
         _BINDING,
         {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "overhead": None, "resources": None}},
     ),
@@ -35,7 +35,7 @@ _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "total": _AMOUNTS,
     "events": _EVENTS,
     "node": {"Node": {}, "Pod": {"spec": {"nodeName": None}}},
-    "pods": {"Pod": merged(_BINDING, {"metadata": {"ownerReferences": None}})},
+    "pods": {"Pod": merge_fields(_BINDING, {"metadata": {"ownerReferences": None}})},
     "waitingFor": SCHEDULER_FIELDS,
 }
 """Members that the functions of objects read, by the names of the functions."""
@@ -70,12 +70,12 @@ def fields_read(for_each: ForEach, variables: Mapping[str, NamedProgram], progra
     reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _METHOD_RESULTS)
     for program in programs:
         reads.add(program.checked)
-    lists = reads.kept.pop(_CLUSTER.root, NOTHING)
-    direct = [(item.name, lists and lists[name]) for name, item in LISTS.items() if keeps(lists, name)]
-    direct += [*reads.kept.items(), *([] if each is _CLUSTER else [(each.root, NOTHING)])]
+    lists = reads.kept.pop(_CLUSTER.root, NO_FIELDS)
+    direct = [(item.name, lists and lists[name]) for name, item in LISTS.items() if keeps_path(lists, name)]
+    direct += [*reads.kept.items(), *([] if each is _CLUSTER else [(each.root, NO_FIELDS)])]
     called = [(method, kind, kept) for method in reads.called for kind, kept in _METHODS[method].items()]
     kinds: dict[str, Kept] = {}
     for kind, kept in (*direct, *((kind, kept) for _, kind, kept in called)):
-        kinds[kind] = merged(kinds.get(kind, NAME_FIELDS), kept)
+        kinds[kind] = merge_fields(kinds.get(kind, NAME_FIELDS), kept)
     needs = {kind for kind, _ in direct} | {kind for method, kind, _ in called if (method, kind) != _DISPENSABLE}
     return FieldsRead(kinds, frozenset(needs))

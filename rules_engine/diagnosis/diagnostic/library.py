@@ -117,7 +117,7 @@ def pods(budget: Budget, owner: object) -> list[PodObject]:
     if isinstance(owner, NodeObject):
         items = owner.cluster.pods_on(owner.name)
     elif isinstance(owner, DaemonSetObject):
-        items = owner.cluster.controlled_by(owner.object_name)
+        items = owner.cluster.pods_of(owner.object_name)
     else:
         raise no_overload("pods()", owner)
     budget.spend(len(items))

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Risk
-from rules_engine.model.rules.rule import Declared
+from rules_engine.model.rules.rule import ExpressionDocument
 
 
 class ForEach(StrEnum):
@@ -27,7 +27,7 @@ class WrittenRemedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic(Declared):
+class Diagnostic(ExpressionDocument):
     """A rule for findings: each object for which `when` is true gets one.
 
     `message` stands in for a message expression that is absent, empty or fails. `caused_by`: reasons of other findings

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.model.gpu.resources import is_gpu, is_rdma
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import NodeObject, PodObject, requests_of
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
@@ -46,21 +46,21 @@ def is_device(resource: str) -> bool:
 
 def product_name(node: NodeObject) -> str:
     """Return the name of a node's card, or ""."""
-    labels = strings(node.metadata.get("labels"))
+    labels = as_string_map(node.metadata.get("labels"))
     return next((labels[label] for label in PRODUCT_LABELS if labels.get(label)), "")
 
 
 def is_gpu_node(node: NodeObject) -> bool:
     """Return True for a node that has GPUs, by its resources or by its labels."""
     status = node.status
-    if any(is_gpu(name) for member in ("capacity", "allocatable") for name in mapping(status.get(member))):
+    if any(is_gpu(name) for member in ("capacity", "allocatable") for name in as_mapping(status.get(member))):
         return True
     return has_gpu_label(node)
 
 
 def has_gpu_label(node: NodeObject) -> bool:
     """Return True for a node that has GPUs by its labels."""
-    labels = mapping(node.metadata.get("labels"))
+    labels = as_mapping(node.metadata.get("labels"))
     return bool(product_name(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
 
 
@@ -91,16 +91,16 @@ def devices_of(pod: PodObject) -> Mapping[str, int]:
 
 def resource_names(spec: Object) -> Iterator[str]:
     """Yield the names of the resources that the containers of a pod's spec request."""
-    for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
-        resources = mapping(container.get("resources"))
-        yield from mapping(resources.get("limits"))
-        yield from mapping(resources.get("requests"))
+    for container in (*object_items(spec.get("containers")), *object_items(spec.get("initContainers"))):
+        resources = as_mapping(container.get("resources"))
+        yield from as_mapping(resources.get("limits"))
+        yield from as_mapping(resources.get("requests"))
 
 
 def container_statuses(pod: PodObject) -> list[Object]:
     """Return the statuses of a pod's containers, init containers first."""
     status = pod.status
-    return [*objects(status.get("initContainerStatuses")), *objects(status.get("containerStatuses"))]
+    return [*object_items(status.get("initContainerStatuses")), *object_items(status.get("containerStatuses"))]
 
 
 def is_ready(pod: PodObject) -> bool:
@@ -116,11 +116,11 @@ def status_of(pod: PodObject) -> str:
     if pod.metadata.get("deletionTimestamp"):
         return "Terminating"
     for container in container_statuses(pod):
-        state = mapping(container.get("state"))
-        ended = mapping(state.get("terminated"))
-        reason = text(mapping(state.get("waiting")), "reason") or (
-            text(ended, "reason") if ended.get("exitCode") else ""
+        state = as_mapping(container.get("state"))
+        ended = as_mapping(state.get("terminated"))
+        reason = text_member(as_mapping(state.get("waiting")), "reason") or (
+            text_member(ended, "reason") if ended.get("exitCode") else ""
         )
         if reason and reason != "PodInitializing":
             return reason
-    return text(pod.status, "reason") or text(pod.status, "phase")
+    return text_member(pod.status, "reason") or text_member(pod.status, "phase")

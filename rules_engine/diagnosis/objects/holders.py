@@ -13,7 +13,7 @@ from rules_engine.diagnosis.objects.timestamps import parse_timestamp
 from rules_engine.diagnosis.wording import since_clause
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import format_count
 
 CACHED_EVIDENCE = 64
 """Sets of nodes whose evidence is cached: 40 KiB each with 5,000 nodes. Pods differ in cpu and memory more often."""
@@ -92,7 +92,7 @@ class Holders:
         others = sum(pods for pods, _ in sums) - len(first)
         if others:
             amount = sum(total for _, total in sums) - sum(holder.amounts[resource] for holder in first)
-            lines.append(f"{counted(others, 'other pod')} hold {amount} {resource}")
+            lines.append(f"{format_count(others, 'other pod')} hold {amount} {resource}")
         return tuple(lines)
 
 

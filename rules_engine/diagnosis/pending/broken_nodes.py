@@ -9,7 +9,7 @@ from rules_engine.diagnosis.pending.unoffered import CONFIG
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.gpu.mig import MIG_RESOURCE
 from rules_engine.model.gpu.resources import is_mig
-from rules_engine.model.json.lenient import strings
+from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Finding
@@ -39,7 +39,7 @@ def _could_offer(node: NodeObject, capacity: Mapping[str, int], resource: str, c
         used = view.used.get(resource) if view else None
         return capacity[resource] - (used.nanos // NANOS if used else 0) >= count
     if is_mig(resource):
-        layout = strings(node.metadata.get("labels")).get(CONFIG, "")
+        layout = as_string_map(node.metadata.get("labels")).get(CONFIG, "")
         # The name of a layout contains its profile, except for balanced and custom layouts, which may have any.
         return resource.removeprefix(MIG_RESOURCE) in layout if "g." in layout else layout not in ("", "all-disabled")
     # Only for NVIDIA cards do Diagnostics report a node that offers no device at all.

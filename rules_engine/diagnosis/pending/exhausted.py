@@ -10,7 +10,7 @@ from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import amount, counted
+from rules_engine.model.wording import format_amount, format_count
 
 
 def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
@@ -34,10 +34,10 @@ def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
     for resource in resources:
         most, best = sets.largest_amount(resource, Offered.AVAILABLE, nodes)
         yield (
-            f"{resource}: {amount(resource, requested[resource])} requested; of "
-            f"{amount(resource, sets.total(resource, Offered.ALLOCATABLE, nodes))} on "
-            f"{counted(nodes.bit_count(), 'node')}, {amount(resource, sets.total(resource, Offered.AVAILABLE, nodes))} "
-            f"are free, at most {amount(resource, most)} on one node ({best})"
+            f"{resource}: {format_amount(resource, requested[resource])} requested; of "
+            f"{format_amount(resource, sets.total(resource, Offered.ALLOCATABLE, nodes))} on "
+            f"{format_count(nodes.bit_count(), 'node')}, {format_amount(resource, sets.total(resource, Offered.AVAILABLE, nodes))} "
+            f"are free, at most {format_amount(resource, most)} on one node ({best})"
         )
 
 
@@ -49,7 +49,7 @@ def _holder_lines(resources: Sequence[str], exclusion: Exclusion, holders: Holde
 def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> Explanation:
     sets = exclusion.sets
     spare = [
-        f"{amount(name, total)} {name}"
+        f"{format_amount(name, total)} {name}"
         for name, total in sets.resources(exclusion.left, Offered.AVAILABLE).items()
         if is_gpu(name) and name not in short
     ]
@@ -62,7 +62,7 @@ def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Hol
             if none_free
             else f"too few {join_names(short)} that the pod may use are free"
         )
-        + f", on {counted(exclusion.left.bit_count(), 'node')}",
+        + f", on {format_count(exclusion.left.bit_count(), 'node')}",
         cause="Devices are exclusive: the pod waits until other pods end.",
         evidence=(
             *exclusion.steps,
@@ -103,7 +103,7 @@ def _explain_scattering(exclusion: Exclusion, holders: Holders) -> Explanation:
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
-        message=f"enough of {join_names(resources)} is free on {counted(exclusion.left.bit_count(), 'node')} in all, "
+        message=f"enough of {join_names(resources)} is free on {format_count(exclusion.left.bit_count(), 'node')} in all, "
         f"but on no single node; the best one is {best}",
         cause="The devices of a pod are always on one node, and other pods hold some of each.",
         evidence=(
@@ -134,7 +134,7 @@ def _best_node(exclusion: Exclusion) -> str:
 
 def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation:
     sets, request = exclusion.sets, exclusion.request
-    nodes = counted(free.bit_count(), "node")
+    nodes = format_count(free.bit_count(), "node")
     lacking, evidence = [], []
     exceeds_nodes = False
     for resource, nanos in request.others:
@@ -144,8 +144,8 @@ def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation
         most, best = sets.largest_amount(resource, Offered.AVAILABLE, free)
         lacking.append(resource)
         evidence.append(
-            f"{resource}: {amount(resource, nanos)} requested, free on {enough.bit_count()} of {nodes}; at most "
-            f"{amount(resource, most)} on one ({best})"
+            f"{resource}: {format_amount(resource, nanos)} requested, free on {enough.bit_count()} of {nodes}; at most "
+            f"{format_amount(resource, most)} on one ({best})"
         )
         if not free & sets.covering_nodes(((resource, nanos),), Offered.ALLOCATABLE):
             exceeds_nodes = True

@@ -7,7 +7,7 @@ from rules_engine.cel.program import constant_texts
 from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.model.json.lenient import controller
+from rules_engine.model.json.lenient import controller_reference
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.rules.admission import Endpoint, pod_request
@@ -47,7 +47,7 @@ def apply_ladders(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], clu
 def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:
     """Return the remedy to create a pod again, which then gets other resources."""
     text = f"Create the pod again: the ladders in force then give it {join_names(resources)}"
-    if controller(pod) is None:
+    if controller_reference(pod) is None:
         return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
     line = shell_command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
     return Remedy(text=f"{text}; its controller does so when it is deleted.", command=line, risk=Risk.MEDIUM)

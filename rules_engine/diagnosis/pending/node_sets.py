@@ -16,7 +16,7 @@ from rules_engine.evaluation.nodes import (
     node_set,
     select_nodes,
 )
-from rules_engine.model.json.lenient import mapping
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import Placement
@@ -44,7 +44,7 @@ class NodeSets:
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
         self.full: NodeSet = scheduler_of(objects).full
-        self.capacities = [device_amounts(mapping(node.status.get("capacity"))) for node in objects.nodes]
+        self.capacities = [device_amounts(as_mapping(node.status.get("capacity"))) for node in objects.nodes]
         self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
         """The resources that nodes have; pods may request other ones, too."""
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}

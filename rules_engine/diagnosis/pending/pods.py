@@ -26,7 +26,7 @@ from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
@@ -207,7 +207,7 @@ class _Answers:
         gates = gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
             yield f"the pod also has scheduling gates: {join_names(gates)}"
-        amounts_set = text(mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
+        amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
 
@@ -222,7 +222,7 @@ class _Answers:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
         if not recorded:
             agreement = Agreement.NOT_RECORDED
-        elif parsed is None or text(pod.spec, "schedulerName") not in ("", DEFAULT_SCHEDULER):
+        elif parsed is None or text_member(pod.spec, "schedulerName") not in ("", DEFAULT_SCHEDULER):
             agreement = Agreement.NOT_COMPARABLE
             if parsed is None:
                 notes.append("the recorded message is not one of the scheduler's filters")
@@ -239,11 +239,11 @@ class _Answers:
 def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
     """Return the scheduler's message in the condition PodScheduled, else in the last Event FailedScheduling, or ""."""
     scheduled = pod.condition("PodScheduled")
-    if scheduled.get("status") == "False" and text(scheduled, "message"):
-        return quote_message(text(scheduled, "message"))
-    events = [event for event in cluster.events_about(pod) if text(event, "reason") == "FailedScheduling"]
+    if scheduled.get("status") == "False" and text_member(scheduled, "message"):
+        return quote_message(text_member(scheduled, "message"))
+    events = [event for event in cluster.events_about(pod) if text_member(event, "reason") == "FailedScheduling"]
     last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
-    return "" if last is None else quote_message(text(last, "message"))
+    return "" if last is None else quote_message(text_member(last, "message"))
 
 
 def _pending_since(pod: PodObject) -> datetime | None:

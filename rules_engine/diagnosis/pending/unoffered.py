@@ -8,10 +8,10 @@ from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
-from rules_engine.model.gpu.mig import MIG_RESOURCE, unknown_profile
+from rules_engine.model.gpu.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.gpu.resources import is_gpu, is_mig
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import amount, counted
+from rules_engine.model.wording import format_amount, format_count
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
@@ -47,9 +47,9 @@ def _offering_nodes(resource: str, sets: NodeSets) -> NodeSet:
 
 def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
     offers = sets.resources(sets.every, Offered.ALLOCATABLE)
-    offered = [f"{amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
+    offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
     withheld = [line for name in absent for line in _capacity_lines(name, sets)]
-    total = counted(sets.every.bit_count(), "node")
+    total = format_count(sets.every.bit_count(), "node")
     remedies = [_LIST_GPUS]
     if withheld:
         text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable."
@@ -66,7 +66,7 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
         evidence=(
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
-            *filter(None, (unknown_profile(name, offers) for name in absent)),
+            *filter(None, (profile_message(name, offers) for name in absent)),
         ),
         remedies=tuple(remedies),
         missing=tuple(absent),
@@ -152,8 +152,8 @@ def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
         enough = enough and total >= nanos
         evidence.append(
-            f"{resource}: {amount(resource, nanos)} requested, at most {amount(resource, most)} on one node ({best}), "
-            f"{amount(resource, total)} on all nodes"
+            f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} on one node ({best}), "
+            f"{format_amount(resource, total)} on all nodes"
         )
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,

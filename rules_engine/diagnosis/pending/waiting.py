@@ -7,7 +7,7 @@ from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
@@ -35,7 +35,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
     filters = [*dict.fromkeys(name for name, _ in excluding)]
     constraints = [
         f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
-        for each in read_spread_constraints(pod.spec, strings(pod.metadata.get("labels")), "DoNotSchedule")
+        for each in read_spread_constraints(pod.spec, as_string_map(pod.metadata.get("labels")), "DoNotSchedule")
     ]
     return Explanation(
         reason=PendingReason.OTHER_FILTERS,
@@ -72,7 +72,7 @@ def explain_gates(pod: PodObject) -> Explanation | None:
 
 def gates_of(pod: PodObject) -> Sequence[str]:
     """Return the names of a pod's scheduling gates."""
-    return [text(gate, "name") for gate in objects(pod.spec.get("schedulingGates"))]
+    return [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +121,22 @@ def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str)
             yield _Claim(name, "does not exist", True)
         elif claim.metadata.get("deletionTimestamp") is not None:
             yield _Claim(name, "is being deleted", True)
-        elif (phase := text(claim.status, "phase")) == "Lost":
+        elif (phase := text_member(claim.status, "phase")) == "Lost":
             yield _Claim(name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
             events = cluster.events_about(claim)
-            if LATE_BINDING_REASONS.isdisjoint(text(event, "reason") for event in events):
+            if LATE_BINDING_REASONS.isdisjoint(text_member(event, "reason") for event in events):
                 yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND_CLAIMS in recorded)
 
 
 def _claim_names(pod: PodObject) -> Iterator[str]:
-    volumes: Sequence[Object] = objects(pod.spec.get("volumes"))
+    volumes: Sequence[Object] = object_items(pod.spec.get("volumes"))
     for volume in volumes:
-        claim = text(mapping(volume.get("persistentVolumeClaim")), "claimName")
+        claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
         if claim:
             yield claim
         elif "ephemeral" in volume:
-            yield f"{pod.name}-{text(volume, 'name')}"
+            yield f"{pod.name}-{text_member(volume, 'name')}"
 
 
 def explain_by_message(
@@ -148,16 +148,16 @@ def explain_by_message(
     """
     claims = [claim for name in dict.fromkeys(_claim_names(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
-        f"event {text(event, 'reason')} of {about.object_name}: {quote_message(text(event, 'message'))}"
+        f"event {text_member(event, 'reason')} of {about.object_name}: {quote_message(text_member(event, 'message'))}"
         for about in (pod, *claims)
         for event in cluster.events_about(about)
-        if text(event, "reason") != "FailedScheduling"
+        if text_member(event, "reason") != "FailedScheduling"
     }
     words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return Explanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
         severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
-        message=f"{text(pod.spec, 'schedulerName') or DEFAULT_SCHEDULER}: {recorded or 'no message is recorded'}",
+        message=f"{text_member(pod.spec, 'schedulerName') or DEFAULT_SCHEDULER}: {recorded or 'no message is recorded'}",
         cause="The pod waits for what is not evaluated, such as a volume or a resource claim, or for its scheduler.",
         certainty=certainty if recorded else Certainty.POSSIBLE,
         evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.fields_read import fields_read
-from rules_engine.model.kubernetes.kept_fields import NOTHING, Kept, all_kept, merged
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, merge_by_kind, merge_fields
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
 
@@ -39,7 +39,7 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
         },
         "spec": {"schedulingGates": {"name": None}},
         "status": {
-            "conditions": merged(_CONDITION, {"lastTransitionTime": None}),
+            "conditions": merge_fields(_CONDITION, {"lastTransitionTime": None}),
             "containerStatuses": _CONTAINER_STATUS,
             "initContainerStatuses": _CONTAINER_STATUS,
             "message": None,
@@ -73,11 +73,11 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
 }
 
 
-BUILT_IN_FIELDS: Mapping[str, Kept] = all_kept(FIELDS_READ, _SECTION_FIELDS)
+BUILT_IN_FIELDS: Mapping[str, Kept] = merge_by_kind(FIELDS_READ, _SECTION_FIELDS)
 """The members by kind; other members do not change a report without Diagnostics."""
 
 
 def fields_of_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
     """Return the members of pods that the expressions of the ladders in force read."""
     fields = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
-    return {"Pod": None if fields is None else fields.get("object", NOTHING)}
+    return {"Pod": None if fields is None else fields.get("object", NO_FIELDS)}

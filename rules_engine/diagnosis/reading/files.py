@@ -18,14 +18,20 @@ from rules_engine.loading.files import STDIN, decode_source, find_files, is_fold
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
-from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES, ClusterObjects, moment, newest_change
-from rules_engine.model.kubernetes.kept_fields import Kept, merged
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_GROUPS,
+    API_RESOURCES,
+    ClusterObjects,
+    newest_change_time,
+    parse_change_time,
+)
+from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, Problems, in_file_order
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location
 
 MAX_DUMP_BYTES = 4 * 1024 * 1024 * 1024
@@ -46,7 +52,7 @@ SYSTEM_NAMESPACE = "kube-system"
 _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
 """Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
 
-EXPECTED_INPUT = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
+EXPECTED_INPUT = f"the output of kubectl get {','.join(API_RESOURCES.values())} -A -o json, or a must-gather folder"
 
 Progress = Callable[[int, int], None]
 """A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
@@ -54,7 +60,7 @@ Progress = Callable[[int, int], None]
 _HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
 """The first members of an object as kubectl writes them."""
 
-_READABLE_KIND = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
+_READABLE_KIND = re.compile(rf"""kind"?: *"?(?:{"|".join(API_RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
 """The kind of an object that a diagnosis reads, in a text that is not parsed yet."""
 
 _GZIP = b"\x1f\x8b"
@@ -113,7 +119,7 @@ def read_objects(
     if not reader.seen and not collected.failed:
         name = str(paths[0]) if paths else str(STDIN)
         collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED_INPUT}", Location(name, 1, 1))
-    problems = in_file_order(collected.items, [str(file) for file, _ in files])
+    problems = sort_problems(collected.items, [str(file) for file, _ in files])
     return Reading(objects=None if collected.failed else reader.objects(), problems=problems, sources=reader.sources)
 
 
@@ -164,10 +170,10 @@ class _Reader:
         """The kinds of which the files have an object or a list; "" for a list of any kinds."""
         self._problems = problems
         self._meter = meter
-        complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in RESOURCES}
-        self._reducers = {kind: reducer_of(kind, complete) for kind in RESOURCES}
-        self._any = Reducer("", reduce(merged, complete.values()))
-        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
+        complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in API_RESOURCES}
+        self._reducers = {kind: reducer_of(kind, complete) for kind in API_RESOURCES}
+        self._any = Reducer("", reduce(merge_fields, complete.values()))
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in API_RESOURCES}
         """The objects by kind, and by namespace and name."""
         self._invalid: set[tuple[str, str, str]] = set()
         """The files, kinds and reasons of objects that are not read, each reported once."""
@@ -177,9 +183,9 @@ class _Reader:
         """Return all objects."""
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items() if kind in self.seen},
-            absent=frozenset(RESOURCES) - self.seen,
+            absent=frozenset(API_RESOURCES) - self.seen,
             partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
-            now=moment(self._newest),
+            now=parse_change_time(self._newest),
         )
 
     def _lacks_system_pods(self) -> bool:
@@ -213,11 +219,11 @@ class _Reader:
         except OSError as error:
             report_unreadable(path, error, self._problems)
         except _StopError as stop:
-            if required or kinds.keys() & set(RESOURCES) or _READABLE_KIND.search(head.decode("utf-8", "replace")):
+            if required or kinds.keys() & set(API_RESOURCES) or _READABLE_KIND.search(head.decode("utf-8", "replace")):
                 self._problems.error(stop.code, str(stop), stop.place)
         else:
-            self.seen |= kinds.keys() & set(RESOURCES)
-            if required and not failed and not kinds.keys() & set(RESOURCES):
+            self.seen |= kinds.keys() & set(API_RESOURCES)
+            if required and not failed and not kinds.keys() & set(API_RESOURCES):
                 self._refuse(name, [(kind, place) for kind, place in kinds.items() if kind], any_kind="" in kinds)
 
     def _refuse(self, name: str, others: Sequence[tuple[str, Location]], *, any_kind: bool) -> None:
@@ -287,14 +293,14 @@ class _Reader:
         if not isinstance(value, dict):
             kinds.setdefault(_NO_OBJECT, place)
             return
-        kind = _kind_name(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
+        kind = _kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or default or _NO_KIND
         kinds.setdefault(kind, place)
         if kind in self._reducers:
             self._add(kind, self._reducers[kind].reduce(value), place)
 
     def _add(self, kind: str, item: dict[str, Json], place: Location) -> None:
-        metadata = mapping(item.get("metadata"))
-        key = text(metadata, "namespace"), text(metadata, "name")
+        metadata = as_mapping(item.get("metadata"))
+        key = text_member(metadata, "namespace"), text_member(metadata, "name")
         if not key[1] or (kind != "Event" and not _has_safe_names(item)):
             lack = "with an invalid name" if key[1] else "without a name"
             if (place.file, kind, lack) not in self._invalid:  # a file may have a million
@@ -304,7 +310,7 @@ class _Reader:
         earlier = self._objects[kind].get(key)
         if earlier is None or _version_number(earlier) <= _version_number(item):
             self._objects[kind][key] = _core_event(item) if kind == "Event" else item
-            self._newest = newest_change(self._objects[kind][key], self._newest)
+            self._newest = newest_change_time(self._objects[kind][key], self._newest)
 
 
 def _has_safe_names(value: Object) -> bool:
@@ -313,14 +319,18 @@ def _has_safe_names(value: Object) -> bool:
     Commands of remedies contain these names; a shell would run parts of other ones. Events are not checked: their names
     may be almost any text, and no command contains one.
     """
-    metadata, spec = mapping(value.get("metadata")), mapping(value.get("spec"))
-    namespace = text(metadata, "namespace")
-    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(item, "name") for item in _all_containers(spec)))
+    metadata, spec = as_mapping(value.get("metadata")), as_mapping(value.get("spec"))
+    namespace = text_member(metadata, "namespace")
+    names = (
+        text_member(metadata, "name"),
+        text_member(spec, "nodeName"),
+        *(text_member(item, "name") for item in _all_containers(spec)),
+    )
     return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
 
 
 def _all_containers(spec: Object) -> list[Object]:
-    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
+    return [*object_items(spec.get("containers")), *object_items(spec.get("initContainers"))]
 
 
 class _StopError(Exception):
@@ -362,24 +372,24 @@ class _ItemReader:
 
 def _complete_fields(kind: str, kept: Kept) -> Kept:
     """Add the times of changes to the members to keep of a kind, and the names of members in events.k8s.io."""
-    complete = merged(kept, _KEPT_TIMES.get(kind, {}))
+    complete = merge_fields(kept, _KEPT_TIMES.get(kind, {}))
     if kind != "Event" or complete is None:
         return complete
     other: Kept = {name: complete[core] for name, core in _CORE_NAMES.items() if core in complete}
-    return merged(complete, other)
+    return merge_fields(complete, other)
 
 
 def _kind_name(version: str, kind: str) -> str:
     """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
-    is_read = not version or group == GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+    is_read = not version or group == API_GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
     return kind if is_read else f"{kind} of {version}"
 
 
 def _list_kind(members: Mapping[str, Json]) -> str:
     """Return the kind of the items of a list; "" if they may have any."""
-    kind = text(members, "kind")
-    return "" if kind == "List" else _kind_name(text(members, "apiVersion"), kind.removesuffix("List"))
+    kind = text_member(members, "kind")
+    return "" if kind == "List" else _kind_name(text_member(members, "apiVersion"), kind.removesuffix("List"))
 
 
 def _is_empty_list(members: Mapping[str, Json]) -> bool:
@@ -399,7 +409,7 @@ def _core_event(event: dict[str, Json]) -> dict[str, Json]:
 
 
 def _version_number(value: Object) -> int:
-    version = text(mapping(value.get("metadata")), "resourceVersion")
+    version = text_member(as_mapping(value.get("metadata")), "resourceVersion")
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0
 
 

@@ -11,9 +11,9 @@ from msgspec import MsgspecError, Raw, Struct, field
 from msgspec.json import Decoder
 
 from rules_engine.loading.json_items import ListError, TooDeepError, parse_lenient
-from rules_engine.model.json.lenient import mapping, objects, text
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, merged
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, merge_fields
 
 IDENTITY: Kept = {
     "kind": None,
@@ -76,7 +76,7 @@ class Reducer:
 
     def __init__(self, kind: str, kept: Kept) -> None:
         self.kind = kind
-        self._kept = kept if kept is None else merged(kept, IDENTITY)
+        self._kept = kept if kept is None else merge_fields(kept, IDENTITY)
         self._decoder: Decoder[Any] = Decoder(_members_type(self._kept, "Object"))
         self._shared: dict[bytes, Json] = {}
 
@@ -164,7 +164,7 @@ def type_meta_of(encoded: str) -> tuple[str, str]:
         head = _type_meta_decoder.decode(encoded)
     except MsgspecError:
         members = parse_lenient(encoded)
-        return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
+        return text_member(as_mapping(members), "apiVersion"), text_member(as_mapping(members), "kind")
     except RecursionError:
         raise TooDeepError from None
     return head.api_version, head.kind
@@ -210,5 +210,5 @@ def _clean_value(value: Json) -> Json:
 
 def _clean_member(name: str, value: Json) -> Json:
     if name in ENVIRONMENT and isinstance(value, list):
-        return [{"name": text(variable, "name")} for variable in objects(value) if "name" in variable]
+        return [{"name": text_member(variable, "name")} for variable in object_items(value) if "name" in variable]
     return _clean_value(value)

@@ -10,9 +10,9 @@ from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
 from rules_engine.model.gpu.resources import is_gpu
-from rules_engine.model.json.lenient import integer, mapping, strings, text
+from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import (
-    RESOURCES,
+    API_RESOURCES,
     ApiObject,
     ClusterObjects,
     involved_object,
@@ -65,7 +65,7 @@ class _Failure:
 def _collect_failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
     failures: dict[ObjectName, _Failure] = {}
     for event in cluster.events:
-        if text(event, "reason") != FAILED_CREATE:
+        if text_member(event, "reason") != FAILED_CREATE:
             continue
         about = involved_object(event)
         at = last_seen(event)
@@ -73,13 +73,13 @@ def _collect_failures(cluster: ClusterObjects, since: datetime) -> Mapping[Objec
         if workload is not None and not is_about(event, workload):
             continue
         if about.kind in _LACKS_PODS and (at is None or at >= since):
-            failure = _Failure(message=quote_message(text(event, "message")), at=at)
+            failure = _Failure(message=quote_message(text_member(event, "message")), at=at)
             failures[about] = max(failures.get(about, failure), failure, key=lambda failure: failure.at or LONG_AGO)
     for replica_set in cluster.of("ReplicaSet"):
         failed = replica_set.condition("ReplicaFailure")
-        if text(failed, "reason") == FAILED_CREATE:
+        if text_member(failed, "reason") == FAILED_CREATE:
             # The condition is removed once pods can be created again, so it is as new as the newest Event.
-            failures[replica_set.object_name] = _Failure(message=quote_message(text(failed, "message")), at=None)
+            failures[replica_set.object_name] = _Failure(message=quote_message(text_member(failed, "message")), at=None)
     return failures
 
 
@@ -90,20 +90,20 @@ def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster:
     at = failure.at
     return at is not None and any(
         (created := parse_timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
-        for pod in cluster.controlled_by(about)
+        for pod in cluster.pods_of(about)
     )
 
 
 def _lacks_replicas(workload: ApiObject) -> bool:
-    return integer(workload.status, "replicas") < integer(workload.spec, "replicas", 1)
+    return integer_member(workload.status, "replicas") < integer_member(workload.spec, "replicas", 1)
 
 
 def _lacks_active(job: ApiObject) -> bool:
     if any(job.condition(kind).get("status") == "True" for kind in ("Complete", "Failed", "Suspended")):
         return False
-    parallelism = integer(job.spec, "parallelism", 1)
-    left = integer(job.spec, "completions", parallelism) - integer(job.status, "succeeded")
-    return integer(job.status, "active") < min(parallelism, left)
+    parallelism = integer_member(job.spec, "parallelism", 1)
+    left = integer_member(job.spec, "completions", parallelism) - integer_member(job.status, "succeeded")
+    return integer_member(job.status, "active") < min(parallelism, left)
 
 
 _LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
@@ -117,8 +117,8 @@ _LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
 def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
     if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _is_own_refusal(failure.message):
         return True
-    template = mapping(workload.spec.get("template")) if workload is not None else {}
-    return any(map(is_gpu, resource_names(mapping(template.get("spec")))))
+    template = as_mapping(workload.spec.get("template")) if workload is not None else {}
+    return any(map(is_gpu, resource_names(as_mapping(template.get("spec")))))
 
 
 def _is_own_refusal(message: str) -> bool:
@@ -141,7 +141,7 @@ def _build_finding(
     about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects
 ) -> Finding:
     refusal = _parse_refusal(about, failure.message, cluster)
-    unknown = f"{RESOURCES[about.kind]} were not read: the workload may have its pods by now"
+    unknown = f"{API_RESOURCES[about.kind]} were not read: the workload may have its pods by now"
     return Finding(
         reason=refusal.reason,
         severity=FindingSeverity.ERROR,
@@ -182,7 +182,7 @@ def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObje
     name = match["quota"]
     quota = cluster.find("ResourceQuota", name, about.namespace)
     status = quota.status if quota is not None else {}
-    used, hard = strings(status.get("used")), strings(status.get("hard"))
+    used, hard = as_string_map(status.get("used")), as_string_map(status.get("hard"))
     amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
     exceeded = match.re is _EXCEEDED
     return _Refusal(

@@ -10,7 +10,7 @@ from rules_engine.diagnosis.objects.holders import gpus_of
 from rules_engine.diagnosis.objects.timestamps import parse_timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.wording import quote_message, shell_command
-from rules_engine.model.json.lenient import controller, strings, text
+from rules_engine.model.json.lenient import as_string_map, controller_reference, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, Risk
 
@@ -35,8 +35,8 @@ def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...
     return tuple(
         _build_finding(pod, amounts, cluster)
         for pod in cluster.pods
-        if text(pod.status, "phase") == "Failed" and _is_refusal(text(pod.status, "reason"))
-        if controller(pod) is None or _is_recent(pod, since)
+        if text_member(pod.status, "phase") == "Failed" and _is_refusal(text_member(pod.status, "reason"))
+        if controller_reference(pod) is None or _is_recent(pod, since)
         if (amounts := gpus_of(pod))
     )
 
@@ -109,7 +109,7 @@ def _parse_refusal(reason: str, message: str, requested: str) -> _Refusal:
 
 
 def _build_finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects) -> Finding:
-    reason, message, node = text(pod.status, "reason"), text(pod.status, "message"), pod.node_name
+    reason, message, node = text_member(pod.status, "reason"), text_member(pod.status, "message"), pod.node_name
     refusal = _parse_refusal(reason, message, " and ".join(f"{count} {name}" for name, count in amounts.items()))
     look = Remedy(text="Look at the node and its events.", command=shell_command("kubectl", "describe", "node", node))
     return Finding(
@@ -129,5 +129,5 @@ def _build_finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterO
 
 def _sharing_lines(node: str, cluster: ClusterObjects) -> list[str]:
     node_object = cluster.find("Node", node)
-    labels = strings(node_object.metadata.get("labels")) if node_object is not None else {}
+    labels = as_string_map(node_object.metadata.get("labels")) if node_object is not None else {}
     return [f"{label}={labels[label]} on node {node}" for label in SHARING_LABELS if label in labels]

@@ -14,9 +14,15 @@ from rules_engine.diagnosis.objects.gpu_objects import (
 from rules_engine.diagnosis.objects.holders import binding_time
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
 from rules_engine.model.gpu.resources import is_gpu
-from rules_engine.model.json.lenient import controller, integer, mapping, text
+from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ApiObject, ClusterObjects, NodeObject, PodObject
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_RESOURCES,
+    ApiObject,
+    ClusterObjects,
+    NodeObject,
+    PodObject,
+)
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.pod import is_finished
 
@@ -55,7 +61,9 @@ def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
 
 
 def _gpu_node(node: NodeObject, view: Node, allocated: Mapping[str, int] | None) -> GpuNode:
-    capacity, allocatable = (device_amounts(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
+    capacity, allocatable = (
+        device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
+    )
     return GpuNode(
         name=node.name,
         product=product_name(node),
@@ -94,10 +102,10 @@ def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObje
         daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_device_plugin(daemon_set.name)
     }
     for pod in cluster.pods:
-        owner = controller(pod)
-        if owner is None or text(owner, "kind") != "DaemonSet":
+        owner = controller_reference(pod)
+        if owner is None or text_member(owner, "kind") != "DaemonSet":
             continue
-        name = ObjectName("DaemonSet", text(owner, "name"), pod.namespace)
+        name = ObjectName("DaemonSet", text_member(owner, "name"), pod.namespace)
         if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and is_device_plugin(name.name)):
             pods_by_daemon_set.setdefault(name, []).append(pod)
     return pods_by_daemon_set
@@ -116,8 +124,8 @@ def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[P
 def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
     return DevicePlugin(
         name=daemon_set.object_name,
-        desired=max(integer(daemon_set.status, "desiredNumberScheduled"), 0),
-        ready=max(integer(daemon_set.status, "numberReady"), 0),
+        desired=max(integer_member(daemon_set.status, "desiredNumberScheduled"), 0),
+        ready=max(integer_member(daemon_set.status, "numberReady"), 0),
         unready=tuple(
             sorted(
                 (
@@ -151,6 +159,6 @@ def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
     """Return the kinds that were not read, or not in all namespaces, in the order of RESOURCES."""
     return tuple(
         UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
-        for kind in RESOURCES
+        for kind in API_RESOURCES
         if (unread := cluster.unread(kind))
     )

@@ -11,7 +11,7 @@ from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import RecentError
 from rules_engine.diagnosis.wording import quote_message, without_names
 from rules_engine.model.gpu.resources import is_gpu
-from rules_engine.model.json.lenient import integer, mapping, text
+from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.kubernetes.names import ObjectName
 
@@ -70,16 +70,18 @@ def _merge_errors(errors: Sequence[RecentError]) -> RecentError:
 
 def _event_errors(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[RecentError]:
     for event in cluster.events:
-        if text(event, "type") != "Warning" or text(event, "reason") == _NOT_SCHEDULED:
+        if text_member(event, "type") != "Warning" or text_member(event, "reason") == _NOT_SCHEDULED:
             continue
         about = involved_object(event)
-        message = text(event, "message")
+        message = text_member(event, "message")
         if about.kind and (about in related or _GPU_WORDS.search(message)):
             yield RecentError(
                 objects=(about,),
-                reason=text(event, "reason"),
-                message=_OMITTED_MESSAGE if text(event, "reason") in _OUTPUT_REASONS else quote_message(message),
-                count=max(integer(mapping(event.get("series")), "count") or integer(event, "count"), 1),
+                reason=text_member(event, "reason"),
+                message=_OMITTED_MESSAGE if text_member(event, "reason") in _OUTPUT_REASONS else quote_message(message),
+                count=max(
+                    integer_member(as_mapping(event.get("series")), "count") or integer_member(event, "count"), 1
+                ),
                 at=last_seen(event),
             )
 
@@ -91,18 +93,20 @@ def _container_errors(pods: Iterable[PodObject]) -> Iterator[RecentError]:
     """
     for pod in pods:
         for status in container_statuses(pod):
-            state, container = mapping(status.get("state")), text(status, "name")
-            count = max(integer(status, "restartCount"), 1)
-            ended = mapping(state.get("terminated")) or mapping(mapping(status.get("lastState")).get("terminated"))
+            state, container = as_mapping(status.get("state")), text_member(status, "name")
+            count = max(integer_member(status, "restartCount"), 1)
+            ended = as_mapping(state.get("terminated")) or as_mapping(
+                as_mapping(status.get("lastState")).get("terminated")
+            )
             at = parse_timestamp(ended, "finishedAt")
-            code = integer(ended, "exitCode")
+            code = integer_member(ended, "exitCode")
             if code:
                 message = f"container {container} ended with exit code {code}"
                 yield RecentError(
-                    objects=(pod.object_name,), reason=text(ended, "reason"), message=message, count=count, at=at
+                    objects=(pod.object_name,), reason=text_member(ended, "reason"), message=message, count=count, at=at
                 )
-            waiting = mapping(state.get("waiting"))
-            reason = text(waiting, "reason")
+            waiting = as_mapping(state.get("waiting"))
+            reason = text_member(waiting, "reason")
             if reason and reason not in _STARTING:
-                message = quote_message(f"container {container}: {text(waiting, 'message')}".removesuffix(": "))
+                message = quote_message(f"container {container}: {text_member(waiting, 'message')}".removesuffix(": "))
                 yield RecentError(objects=(pod.object_name,), reason=reason, message=message, count=count, at=at)

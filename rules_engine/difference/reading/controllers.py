@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from rules_engine.difference.reading.spool import Spool
-from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.json.patch import Json
 
 MAX_DECODED = 256
@@ -63,18 +63,20 @@ class Controllers:
 
     def take(self, item: dict[str, Json]) -> None:
         """Keep an object if it is a controller or a revision of one. Raises OSError if the disk is full."""
-        kind = text(item, "kind")
-        metadata = mapping(item.get("metadata"))
+        kind = text_member(item, "kind")
+        metadata = as_mapping(item.get("metadata"))
         if kind == "ControllerRevision":
-            owner = controller(item)
-            template = mapping(mapping(mapping(item.get("data")).get("spec")).get("template"))
+            owner = controller_reference(item)
+            template = as_mapping(as_mapping(as_mapping(item.get("data")).get("spec")).get("template"))
             if owner is not None:
-                self._keep(_revision(text(owner, "uid"), text(metadata, "name")), _owner_of(owner), template)
+                self._keep(
+                    _revision(text_member(owner, "uid"), text_member(metadata, "name")), _owner_of(owner), template
+                )
         elif is_controller(item, kind) and not _is_scaled_down(item):
-            above = controller(item)
-            owner = above if above is not None else {"kind": kind, "name": text(metadata, "name")}
-            template = mapping(mapping(item.get("spec")).get("template"))
-            self._keep(text(metadata, "uid"), _owner_of(owner), template)
+            above = controller_reference(item)
+            owner = above if above is not None else {"kind": kind, "name": text_member(metadata, "name")}
+            template = as_mapping(as_mapping(item.get("spec")).get("template"))
+            self._keep(text_member(metadata, "uid"), _owner_of(owner), template)
 
     def _keep(self, key: str, owner: Owner, template: Object) -> None:
         if not key or not template:
@@ -87,14 +89,14 @@ class Controllers:
 
     def of(self, pod: dict[str, Json]) -> Controller | None:
         """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
-        owner = controller(pod)
+        owner = controller_reference(pod)
         if owner is None:
             return None
-        uid = text(owner, "uid")
+        uid = text_member(owner, "uid")
         current = self._find(uid)
-        revision = text(mapping(mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
+        revision = text_member(as_mapping(as_mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
         # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
-        for name in (revision, f"{text(owner, 'name')}-{revision}") if revision else ():
+        for name in (revision, f"{text_member(owner, 'name')}-{revision}") if revision else ():
             revised = self._find(_revision(uid, name))
             if revised is not None:
                 return revised if current is None else Controller(current.owner, revised.template)
@@ -116,7 +118,7 @@ class Controllers:
 
 
 def _owner_of(reference: Object) -> Owner:
-    return Owner(text(reference, "kind"), text(reference, "name"))
+    return Owner(text_member(reference, "kind"), text_member(reference, "name"))
 
 
 def _revision(uid: str, name: str) -> str:
@@ -131,5 +133,9 @@ def is_controller(item: Object, kind: str) -> bool:
 
 def _is_scaled_down(item: Object) -> bool:
     """Return True for a ReplicaSet without pods: a Deployment keeps up to ten old ReplicaSets."""
-    spec, status = mapping(item.get("spec")), mapping(item.get("status"))
-    return text(item, "kind") == "ReplicaSet" and not integer(spec, "replicas", 1) and not integer(status, "replicas")
+    spec, status = as_mapping(item.get("spec")), as_mapping(item.get("status"))
+    return (
+        text_member(item, "kind") == "ReplicaSet"
+        and not integer_member(spec, "replicas", 1)
+        and not integer_member(status, "replicas")
+    )

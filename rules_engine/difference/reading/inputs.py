@@ -22,7 +22,7 @@ from rules_engine.documents.load import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable
 from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.model.json.lenient import mapping, text
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity
@@ -247,11 +247,11 @@ class Inputs:
             problems = [problem for problem in part.problems if is_named or problem.code is not Code.NOT_A_POD]
             self._keep(problems, part.sources)
             for manifest in part.pods:
-                root = mapping(manifest_json(manifest.root))
-                is_example = text(root, "apiVersion").partition("/")[0] == _GROUP
+                root = as_mapping(manifest_json(manifest.root))
+                is_example = text_member(root, "apiVersion").partition("/")[0] == _GROUP
                 if is_example and not is_named:
                     continue
-                if is_example or text(mapping(root.get("metadata")), "uid"):
+                if is_example or text_member(as_mapping(root.get("metadata")), "uid"):
                     refusal = Problems()
                     refusal.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
                     self._keep(refusal.items, part.sources)

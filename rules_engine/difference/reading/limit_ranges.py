@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
@@ -55,13 +55,13 @@ class LimitRanges:
 
     def take(self, item: Object) -> None:
         """Keep the defaults of a LimitRange; other objects are ignored."""
-        if text(item, "kind") != "LimitRange":
+        if text_member(item, "kind") != "LimitRange":
             return
-        defaults = self._defaults.setdefault(text(mapping(item.get("metadata")), "namespace"), {})
-        for limit in objects(mapping(item.get("spec")).get("limits")):
-            if text(limit, "type") == "Container":
+        defaults = self._defaults.setdefault(text_member(as_mapping(item.get("metadata")), "namespace"), {})
+        for limit in object_items(as_mapping(item.get("spec")).get("limits")):
+            if text_member(limit, "type") == "Container":
                 for kind, member in _DEFAULTS.items():
-                    self._keep(defaults, kind, strings(limit.get(member)))
+                    self._keep(defaults, kind, as_string_map(limit.get(member)))
 
     def _keep(self, defaults: dict[tuple[str, str], str], kind: str, amounts: Mapping[str, str]) -> None:
         for resource, amount in amounts.items():
@@ -88,12 +88,12 @@ def with_amounts(pod: dict[str, Json], amounts: Mapping[AmountSet, Json]) -> dic
     for place, amount in amounts.items():
         kinds = by_container.setdefault((place.member, place.container), {})
         kinds.setdefault(place.kind, {})[place.resource] = amount
-    spec: dict[str, Json] = dict(mapping(pod.get("spec")))
+    spec: dict[str, Json] = dict(as_mapping(pod.get("spec")))
     for member in _MEMBERS:
         if member in spec:
             spec[member] = [
-                _with(container, by_container.get((member, text(container, "name")), {}))
-                for container in objects(spec[member])
+                _with(container, by_container.get((member, text_member(container, "name")), {}))
+                for container in object_items(spec[member])
             ]
     return {**pod, "spec": spec}
 
@@ -101,10 +101,10 @@ def with_amounts(pod: dict[str, Json], amounts: Mapping[AmountSet, Json]) -> dic
 def _with(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
     if not kinds:
         return dict(container)
-    resources = mapping(container.get("resources"))
+    resources = as_mapping(container.get("resources"))
     return {
         **container,
-        "resources": {**resources, **{kind: {**mapping(resources.get(kind)), **kinds[kind]} for kind in kinds}},
+        "resources": {**resources, **{kind: {**as_mapping(resources.get(kind)), **kinds[kind]} for kind in kinds}},
     }
 
 
@@ -113,7 +113,7 @@ def kept(made: Json, observed: Object, places: Set[AmountSet]) -> Mapping[Amount
 
     LimitRanger set these. Where both are equal, rules wrote the amount.
     """
-    made_amounts, observed_amounts = _amounts(mapping(made)), _amounts(observed)
+    made_amounts, observed_amounts = _amounts(as_mapping(made)), _amounts(observed)
     return {
         place: observed_amounts[place]
         for place in places
@@ -124,11 +124,11 @@ def kept(made: Json, observed: Object, places: Set[AmountSet]) -> Mapping[Amount
 def _amounts(pod: Object) -> dict[AmountSet, Json]:
     """Return the amounts of a pod's containers by their places."""
     return {
-        AmountSet(member, text(container, "name"), kind, resource): amount
+        AmountSet(member, text_member(container, "name"), kind, resource): amount
         for member in _MEMBERS
-        for container in objects(mapping(pod.get("spec")).get(member))
+        for container in object_items(as_mapping(pod.get("spec")).get(member))
         for kind in _DEFAULTS
-        for resource, amount in mapping(mapping(container.get("resources")).get(kind)).items()
+        for resource, amount in as_mapping(as_mapping(container.get("resources")).get(kind)).items()
     }
 
 

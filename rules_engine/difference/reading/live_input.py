@@ -23,16 +23,16 @@ from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, Cluste
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.files import report_unreadable
-from rules_engine.model.json.lenient import Object, controller, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.model.wording import counted
+from rules_engine.model.wording import format_count
 
 Mutated = Callable[[AdmissionRequest, Cluster], Json]
 """A function that returns the pod of a request after the mutation by the old rules; None if they deny it."""
@@ -70,24 +70,26 @@ class LiveInput:
         live, manifests = False, 0
         share, repeated = Share(), array("Q")
         for item in file.objects(problems, share.takes):
-            if text(mapping(item.get("metadata")), "uid"):
+            if text_member(as_mapping(item.get("metadata")), "uid"):
                 live = True
                 self._controllers.take(item)
                 self._limit_ranges.take(item)
                 if not self.usage.take(item):
                     repeated.append(share.number)
-            elif text(item, "kind") == "Pod" or "template" in mapping(item.get("spec")):
+            elif text_member(item, "kind") == "Pod" or "template" in as_mapping(item.get("spec")):
                 manifests += 1
         self._controllers.flush()
         if live:
             if manifests:
-                message = f"{counted(manifests, 'manifest')} among live objects left out: write them to another file"
+                message = (
+                    f"{format_count(manifests, 'manifest')} among live objects left out: write them to another file"
+                )
                 problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
             self.files.append(file)
             self._repeated.append(repeated)
             node = self.usage.other
             if node:
-                message = f"there is another node {visible(node)}: name the file of each cluster with --cluster"
+                message = f"there is another node {escape_controls(node)}: name the file of each cluster with --cluster"
                 problems.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
         return live
 
@@ -118,10 +120,10 @@ class LiveInput:
             share.begin_file()
             try:
                 for item in file.objects(problems, share.takes):
-                    metadata = mapping(item.get("metadata"))
+                    metadata = as_mapping(item.get("metadata"))
                     if (
-                        text(item, "kind") == "Pod"
-                        and text(metadata, "uid")
+                        text_member(item, "kind") == "Pod"
+                        and text_member(metadata, "uid")
                         and not _is_leaving(item)
                         and not _is_among(repeated, share.number)
                     ):
@@ -130,12 +132,15 @@ class LiveInput:
                 report_unreadable(Path(file.name), error, problems)
 
     def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
-        metadata = mapping(pod.get("metadata"))
-        namespace = text(metadata, "namespace")
+        metadata = as_mapping(pod.get("metadata"))
+        namespace = text_member(metadata, "namespace")
         found_controller = self._controllers.of(pod)
         owner = found_controller.owner if found_controller is not None else _owner(pod)
         workload = Workload(
-            cluster=cluster_name, namespace=visible(namespace), kind=visible(owner.kind), name=visible(owner.name)
+            cluster=cluster_name,
+            namespace=escape_controls(namespace),
+            kind=escape_controls(owner.kind),
+            name=escape_controls(owner.name),
         )
         restored = turned_back(pod, found_controller.template) if found_controller is not None else None
         if restored is None:
@@ -157,7 +162,7 @@ class LiveInput:
         An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
         objects, it is left out.
         """
-        annotation = text(mapping(mapping(pod.get("metadata")).get("annotations")), LIMITED)
+        annotation = text_member(as_mapping(as_mapping(pod.get("metadata")).get("annotations")), LIMITED)
         if not annotation:
             return restored
         # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
@@ -173,22 +178,22 @@ def _without_template(pod: dict[str, Json]) -> str:
     reference = _controller(pod)
     if reference is None:
         return NO_CONTROLLER
-    kind = text(reference, "kind")
+    kind = text_member(reference, "kind")
     reason = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
-    return f"{reason}: {visible(kind)}"
+    return f"{reason}: {escape_controls(kind)}"
 
 
 def _owner(pod: dict[str, Json]) -> Owner:
     """Return the controller that a pod refers to, or the pod itself."""
     reference = _controller(pod)
     if reference is None:
-        return Owner("Pod", text(mapping(pod.get("metadata")), "name"))
-    return Owner(text(reference, "kind"), text(reference, "name"))
+        return Owner("Pod", text_member(as_mapping(pod.get("metadata")), "name"))
+    return Owner(text_member(reference, "kind"), text_member(reference, "name"))
 
 
 def _controller(pod: dict[str, Json]) -> Object | None:
     """Return the reference to the controller of a pod; None for a bare or a static pod."""
-    return None if is_static(pod) else controller(pod)
+    return None if is_static(pod) else controller_reference(pod)
 
 
 def _is_among(ordered: Sequence[int], number: int) -> bool:
@@ -198,4 +203,4 @@ def _is_among(ordered: Sequence[int], number: int) -> bool:
 
 
 def _is_leaving(pod: dict[str, Json]) -> bool:
-    return is_finished(pod) or mapping(pod.get("metadata")).get("deletionTimestamp") is not None
+    return is_finished(pod) or as_mapping(pod.get("metadata")).get("deletionTimestamp") is not None

@@ -3,11 +3,24 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.difference.reading.limit_ranges import LIMITED
-from rules_engine.model.json.lenient import Object, controller, items, mapping, objects, strings, text
+from rules_engine.model.json.lenient import (
+    Object,
+    as_list,
+    as_mapping,
+    as_string_map,
+    controller_reference,
+    object_items,
+    text_member,
+)
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.pod import Container, Pod
-from rules_engine.model.kubernetes.pod_defaults import LISTS, is_generated, of_container, of_whole_pod
+from rules_engine.model.kubernetes.pod_defaults import (
+    CONTAINER_LISTS,
+    default_container_resources,
+    default_pod_resources,
+    is_generated_name,
+)
 
 _LATER_METADATA = frozenset(
     {
@@ -45,14 +58,14 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
 
     `on_node`: it is submitted with the name of its node, as static pods are.
     """
-    metadata = {name: value for name, value in mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
-    if is_generated(text(metadata, "name"), text(metadata, "generateName")):
+    metadata = {name: value for name, value in as_mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
+    if is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
         # The API server makes the name after the admission.
         del metadata["name"]
-    spec = {name: value for name, value in mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
+    spec = {name: value for name, value in as_mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
     if not on_node and not is_static(pod) and spec.pop("nodeName", None):
         labels = {
-            name: value for name, value in mapping(metadata.get("labels")).items() if name not in _TOPOLOGY_LABELS
+            name: value for name, value in as_mapping(metadata.get("labels")).items() if name not in _TOPOLOGY_LABELS
         }
         _replace(metadata, "labels", labels or None)
     _separate_match_label_keys(spec)
@@ -61,41 +74,41 @@ def as_it_is(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
 
 def is_static(pod: dict[str, Json]) -> bool:
     """Return True for a static pod, which a kubelet submits for its own node."""
-    owner = controller(pod)
-    return owner is not None and text(owner, "kind") == "Node"
+    owner = controller_reference(pod)
+    return owner is not None and text_member(owner, "kind") == "Node"
 
 
 def _separate_match_label_keys(spec: dict[str, Json]) -> None:
     """Undo the merge of matchLabelKeys into selectors, which follows a pod's admission (KEP-3633, KEP-3243)."""
-    constraints = items(spec.get("topologySpreadConstraints"))
+    constraints = as_list(spec.get("topologySpreadConstraints"))
     if constraints:
         spec["topologySpreadConstraints"] = [_separated(constraint) for constraint in constraints]
-    affinity = mapping(spec.get("affinity"))
+    affinity = as_mapping(spec.get("affinity"))
     if not affinity.keys().isdisjoint(_POD_AFFINITIES):
-        separated = {name: _of_terms(mapping(affinity[name])) for name in _POD_AFFINITIES if name in affinity}
+        separated = {name: _of_terms(as_mapping(affinity[name])) for name in _POD_AFFINITIES if name in affinity}
         spec["affinity"] = {**affinity, **separated}
 
 
 def _of_terms(affinity: Object) -> Json:
     separated: dict[str, Json] = dict(affinity)
     if _REQUIRED in separated:
-        separated[_REQUIRED] = [_separated(term) for term in items(separated[_REQUIRED])]
+        separated[_REQUIRED] = [_separated(term) for term in as_list(separated[_REQUIRED])]
     if _PREFERRED in separated:
         separated[_PREFERRED] = [
             {**term, "podAffinityTerm": _separated(term.get("podAffinityTerm"))}
-            for term in objects(affinity[_PREFERRED])
+            for term in object_items(affinity[_PREFERRED])
         ]
     return separated
 
 
 def _separated(term: Json) -> Json:
     """Return a term with its selector as submitted, where it must not use the keys of matchLabelKeys."""
-    members = mapping(term)
-    keys = [*items(members.get("matchLabelKeys")), *items(members.get("mismatchLabelKeys"))]
+    members = as_mapping(term)
+    keys = [*as_list(members.get("matchLabelKeys")), *as_list(members.get("mismatchLabelKeys"))]
     if not keys:
         return term
-    selector = dict(mapping(members.get("labelSelector")))
-    expressions = [item for item in objects(selector.get("matchExpressions")) if item.get("key") not in keys]
+    selector = dict(as_mapping(members.get("labelSelector")))
+    expressions = [item for item in object_items(selector.get("matchExpressions")) if item.get("key") not in keys]
     _replace(selector, "matchExpressions", [dict(item) for item in expressions] or None)
     return {**members, "labelSelector": selector}
 
@@ -106,21 +119,23 @@ def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | Non
     All else is unchanged: labels, tolerations and the priority, which controllers and the API server add before
     webhooks are called, and containers that other webhooks inject. Amounts that LimitRanger set are left out.
     """
-    template_metadata, template_spec = mapping(template.get("metadata")), mapping(template.get("spec"))
-    submitted = as_it_is(pod, on_node=bool(text(template_spec, "nodeName")))
-    metadata, spec = dict(mapping(submitted["metadata"])), dict(mapping(submitted["spec"]))
-    observed = strings(metadata.get("annotations"))
+    template_metadata, template_spec = as_mapping(template.get("metadata")), as_mapping(template.get("spec"))
+    submitted = as_it_is(pod, on_node=bool(text_member(template_spec, "nodeName")))
+    metadata, spec = dict(as_mapping(submitted["metadata"])), dict(as_mapping(submitted["spec"]))
+    observed = as_string_map(metadata.get("annotations"))
     added = {name: observed[name] for name in _KEPT_ANNOTATIONS if name in observed}
-    annotations: dict[str, Json] = {**strings(template_metadata.get("annotations")), **added}
+    annotations: dict[str, Json] = {**as_string_map(template_metadata.get("annotations")), **added}
     _replace(metadata, "annotations", annotations or None)
-    labels = {key: value for key, value in strings(template_metadata.get("labels")).items() if key in _TOPOLOGY_LABELS}
+    labels = {
+        key: value for key, value in as_string_map(template_metadata.get("labels")).items() if key in _TOPOLOGY_LABELS
+    }
     if labels:
-        metadata["labels"] = {**mapping(metadata.get("labels")), **labels}
-    _replace(spec, "resources", of_whole_pod(template_spec, mapping(spec.get("resources"))))
-    for member in LISTS:
-        templates = {text(container, "name"): container for container in objects(template_spec.get(member))}
-        containers = objects(spec.get(member))
-        if not templates.keys() <= {text(container, "name") for container in containers}:
+        metadata["labels"] = {**as_mapping(metadata.get("labels")), **labels}
+    _replace(spec, "resources", default_pod_resources(template_spec, as_mapping(spec.get("resources"))))
+    for member in CONTAINER_LISTS:
+        templates = {text_member(container, "name"): container for container in object_items(template_spec.get(member))}
+        containers = object_items(spec.get(member))
+        if not templates.keys() <= {text_member(container, "name") for container in containers}:
             return None
         if containers:
             spec[member] = [_with_resources(container, templates) for container in containers]
@@ -128,11 +143,11 @@ def turned_back(pod: dict[str, Json], template: Object) -> dict[str, Json] | Non
 
 
 def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
-    template = templates.get(text(container, "name"))
+    template = templates.get(text_member(container, "name"))
     if template is None:
         return dict(container)
     restored = dict(container)
-    _replace(restored, "resources", of_container(template.get("resources")))
+    _replace(restored, "resources", default_container_resources(template.get("resources")))
     return restored
 
 
@@ -160,7 +175,7 @@ def makes(admitted: Json, observed: Object) -> bool:
 def _amounts(pod: Pod) -> Iterator[tuple[tuple[bool, str], tuple[dict[str, int], dict[str, int]]]]:
     """Yield the requests and limits of each container with resources, in nanos."""
     for container in pod.containers:
-        yield (container.path[1] == LISTS[1], container.name), _of(container)
+        yield (container.path[1] == CONTAINER_LISTS[1], container.name), _of(container)
 
 
 def _of(container: Container) -> tuple[dict[str, int], dict[str, int]]:

@@ -11,7 +11,7 @@ from rules_engine.difference.reading.spool import Spool
 from rules_engine.loading.files import STDIN, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError, parse_lenient
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
-from rules_engine.model.json.lenient import Object, text
+from rules_engine.model.json.lenient import Object, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
 
@@ -109,7 +109,7 @@ class ObjectFile:
 
 def _kind_of_items(members: Object) -> str:
     """Return the kind of items without a kind: kubectl writes the kind of a PodList before its items."""
-    return text(members, "kind").removesuffix("List")
+    return text_member(members, "kind").removesuffix("List")
 
 
 def _opened(path: Path) -> BinaryIO | Spool:

@@ -21,12 +21,12 @@ from rules_engine.documents.workloads import pod_count
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading.files import report_unreadable
 from rules_engine.loading.kubernetes.manifests import Manifest
-from rules_engine.model.json.lenient import mapping, objects, text
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
@@ -91,7 +91,13 @@ class _Head(Struct, frozen=True):
 
     def names(self, pod: str) -> str:
         """Return the key of a pod, or of its workload's pods (`pod`: "prefix*"), under the rules that decided it."""
-        names = text(self.rules, "digest"), self.namespace, self.owner.get("kind", ""), self.owner.get("name", ""), pod
+        names = (
+            text_member(self.rules, "digest"),
+            self.namespace,
+            self.owner.get("kind", ""),
+            self.owner.get("name", ""),
+            pod,
+        )
         return "\0".join(names)
 
 
@@ -239,7 +245,7 @@ class _Reader:
         if record == "view":
             self._views.take(line, members)
         else:
-            name = text(members, "fields")
+            name = text_member(members, "fields")
             self._fields.pop(name, None)
             while len(self._fields) >= MAX_FIELDS:
                 del self._fields[next(iter(self._fields))]
@@ -283,8 +289,8 @@ class _Reader:
         """Return True for a call of /validate if /mutate was called for the pod, or for a pod of its workload."""
         if line.endpoint != VALIDATE or line.operation != Operation.CREATE.value:
             return False
-        metadata = mapping(mapping(mapping(line.request).get("object")).get("metadata"))
-        generated = text(metadata, "generateName")
+        metadata = as_mapping(as_mapping(as_mapping(line.request).get("object")).get("metadata"))
+        generated = text_member(metadata, "generateName")
         return line.names(line.pod) in self._calls or (bool(generated) and line.names(f"{generated}*") in self._calls)
 
     def _replayed(self, line: _Line) -> tuple[Submitted, Cluster] | str:
@@ -307,20 +313,20 @@ class _Reader:
             return ONLY_CREATED
         unknown = sorted(view.omitted & _node_labels(request.object)) if view.omitted else ()
         if unknown:
-            return f"the pod selects nodes by the label {visible(unknown[0])}, which was not recorded"
+            return f"the pod selects nodes by the label {escape_controls(unknown[0])}, which was not recorded"
         self._compare(line, request, view.cluster)
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
         workload = Workload(
             cluster=self._replay.column,
-            namespace=visible(line.namespace),
-            kind=visible(kind),
-            name=visible(name),
+            namespace=escape_controls(line.namespace),
+            kind=escape_controls(kind),
+            name=escape_controls(name),
         )
         return Submitted(workload=workload, request=request, user_unknown=False), view.cluster
 
     def _compare(self, line: _Line, request: AdmissionRequest, view: Cluster) -> None:
         """Count a line of other rules, or a line that the old rules now decide differently."""
-        if text(line.rules, "digest") != self._replay.digest:
+        if text_member(line.rules, "digest") != self._replay.digest:
             self._totals.other_rules += 1
             return
         endpoint = Endpoint.MUTATE if line.endpoint == MUTATE else Endpoint.VALIDATE
@@ -332,16 +338,16 @@ class _Reader:
 
 def _node_labels(pod: Json) -> Set[str]:
     """Return the keys of the labels by which a pod selects nodes."""
-    spec = mapping(mapping(pod).get("spec"))
-    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
-    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    terms = objects(required.get("nodeSelectorTerms"))
-    expressions = (expression for term in terms for expression in objects(term.get("matchExpressions")))
-    return {*mapping(spec.get("nodeSelector")), *(text(expression, "key") for expression in expressions)}
+    spec = as_mapping(as_mapping(pod).get("spec"))
+    affinity = as_mapping(as_mapping(spec.get("affinity")).get("nodeAffinity"))
+    required = as_mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    terms = object_items(required.get("nodeSelectorTerms"))
+    expressions = (expression for term in terms for expression in object_items(term.get("matchExpressions")))
+    return {*as_mapping(spec.get("nodeSelector")), *(text_member(expression, "key") for expression in expressions)}
 
 
 def _not_recorded(side: RecordedSide, field: str) -> str:
-    return f"the rules of {side.option} read {visible(field)}, which was not recorded"
+    return f"the rules of {side.option} read {escape_controls(field)}, which was not recorded"
 
 
 def is_log(file: ObjectFile) -> bool:
@@ -366,7 +372,10 @@ def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, 
     """
     namespace = manifest.namespace or default_namespace
     workload = Workload(
-        cluster=cluster_name, namespace=visible(namespace), kind=visible(manifest.kind), name=visible(manifest.name)
+        cluster=cluster_name,
+        namespace=escape_controls(namespace),
+        kind=escape_controls(manifest.kind),
+        name=escape_controls(manifest.name),
     )
     request = pod_request(manifest.submitted(), namespace=namespace)
     return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))

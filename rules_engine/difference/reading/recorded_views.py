@@ -6,7 +6,7 @@ from hashlib import blake2s
 from msgspec import Struct, field
 from msgspec.json import decode, encode
 
-from rules_engine.model.json.lenient import Object, integer, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.recording.fields import LINE_ERRORS
@@ -74,14 +74,14 @@ class RecordedViews:
 
     def take(self, line: bytes, members: Object) -> None:
         """Keep a line of a view. The lines of a view that is complete repeat it."""
-        name = text(members, "view")
+        name = text_member(members, "view")
         lines = self._lines.pop(name, None) or _Lines()
         self._lines[name] = lines
         if not lines.complete:
-            lines.same = text(members, "same") or lines.same
+            lines.same = text_member(members, "same") or lines.same
             lines.omitted = members.get("omitted") is True
-            lines.parts = integer(members, "parts")
-            number = integer(members, "part")
+            lines.parts = integer_member(members, "parts")
+            number = integer_member(members, "part")
             if 1 <= number <= lines.parts and number not in lines.by_part and not lines.complete:
                 lines.by_part[number] = line
                 lines.size += len(line)
@@ -109,7 +109,7 @@ class RecordedViews:
         if decoded is not None:
             return decoded
         try:
-            return self._decode(name, [mapping(decode(lines.by_part[number])) for number in sorted(lines.by_part)])
+            return self._decode(name, [as_mapping(decode(lines.by_part[number])) for number in sorted(lines.by_part)])
         except (QuantityError, *LINE_ERRORS):
             return UNREADABLE
         except ViewSizeError:

@@ -5,7 +5,7 @@ from collections.abc import Sized
 from dataclasses import replace
 
 from rules_engine.difference.reading.views import requests_of
-from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import is_finished
@@ -41,21 +41,21 @@ class ClusterUsage:
 
     def take(self, item: Object) -> bool:
         """Take an object; other kinds are ignored. Return False for a pod that was taken before."""
-        kind, metadata = text(item, "kind"), mapping(item.get("metadata"))
+        kind, metadata = text_member(item, "kind"), as_mapping(item.get("metadata"))
         if kind == "Node":
             node = read_node(item, _unread)
             if self._has_room(self._nodes, len(node.labels) + len(node.taints) + len(node.allocatable)):
-                uid = text(metadata, "uid")
+                uid = text_member(metadata, "uid")
                 if self._node_uids.setdefault(node.name, uid) != uid:
                     self.other = node.name
                 self._nodes[node.name] = node
         elif kind == "Namespace":
             self._namespaces_read = True
-            labels = strings(metadata.get("labels"))
+            labels = as_string_map(metadata.get("labels"))
             if self._has_room(self._namespaces, len(labels)):
-                self._namespaces[text(metadata, "name")] = labels
+                self._namespaces[text_member(metadata, "name")] = labels
         elif kind == "Pod" and not is_finished(item):
-            return self._take_pod(item, text(metadata, "uid"))
+            return self._take_pod(item, text_member(metadata, "uid"))
         return True
 
     def _has_room(self, kept: Sized, entries: int) -> bool:
@@ -70,7 +70,7 @@ class ClusterUsage:
         if uid in self.counted:
             return False
         self.counted.add(uid)
-        node = text(mapping(pod.get("spec")), "nodeName")
+        node = text_member(as_mapping(pod.get("spec")), "nodeName")
         if node:
             used = self._used.setdefault(node, Counter())
             for resource, nanos in requests_of(pod).items():

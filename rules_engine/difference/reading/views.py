@@ -3,7 +3,7 @@
 from collections.abc import Container, Mapping, Set
 from dataclasses import replace
 
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
@@ -32,8 +32,8 @@ class ViewsWithout:
 
         The usage of resources that no rule reads is not changed; for most pods, the whole cluster is not.
         """
-        uid = text(mapping(pod.get("metadata")), "uid")
-        position = self._positions.get(text(mapping(pod.get("spec")), "nodeName"))
+        uid = text_member(as_mapping(pod.get("metadata")), "uid")
+        position = self._positions.get(text_member(as_mapping(pod.get("spec")), "nodeName"))
         if uid not in self._counted or position is None or is_finished(pod):
             return self._cluster
         usage = self._usage

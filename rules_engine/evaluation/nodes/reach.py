@@ -13,7 +13,7 @@ from rules_engine.evaluation.nodes.groups import NodeSet, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex
 from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
 from rules_engine.model.kubernetes.cluster import Taint
-from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration, compared_integer
+from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration, parse_label_integer
 
 NODE_NAME = "metadata.name"
 """The only field of a node that node affinity may match."""
@@ -95,7 +95,7 @@ class _Search:
                 return self._compare_numbers(expression, label)
 
     def _compare_numbers(self, expression: NodeExpression, label: Label) -> NodeSet:
-        bound = compared_integer(expression.values[0]) if len(expression.values) == 1 else None
+        bound = parse_label_integer(expression.values[0]) if len(expression.values) == 1 else None
         if bound is None:
             return 0
         numbers = self._numbers.get(id(label))
@@ -156,7 +156,7 @@ class _Numbers:
     """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
 
     def __init__(self, label: Label) -> None:
-        pairs = sorted((number, value) for value in label.values if (number := compared_integer(value)) is not None)
+        pairs = sorted((number, value) for value in label.values if (number := parse_label_integer(value)) is not None)
         self._values = label.values
         self._keys = [value for _, value in pairs]
         self._numbers = [number for number, _ in pairs]

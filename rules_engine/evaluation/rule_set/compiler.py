@@ -14,7 +14,7 @@ from rules_engine.evaluation.rule_set.unused_names import find_unused_names
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.problems.source import SourceText
-from rules_engine.model.rules.rule import Declared, Rule
+from rules_engine.model.rules.rule import ExpressionDocument, Rule
 
 MAX_LEVELS = 150
 """Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
@@ -48,7 +48,7 @@ class ExpressionCompiler:
     evaluated for objects.
     """
 
-    def __init__(self, declared: Declared, environment: Environment, *, advice: bool = False) -> None:
+    def __init__(self, declared: ExpressionDocument, environment: Environment, *, advice: bool = False) -> None:
         self.problems: list[Problem] = []
         self._declared = declared
         self._advice = advice

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.rule_set.index import RuleIndex
-from rules_engine.model.problems.problem import Problem, in_file_order
+from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Mode, Operation, Rule
 
@@ -84,7 +84,7 @@ def compile_rules(
         if not compiler.failed and rule.mode is not Mode.OFF:
             by_kind[rule.kind].append(compiled)
     rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))
-    return rule_set, in_file_order(problems)
+    return rule_set, sort_problems(problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

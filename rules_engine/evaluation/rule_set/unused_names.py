@@ -9,13 +9,13 @@ from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Sel
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
-from rules_engine.model.rules.rule import Declared
+from rules_engine.model.rules.rule import ExpressionDocument
 
 _PARAMS = "params"
 
 
 def find_unused_names(
-    declared: Declared, variables: Mapping[str, NamedProgram], programs: Sequence[Program]
+    declared: ExpressionDocument, variables: Mapping[str, NamedProgram], programs: Sequence[Program]
 ) -> Iterator[Problem]:
     """Yield a warning for each variable and param that none of a document's expressions, `programs`, reads."""
     read = frozenset[str]().union(*(program.reads for program in programs))
@@ -32,7 +32,7 @@ def find_unused_names(
                 yield _warn_unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
 
 
-def _warn_unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
+def _warn_unused(declared: ExpressionDocument, code: Code, field: str, name: str) -> Problem:
     return warning(
         code, f"no expression reads {field}.{name}", declared.origin.get((field, name), declared.location), name
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.model.rules.decision import Part, Step
-from rules_engine.model.rules.rule import Setting, setting
+from rules_engine.model.rules.decision import RulePart, Step
+from rules_engine.model.rules.rule import Setting, field_setting
 
 _DEFAULT = "default"
 
@@ -21,25 +21,25 @@ def effective(injection: ResourceInjection, namespace: str) -> Iterator[Setting]
         overridden = base if default else None
         yield Setting(name="entry", value=path, field=path, location=entry.location, overrides=overridden)
     for field in ("coefficients", "annotations"):
-        values, before = _values(entry, field), _values(default, field)
+        values, before = _entry_values(entry, field), _entry_values(default, field)
         for key in (*values, *(key for key in before if key not in values)):
-            yield _setting(injection, namespace, field, key)
+            yield _entry_setting(injection, namespace, field, key)
 
 
-def _values(entry: Entry, field: str) -> Mapping[str, str]:
+def _entry_values(entry: Entry, field: str) -> Mapping[str, str]:
     if field == "annotations":
         return entry.annotations
     return {resource: str(amount) for resource, amount in entry.coefficients.items()}
 
 
-def _setting(injection: ResourceInjection, namespace: str, field: str, key: str) -> Setting:
+def _entry_setting(injection: ResourceInjection, namespace: str, field: str, key: str) -> Setting:
     default, entry = injection.default, injection.entry(namespace)
     name = f"{field}.{key}"
     place = default.origin.get((field, key))
     base = None
     if place is not None:
-        base = setting(name, _values(default, field).get(key), place)
-    value, location = _values(entry, field).get(key), entry.origin.get((field, key))
+        base = field_setting(name, _entry_values(default, field).get(key), place)
+    value, location = _entry_values(entry, field).get(key), entry.origin.get((field, key))
     if location is not None and location == place:
         return Setting(name=name, value=value, field=name, location=place, inherited=entry is not default)
     path = f"namespaces.{namespace}"
@@ -48,16 +48,16 @@ def _setting(injection: ResourceInjection, namespace: str, field: str, key: str)
     return Setting(name=name, value=value, field=f"{path}.{name}", location=location, overrides=base)
 
 
-def parts(injection: ResourceInjection) -> Iterator[Part]:
+def parts(injection: ResourceInjection) -> Iterator[RulePart]:
     """Yield each entry in the spec: it is covered if the injection applies to a pod in its namespace."""
     if injection.default:
-        yield _part(injection, "default", injection.default)
+        yield _entry_part(injection, "default", injection.default)
     for namespace, entry in injection.namespaces.items():
-        yield _part(injection, f"namespaces.{namespace}", entry)
+        yield _entry_part(injection, f"namespaces.{namespace}", entry)
 
 
-def _part(injection: ResourceInjection, name: str, entry: Entry) -> Part:
-    return Part(name=name, event="used", location=entry.location, reached=partial(_is_used, injection, entry))
+def _entry_part(injection: ResourceInjection, name: str, entry: Entry) -> RulePart:
+    return RulePart(name=name, event="used", location=entry.location, reached=partial(_is_used, injection, entry))
 
 
 def _is_used(injection: ResourceInjection, entry: Entry, step: Step, namespace: str) -> bool:

@@ -18,14 +18,14 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
-from rules_engine.model.json.edits import Edits, merged, patch_bytes
+from rules_engine.model.json.edits import Edits, merge_edits, patch_bytes
 from rules_engine.model.json.strict import Path
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.model.rules.decision import Action, Amount, ContainerRequest, Step
 from rules_engine.model.rules.rule import Mode
 
-_NONE = Quantity(0)
+_ZERO = Quantity(0)
 _ONE = Quantity.of(1)
 
 SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-storage": _ONE}
@@ -38,7 +38,7 @@ _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
 Source: k8s.io/kubernetes/pkg/apis/core/validation."""
 
 
-class _Triggered(Struct, frozen=True, kw_only=True):
+class _ApplicableInjection(Struct, frozen=True, kw_only=True):
     """An injection that applies to the pod: at least one container requests its GPU resource.
 
     `served` are the containers that get amounts, `passed_over` the sidecars and init containers that do not.
@@ -59,7 +59,7 @@ class _Triggered(Struct, frozen=True, kw_only=True):
     def requests(self) -> tuple[ContainerRequest, ...]:
         """The GPU requests of the containers that get amounts."""
         resource = self.rule.gpu_resource
-        return tuple([ContainerRequest(item.name, resource, _count(item, resource)) for item in self.served])
+        return tuple([ContainerRequest(item.name, resource, _gpu_count(item, resource)) for item in self.served])
 
 
 def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRule[ResourceInjection]:
@@ -75,12 +75,12 @@ def apply_injections(
     Return their steps, and the edits of the enforcing injections.
     """
     steps: dict[int, Step] = {}
-    enforced: dict[int, _Triggered] = {}
-    audited: dict[int, _Triggered] = {}
+    enforced: dict[int, _ApplicableInjection] = {}
+    audited: dict[int, _ApplicableInjection] = {}
     holders: dict[str, ResourceInjection] = {}
     for index, injection in enumerate(injections):
         rule = injection.rule
-        applicable = _triggered(injection, context)
+        applicable = _find_applicable(injection, context)
         if isinstance(applicable, Step):
             steps[index] = applicable
         elif rule.gpu_resource in holders:
@@ -94,14 +94,14 @@ def apply_injections(
             enforced[index] = applicable
     all_edits: Edits = {}
     for index, triggered in audited.items():
-        steps[index], _ = _bounded(triggered, list(enforced.values()), context)
+        steps[index], _ = _inject_within_bounds(triggered, list(enforced.values()), context)
     for index, triggered in enforced.items():
-        steps[index], edits = _bounded(triggered, list(enforced.values()), context)
-        all_edits = merged(all_edits, edits)
+        steps[index], edits = _inject_within_bounds(triggered, list(enforced.values()), context)
+        all_edits = merge_edits(all_edits, edits)
     return tuple([steps[index] for index in sorted(steps)]), all_edits
 
 
-def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> _Triggered | Step:
+def _find_applicable(injection: CompiledRule[ResourceInjection], context: Context) -> _ApplicableInjection | Step:
     applies = check_applicability(injection, context)
     if isinstance(applies, Step):
         return applies
@@ -118,7 +118,7 @@ def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> 
     if not gpu_containers:
         message = f"no container requests {rule.gpu_resource}"
         return skip_step(rule, "no-request", message, rule.fields.get("gpuResource", ()))
-    return _Triggered(
+    return _ApplicableInjection(
         rule=rule,
         entry=entry,
         warnings=applies.warnings,
@@ -127,7 +127,7 @@ def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> 
     )
 
 
-def _count(container: Container, gpu_resource: str) -> int:
+def _gpu_count(container: Container, gpu_resource: str) -> int:
     requested = container.requested(gpu_resource)
     return requested.whole if requested else 0
 
@@ -136,7 +136,9 @@ def _may_serve(rule: ResourceInjection, container: Container) -> bool:
     return container.role is Role.REGULAR or rule.init_containers is InitContainers.INJECT
 
 
-def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
+def _inject_within_bounds(
+    triggered: _ApplicableInjection, enforced: Sequence[_ApplicableInjection], context: Context
+) -> tuple[Step, Edits]:
     """Return the step and edits of one injection, which fails if its patch would get too large."""
     try:
         step, edits = _inject(triggered, enforced, context)
@@ -146,7 +148,9 @@ def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Con
     return (step, edits) if excess is None else (failure_step(triggered.rule, excess), {})
 
 
-def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
+def _inject(
+    triggered: _ApplicableInjection, enforced: Sequence[_ApplicableInjection], context: Context
+) -> tuple[Step, Edits]:
     """Return the step of one injection on the result of the ladders, and its edits."""
     rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
@@ -184,7 +188,7 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
 class _Calculation:
     """The amounts that one entry injects into one pod."""
 
-    def __init__(self, triggered: _Triggered, context: Context, warnings: tuple[str, ...]) -> None:
+    def __init__(self, triggered: _ApplicableInjection, context: Context, warnings: tuple[str, ...]) -> None:
         self._rule = triggered.rule
         self._entry = triggered.entry
         self._context = context
@@ -208,7 +212,7 @@ class _Calculation:
         total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
         # GPU containers that keep running share the total amount, less the requests of the other containers.
         left = {
-            name: coefficient * total - self._beside(name)
+            name: coefficient * total - self._other_requests(name)
             for name, coefficient in coefficients.items()
             if name in SHARED_UNITS and total
         }
@@ -231,7 +235,7 @@ class _Calculation:
                 if name in left and container.role is not Role.INIT:
                     injected = left[name].share(total, unit) * count
                 else:
-                    injected = (coefficient * count).floored(unit)
+                    injected = (coefficient * count).floor_to(unit)
                 # In the coefficient's format, even if it is 0 and the others request a negative amount.
                 self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
         self._lift_pod_level(amounts, edits)
@@ -258,8 +262,8 @@ class _Calculation:
         """Yield, each with its owner, the requests that may not exceed the amount of the GPU containers."""
         pod = self._context.pod
         if self._rule.on_conflict is OnConflict.OVERWRITE:
-            yield "spec.resources requests", pod.requests.get(name) or pod.limits.get(name) or _NONE
-        yield "other containers request", self._beside(name)
+            yield "spec.resources requests", pod.requests.get(name) or pod.limits.get(name) or _ZERO
+        yield "other containers request", self._other_requests(name)
 
     def _applicable_coefficients(self) -> Mapping[str, Quantity]:
         """Return the coefficients; with onConflict Keep, without the resources in the pod's spec.resources."""
@@ -275,11 +279,11 @@ class _Calculation:
 
     def _count(self, container: Container) -> int:
         """Return the number of GPUs that a container requests."""
-        return _count(container, self._rule.gpu_resource)
+        return _gpu_count(container, self._rule.gpu_resource)
 
-    def _beside(self, name: str) -> Quantity:
+    def _other_requests(self, name: str) -> Quantity:
         """Return the amount that the containers without GPUs request."""
-        return sum((container.requested(name) or _NONE for container in self._others), _NONE)
+        return sum((container.requested(name) or _ZERO for container in self._others), _ZERO)
 
     def _write(
         self,
@@ -325,7 +329,7 @@ class _Calculation:
             return
         after = pod.edited(edits)
         for name in names:
-            requested = [(container.requested(name) or _NONE).nanos for container in after.containers]
+            requested = [(container.requested(name) or _ZERO).nanos for container in after.containers]
             least = Quantity(after.aggregate(requested), self._coefficients[name].format)
             for path, level_amounts in ((POD_REQUESTS, pod.requests), (POD_LIMITS, pod.limits)):
                 before = level_amounts.get(name)

@@ -15,13 +15,13 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
     """Read a ResourceInjection; it is valid only if neither the schema nor `problems` has an error."""
     spec = map_field(root, "spec")
     first_key = spec.key("coefficients") or spec.key("annotations")
-    default = _entry(spec, first_key or root, first_key.source.text if first_key else "", problems)
+    default = _read_entry(spec, first_key or root, first_key.source.text if first_key else "", problems)
     namespaces: dict[str, Entry] = {}
     for key, node in map_members(spec, "namespaces"):
-        entry = _entry(node, key, f"namespaces.{key.source.text}", problems)
+        entry = _read_entry(node, key, f"namespaces.{key.source.text}", problems)
         if string_field(node, "inherit") == "Merge":
             _report_nothing_to_inherit(default, node, problems)
-            entry = _merged(default, entry)
+            entry = _merge_entries(default, entry)
         namespaces[key.source.text] = entry
     injection = ResourceInjection(
         **common_fields(root, problems) | scalar_arguments(spec, ResourceInjection),
@@ -36,7 +36,7 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
     return injection
 
 
-def _entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
+def _read_entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
     coefficients = read_amounts(node, "coefficients", problems)
     warn_of_units(node, "coefficients", coefficients, problems, per_gpu=True)
     return Entry(
@@ -48,7 +48,7 @@ def _entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
     )
 
 
-def _merged(default: Entry, entry: Entry) -> Entry:
+def _merge_entries(default: Entry, entry: Entry) -> Entry:
     inherited = default.coefficients.keys() - entry.coefficients.keys()
     return Entry(
         location=entry.location,

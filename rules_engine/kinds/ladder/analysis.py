@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
-from rules_engine.kinds.overlap import Earlier, always_first, precedence
+from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
-from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, known_profiles
+from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, warning
 
@@ -15,14 +15,14 @@ from rules_engine.model.problems.problem import Problem, warning
 def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     """Yield warnings about ladders that are loaded together, in the order of evaluation."""
     for ladder in ladders:
-        yield from _idle_rungs(ladder)
-        yield from _unlikely_names(ladder)
-        yield from _mixed_cards(ladder)
-        yield from _unsorted_rungs(ladder)
-    before = Earlier[FallbackLadder]()
+        yield from _warn_idle_rungs(ladder)
+        yield from _warn_unlikely_names(ladder)
+        yield from _warn_mixed_cards(ladder)
+        yield from _warn_unsorted_rungs(ladder)
+    before = EarlierRules[FallbackLadder]()
     for later in ladders:
         for earlier in before.matching(later.match.namespaces[0]):
-            yield from _taken_resources(earlier, later)
+            yield from _warn_unreachable_rungs(earlier, later)
         before.add(later)
 
 
@@ -33,7 +33,7 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
         offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
         for index, rung in enumerate(ladder.rungs):
             if rung.resource not in offered and not rung.assume:
-                if _sources(ladder, index):
+                if _source_count(ladder, index):
                     effect = "nothing moves to this rung"
                 elif any(other.assume or other.resource in offered for other in ladder.rungs):
                     effect = "each request for it must move"
@@ -46,14 +46,14 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
                 yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
 
 
-def _unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
+def _warn_unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
     for rung in ladder.rungs:
         yield from name_warnings(rung.resource, ladder.rung_resources, rung.location, rung.resource)
 
 
-def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
+def _warn_mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
     """Warn of the first rung with a MIG profile that no card has together with the profiles above it."""
-    profiles = known_profiles(ladder.rung_resources)
+    profiles = find_profiles(ladder.rung_resources)
     above: list[str] = []
     for rung in ladder.rungs:
         if rung.resource in profiles:
@@ -61,15 +61,15 @@ def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
             if above and not common_cards([*above, profile]):
                 message = (
                     f"no card has {profile} beside {', '.join(above)}: "
-                    f"it is a profile of {_names(cards_of(profile))}, "
-                    f"and those above it are of {_names(common_cards(above))}"
+                    f"it is a profile of {_card_names(cards_of(profile))}, "
+                    f"and those above it are of {_card_names(common_cards(above))}"
                 )
                 yield warning(LadderCode.MIXED_CARDS, message, rung.location, rung.resource)
                 return
             above.append(profile)
 
 
-def _unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
+def _warn_unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
     """Warn of the first MIG device at which the sizes, downwards, change from falling to rising or the reverse."""
     devices = [(size, rung) for rung in ladder.rungs if (size := compute_slices(rung.resource)) is not None]
     orders = set[bool]()
@@ -82,46 +82,46 @@ def _unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
             return
 
 
-def _names(cards: frozenset[str]) -> str:
+def _card_names(cards: frozenset[str]) -> str:
     return " or ".join(sorted(cards - {SIMULATED} or cards))
 
 
-def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
+def _warn_idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
     if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP:
         rung = ladder.rungs[0]
         message = f"a ladder with one rung moves nothing: it has no other rung for {rung.resource}"
         yield warning(LadderCode.SINGLE_RUNG, message, rung.location, rung.resource)
         return
     for index, rung in enumerate(ladder.rungs):
-        if rung.when is not None and not _sources(ladder, index):
+        if rung.when is not None and not _source_count(ladder, index):
             message = (
                 f"this is never evaluated: with direction {ladder.direction.value} nothing moves to {rung.resource}"
             )
             yield warning(LadderCode.UNUSED_WHEN, message, rung.when.location, rung.when.text.partition("\n")[0])
 
 
-def _sources(ladder: FallbackLadder, index: int) -> int:
+def _source_count(ladder: FallbackLadder, index: int) -> int:
     """Return the number of rungs that may move to the rung at `index`."""
     above, below = index, len(ladder.rungs) - index - 1
     return {Direction.DOWN: above, Direction.UP: below, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
 
 
-def _targets(ladder: FallbackLadder, index: int) -> int:
+def _target_count(ladder: FallbackLadder, index: int) -> int:
     """Return the number of rungs that the rung at `index` may move to."""
     above, below = index, len(ladder.rungs) - index - 1
     return {Direction.DOWN: below, Direction.UP: above, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
 
 
-def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
+def _warn_unreachable_rungs(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
     """Warn of rungs of a later ladder whose requests an earlier ladder always decides."""
     if not always_first(earlier, later):
         return
     decided = set(earlier.rung_resources)
     for index, rung in enumerate(later.rungs):
         # No warning for a rung that cannot move anyway.
-        if rung.resource in decided and not rung.assume and _targets(later, index):
+        if rung.resource in decided and not rung.assume and _target_count(later, index):
             message = (
                 f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
-                f"which comes first by {precedence(earlier, later)}"
+                f"which comes first by {precedence_basis(earlier, later)}"
             )
             yield warning(LadderCode.UNREACHABLE_RUNG, message, rung.location, rung.resource)

@@ -36,7 +36,7 @@ class DeviceCounts(Struct, frozen=True):
         """The pod's effective request, in nanos."""
         return self.pod.effective(resource, [counts.get(resource, 0) * NANOS for counts in self.by_container])
 
-    def moved(self, source: str, target: str, numerator: int, denominator: int) -> "DeviceCounts":
+    def move_resource(self, source: str, target: str, numerator: int, denominator: int) -> "DeviceCounts":
         """Return the counts with all devices of `source` moved to `target`: × numerator ÷ denominator, rounded up."""
         by_container = []
         for counts in self.by_container:

@@ -5,45 +5,47 @@ from functools import partial
 
 from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules.decision import Part, Step
-from rules_engine.model.rules.rule import Setting, setting
+from rules_engine.model.rules.decision import RulePart, Step
+from rules_engine.model.rules.rule import Setting, field_setting
 
 
 def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
     """Yield the rungs, from the highest down, and the filter of nodes; they are the same in every namespace."""
     for index, rung in enumerate(ladder.rungs):
         path = f"rungs[{index}]"
-        yield setting(path, rung.resource, rung.location)
+        yield field_setting(path, rung.resource, rung.location)
         if rung.weight is not None:
-            yield setting(f"{path}.weight", rung.weight, rung.origin.get("weight"))
+            yield field_setting(f"{path}.weight", rung.weight, rung.origin.get("weight"))
         if rung.when is not None:
-            yield setting(f"{path}.when", rung.when.text, rung.when.location)
+            yield field_setting(f"{path}.when", rung.when.text, rung.when.location)
         if rung.assume:
-            yield setting(f"{path}.assume", rung.assume, rung.origin.get("assume"))
+            yield field_setting(f"{path}.assume", rung.assume, rung.origin.get("assume"))
     if ladder.nodes.selector:
-        yield setting("nodes.selector", str(ladder.nodes.selector), ladder.origin.get(("nodes", "selector")))
+        yield field_setting("nodes.selector", str(ladder.nodes.selector), ladder.origin.get(("nodes", "selector")))
     if ladder.nodes.require:
         needs: list[Json] = [*sorted(need.value for need in ladder.nodes.require)]
-        yield setting("nodes.require", needs, ladder.origin.get(("nodes", "require")))
+        yield field_setting("nodes.require", needs, ladder.origin.get(("nodes", "require")))
 
 
-_GIVEN = frozenset({"moved", "offered", "assumed"})
+_ASSIGNED_REASONS = frozenset({"moved", "offered", "assumed"})
 """Reasons of decisions by which the pod gets a rung: another rung, or the requested one."""
 
-_DECIDED = _GIVEN | {"exhausted"}
+_DECIDED_REASONS = _ASSIGNED_REASONS | {"exhausted"}
 """Reasons of decisions about rungs; with other reasons the pod stays unchanged before any rung is tried."""
 
 
-def parts(ladder: FallbackLadder) -> Iterator[Part]:
+def parts(ladder: FallbackLadder) -> Iterator[RulePart]:
     """Yield two parts of each rung: a pod requests it, and a pod gets or keeps it."""
     for rung in ladder.rungs:
-        for event, reached in (("requested", _is_requested), ("given", _is_given)):
-            yield Part(name=rung.resource, event=event, location=rung.location, reached=partial(reached, rung.resource))
+        for event, reached in (("requested", _is_requested), ("given", _is_assigned)):
+            yield RulePart(
+                name=rung.resource, event=event, location=rung.location, reached=partial(reached, rung.resource)
+            )
 
 
 def _is_requested(resource: str, step: Step, _namespace: str) -> bool:
-    return any(decision.resource == resource and decision.reason in _DECIDED for decision in step.resources)
+    return any(decision.resource == resource and decision.reason in _DECIDED_REASONS for decision in step.resources)
 
 
-def _is_given(resource: str, step: Step, _namespace: str) -> bool:
-    return any(decision.given == resource and decision.reason in _GIVEN for decision in step.resources)
+def _is_assigned(resource: str, step: Step, _namespace: str) -> bool:
+    return any(decision.given == resource and decision.reason in _ASSIGNED_REASONS for decision in step.resources)

@@ -23,7 +23,7 @@ from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.gpu.resources import short_name
-from rules_engine.model.json.edits import Edits, merged
+from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Field
@@ -111,10 +111,10 @@ def _reads_amounts(program: Program, variables: Sequence[tuple[str, NamedProgram
         if path in reads or "variables" in reads:
             programs.append(variable.program)
             reads |= variable.program.reads
-    return any(not _AMOUNTS.isdisjoint(constant_texts(reader.checked.expression)) for reader in programs)
+    return any(not _AMOUNT_MEMBERS.isdisjoint(constant_texts(reader.checked.expression)) for reader in programs)
 
 
-_AMOUNTS = frozenset({"limits", "requests"})
+_AMOUNT_MEMBERS = frozenset({"limits", "requests"})
 
 
 class Claims(Struct, frozen=True):
@@ -150,12 +150,12 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
         except Exception as error:
             steps.append(failure_step(ladder.rule, error))
             continue
-        if new_edits and (excess := patch_size_error(merged(context.pod.edits, new_edits))) is not None:
+        if new_edits and (excess := patch_size_error(merge_edits(context.pod.edits, new_edits))) is not None:
             steps.append(failure_step(ladder.rule, excess))
             continue
         steps.append(step)
         if ladder.rule.mode is Mode.ENFORCE:
-            edits, pending = merged(edits, new_edits), new_edits
+            edits, pending = merge_edits(edits, new_edits), new_edits
             claims = claims.after(ladder, step)
     return tuple(steps), edits
 
@@ -178,16 +178,18 @@ class _LadderRun:
             raise container_count_error(context.pod)
         self._before = DeviceCounts.read(context.pod, self._requested)
         self._counts = self._before
-        self._lost = [name for name in self._requested if name in claims.winners and name in self._before.resources]
+        self._already_decided = [
+            name for name in self._requested if name in claims.winners and name in self._before.resources
+        ]
         """Resources that earlier ladders decided."""
-        self._settled = list(self._lost)
+        self._settled = list(self._already_decided)
         """Decided resources of the changed pod: one node must offer them all together."""
 
     def outcome(self) -> tuple[Step, Edits]:
         """Return the step and the edits of the pod. Raises EvaluationError."""
         winners, requested = self._claims.winners, self._requested
         undecided = [name for name in requested if name not in winners]
-        notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
+        notes = tuple([f"{name} was decided by {winners[name]}" for name in self._already_decided])
         # Without a resource to decide, no container is checked: there may be 60,000.
         containers = self._context.pod.containers if undecided else ()
         errors = [text for item in containers for name in requested if (text := amount_problem(item, name))]
@@ -196,12 +198,14 @@ class _LadderRun:
         indexes = [self._ladder.resources.index(name) for name in undecided if name in self._before.resources]
         if not indexes:
             if notes:
-                return skip_step(self._rule, "already-decided", "; ".join(notes), self._fields(self._lost)), {}
+                return skip_step(
+                    self._rule, "already-decided", "; ".join(notes), self._fields(self._already_decided)
+                ), {}
             message = "the pod requests none of its resources"
             return skip_step(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in indexes):
             return self._keep_all(undecided, "cluster-unknown", self._context.cluster.freshness.unknown), {}
-        return self._finished(self._decide_requests(indexes), notes)
+        return self._final_step(self._decide_requests(indexes), notes)
 
     def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
         """Decide the requests of the rungs at `indexes`. The order matters in two ways."""
@@ -259,7 +263,7 @@ class _LadderRun:
         need = Quantity(self._counts.effective(resource))
         attempts = [Attempt(resource, False, f"requested, but no node offers {need}")]
         for target in self._targets(index):
-            after = self._moved(index, target)
+            after = self._counts_after(index, target)
             attempt = self._attempt(target, after)
             attempts.append(attempt)
             if attempt.taken:
@@ -285,11 +289,13 @@ class _LadderRun:
         yield from [target for target in targets if not target.rung.assume]
         yield from [target for target in targets if target.rung.assume]
 
-    def _moved(self, index: int, target: CompiledRung) -> DeviceCounts:
+    def _counts_after(self, index: int, target: CompiledRung) -> DeviceCounts:
         source = self._rule.rungs[index]
         if self._rule.counts is Counts.KEEP:
-            return self._counts.moved(source.resource, target.rung.resource, 1, 1)
-        return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
+            return self._counts.move_resource(source.resource, target.rung.resource, 1, 1)
+        return self._counts.move_resource(
+            source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1
+        )
 
     def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
         """Try a target. `when` is evaluated first: its errors must not depend on the cluster."""
@@ -321,7 +327,7 @@ class _LadderRun:
         context = self._context
         return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
 
-    def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
+    def _final_step(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
         exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
         moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
         common: Details = {

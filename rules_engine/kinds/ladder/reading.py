@@ -32,7 +32,7 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
     nodes = map_field(spec, "nodes")
     ladder = FallbackLadder(
         **common_fields(root, problems, "nodes") | scalar_arguments(spec, FallbackLadder),
-        rungs=tuple(_rung(line) for line in lines),
+        rungs=tuple(_read_rung(line) for line in lines),
         nodes=NodeFilter(
             read_selector(nodes, "selector", problems),
             frozenset(NodeRequirement(name) for name in string_items(nodes, "require")),
@@ -50,7 +50,7 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
     return ladder
 
 
-def _rung(line: MapNode) -> Rung:
+def _read_rung(line: MapNode) -> Rung:
     resource = line.get("resource") or line
     return Rung(
         resource=string_field(line, "resource"),

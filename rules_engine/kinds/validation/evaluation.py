@@ -63,28 +63,28 @@ def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidati
 
 def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[tuple[Step, ...], Edits]:
     """Evaluate each validation. Return the steps; a validation edits nothing."""
-    return tuple(_step(validation, context) for validation in validations), {}
+    return tuple(_evaluate_validation(validation, context) for validation in validations), {}
 
 
-def _step(validation: CompiledValidation, context: Context) -> Step:
+def _evaluate_validation(validation: CompiledValidation, context: Context) -> Step:
     rule = validation.rule
     applies = check_applicability(validation, context)
     if isinstance(applies, Step):
-        return _enforced(rule, applies)
+        return _enforce_error(rule, applies)
     try:
         unmet = [check for check in validation.checks if not applies.scope.holds(check.expression)]
     except Exception as error:
-        return _enforced(rule, failure_step(rule, error))
+        return _enforce_error(rule, failure_step(rule, error))
     if not unmet:
         return rule_step(rule, Action.PASS, "valid", "", warnings=applies.warnings)
-    return _invalid(rule, unmet, [_message(check, applies.scope) for check in unmet], applies)
+    return _invalid_step(rule, unmet, [_check_message(check, applies.scope) for check in unmet], applies)
 
 
-def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], applies: Applies) -> Step:
+def _invalid_step(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], applies: Applies) -> Step:
     """Return the step of failed checks, with the message of each."""
     reason = unmet[0].check.reason
     step, static = (
-        _acted(
+        _act_on_failure(
             rule,
             "invalid",
             tuple(dict.fromkeys(texts)),
@@ -98,16 +98,16 @@ def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequenc
     return step if step == static else replace(step, static=static)
 
 
-def _enforced(rule: Validation, step: Step) -> Step:
+def _enforce_error(rule: Validation, step: Step) -> Step:
     """Treat an evaluation error like a failed check: validationActions decide, as in Kubernetes."""
     if step.action is not Action.DENY:
         return step
-    return _acted(
+    return _act_on_failure(
         rule, step.reason, (step.message,), (), code=step.code, status_reason=step.status_reason, fields=step.fields
     )
 
 
-def _acted(
+def _act_on_failure(
     rule: Validation,
     reason: str,
     messages: tuple[str, ...],
@@ -138,7 +138,7 @@ def _acted(
     )
 
 
-def _message(check: CompiledCheck, scope: Scope) -> str:
+def _check_message(check: CompiledCheck, scope: Scope) -> str:
     """Return the message expression's value; the static message if it fails, or is blank, too long or multi-line."""
     if check.message is not None:
         try:

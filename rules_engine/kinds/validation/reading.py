@@ -28,14 +28,14 @@ def read(root: MapNode, problems: Problems) -> Validation:
     return Validation(
         **common_fields(root, problems) | scalar_arguments(spec, Validation) | action_field,
         validations=tuple(
-            _check(line, expression)
+            _read_check(line, expression)
             for line in map_items(spec, "validations")
             if (expression := source_field(line, "expression")) is not None
         ),
     )
 
 
-def _check(line: MapNode, expression: SourceText) -> Check:
+def _read_check(line: MapNode, expression: SourceText) -> Check:
     return Check(
         expression=expression,
         location=line.location,

@@ -11,11 +11,16 @@ from rules_engine.loading.fields import list_items
 from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object, sum_requests
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, ClusterObjects, moment, newest_change
+from rules_engine.model.kubernetes.cluster_objects import (
+    FILE_KINDS,
+    ClusterObjects,
+    newest_change_time,
+    parse_change_time,
+)
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
@@ -30,18 +35,18 @@ def is_cluster(document: Json) -> TypeGuard[Object]:
         return False
     kind = document.get("kind")
     return kind == "NodeList" or (
-        kind == "List" and any(item.get("kind") == "Node" for item in objects(document.get("items")))
+        kind == "List" and any(item.get("kind") == "Node" for item in object_items(document.get("items")))
     )
 
 
 def read_cluster(document: Object, location: Location, problems: Problems) -> Cluster:
     """Read the nodes, namespaces and bound pods among a List's items; all others are ignored."""
-    items = objects(document.get("items"))
+    items = object_items(document.get("items"))
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
     kinds: dict[str, list[Object]] = {}
     for item in items:
-        kinds.setdefault(text(item, "kind") or default, []).append(item)
+        kinds.setdefault(text_member(item, "kind") or default, []).append(item)
 
     def unread(node: str, resource: str, error: QuantityError) -> None:
         problems.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
@@ -51,8 +56,8 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
         namespaces={
-            text(metadata, "name"): strings(metadata.get("labels"))
-            for metadata in (mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
+            text_member(metadata, "name"): as_string_map(metadata.get("labels"))
+            for metadata in (as_mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
         },
     )
 
@@ -62,8 +67,8 @@ def _bound_pods(items: Sequence[Object], location: Location, problems: Problems)
         try:
             pod = Pod.parse(dict(item))
         except PodError as error:
-            metadata = mapping(item.get("metadata"))
-            name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
+            metadata = as_mapping(item.get("metadata"))
+            name = f"{text_member(metadata, 'namespace')}/{text_member(metadata, 'name')}"
             problems.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
         # kubectl lists nodes and pods at different times, so a pod on an unlisted node is not a problem.
@@ -77,7 +82,9 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     node_names = inventory_nodes(spec)
     nodes = [node_object(node) for node in cluster.nodes if node.name in node_names]
     pods = [_pod_object(value) for item in list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
-    names = {text(mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"}
+    names = {
+        text_member(as_mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"
+    }
     namespaces: list[dict[str, Json]] = [
         {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
         for name, labels in cluster.namespaces.items()
@@ -90,23 +97,23 @@ def kubectl_objects(document: Object) -> ClusterObjects:
     """Return the objects of the output of kubectl."""
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
-    return _cluster_objects({"kind": default, **item} for item in objects(document.get("items")))
+    return _cluster_objects({"kind": default, **item} for item in object_items(document.get("items")))
 
 
 def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
     """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
-    metadata = {"namespace": "default", **mapping(value.get("metadata"))}
+    metadata = {"namespace": "default", **as_mapping(value.get("metadata"))}
     return {**value, "kind": "Pod", "metadata": metadata}
 
 
 def _cluster_objects(items: Iterable[Mapping[str, Json]]) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Json]]] = {}
     for item in items:
-        kind = text(item, "kind")
+        kind = text_member(item, "kind")
         if kind in FILE_KINDS:
             by_kind.setdefault(kind, []).append(dict(item))
     newest = ""
     for of_kind in by_kind.values():
         for raw in of_kind:
-            newest = newest_change(raw, newest)
-    return ClusterObjects(by_kind, now=moment(newest))
+            newest = newest_change_time(raw, newest)
+    return ClusterObjects(by_kind, now=parse_change_time(newest))

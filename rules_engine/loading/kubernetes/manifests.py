@@ -8,12 +8,12 @@ from typing import cast
 from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find_node, first_key
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.kubernetes.pod_defaults import generated_name, submitted_names, with_defaults
+from rules_engine.model.kubernetes.pod_defaults import first_pod_names, generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate, visible
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
@@ -67,19 +67,19 @@ class Manifest:
         """Return the object's name without control characters, with the template's path if it may have several."""
         name = object_title(self.kind, self.name or "(no name)", namespace or self.namespace)
         inner = ".".join(map(str, self.path))
-        return visible(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
+        return escape_controls(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
 
     def submitted(self, name: str = "") -> dict[str, Json]:
         """Return the pod that /mutate gets if the object is created: with its names and its default requests.
 
         `name`: the object's name, if it is created under another one.
         """
-        pod = with_defaults(self.pod)
-        metadata = dict(mapping(pod.get("metadata")))
+        pod = with_default_requests(self.pod)
+        metadata = dict(as_mapping(pod.get("metadata")))
         if self.path:
             metadata.pop("name", None)
-            owner = name or self.name or (generated_name(self.generate_name) if self.generate_name else "")
-            metadata.update(submitted_names(self.kind, owner) if owner else {})
+            owner = name or self.name or (generate_name(self.generate_name) if self.generate_name else "")
+            metadata.update(first_pod_names(self.kind, owner) if owner else {})
         elif name:
             metadata["name"] = name
         return {**pod, "metadata": metadata}
@@ -154,7 +154,11 @@ def _walk_manifests(value: Json, node: Node) -> Iterator[Manifest]:
         for index, item in enumerate(items):
             yield from _walk_manifests(item, find_node(node, ("items", index)))
         return
-    kind, name, namespace = text(value, "kind"), _metadata_text(value, "name"), _metadata_text(value, "namespace")
+    kind, name, namespace = (
+        text_member(value, "kind"),
+        _metadata_text(value, "name"),
+        _metadata_text(value, "namespace"),
+    )
     for path, template in list(_find_templates(value, ())) or _own_template(value, kind):
         yield Manifest(
             kind=kind or "Pod",
@@ -204,7 +208,7 @@ def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dic
 
 
 def _metadata_text(value: Object, name: str) -> str:
-    return text(mapping(value.get("metadata")), name)
+    return text_member(as_mapping(value.get("metadata")), name)
 
 
 def read_single_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:

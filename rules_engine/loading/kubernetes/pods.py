@@ -81,7 +81,7 @@ def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
         key.source.text
         for part, shape in ((node, "Pod"), (spec, "PodSpec"))
         for key, _ in part
-        if key.source.text not in shapes.fields(shape)
+        if key.source.text not in shapes.field_types(shape)
     )
     return any(spelling_hint(name, ["containers"]) for name in unknown)
 
@@ -113,7 +113,7 @@ def _spelling_slip(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
 
 
 def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
-    fields = shapes.fields(shape)
+    fields = shapes.field_types(shape)
     for key, value in node:
         name = key.source.text
         if name in fields:

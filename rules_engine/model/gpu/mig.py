@@ -43,7 +43,7 @@ CARDS: Mapping[str, frozenset[str]] = {
 
 PROFILES = frozenset[str]().union(*CARDS.values())
 
-_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.gfx)?(?:\.shared)?")
+_DEVICE_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.gfx)?(?:\.shared)?")
 """A resource's name after the prefix: a share of a device's compute slices (1c.3g.20gb), the profile, its extensions
 ("+" is "." in a resource's name), and the suffix of devices that are shared in time."""
 
@@ -53,7 +53,7 @@ CARD_SLICES = 7
 CACHED_SHARES = 1_000
 """Names of resources whose share of a card is cached: a cluster has some dozens."""
 
-_SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
+_PROFILE_SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
 
 
 def profile_of(resource: str) -> str | None:
@@ -61,7 +61,7 @@ def profile_of(resource: str) -> str | None:
     if not resource.startswith(MIG_RESOURCE):
         return None
     name = resource.removeprefix(MIG_RESOURCE)
-    match = _NAME.fullmatch(name)
+    match = _DEVICE_NAME.fullmatch(name)
     if match is None or int(match[1] or 1) > int(match[3]):
         return name
     return match[2]
@@ -76,24 +76,24 @@ def card_share(resource: str) -> Fraction:
     """
     if not resource.startswith(MIG_RESOURCE):
         return Fraction(1)
-    match = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
+    match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
     if match is None:
         return Fraction(1)
-    return Fraction(int(match[1] or match[3]), _slices(match[2]))
+    return Fraction(int(match[1] or match[3]), _largest_card_slices(match[2]))
 
 
 def compute_slices(resource: str) -> int | None:
     """Return the compute slices of a MIG device; None for other resources, and for profiles of no known card."""
-    match = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
+    match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
     return match and int(match[1] or match[3])
 
 
-def _slices(profile: str) -> int:
+def _largest_card_slices(profile: str) -> int:
     cards = cards_of(profile) - {SIMULATED}
-    return max((max(map(_compute, CARDS[card])) for card in cards), default=CARD_SLICES)
+    return max((max(map(_profile_slices, CARDS[card])) for card in cards), default=CARD_SLICES)
 
 
-def _compute(profile: str) -> int:
+def _profile_slices(profile: str) -> int:
     return int(profile.partition("g.")[0])
 
 
@@ -102,7 +102,7 @@ def cards_of(profile: str) -> frozenset[str]:
     return frozenset(card for card, profiles in CARDS.items() if profile in profiles)
 
 
-def unknown_profile(resource: str, beside: Iterable[str] = ()) -> str:
+def profile_message(resource: str, beside: Iterable[str] = ()) -> str:
     """Return a message if no known card has the profile of a MIG device's resource; "" otherwise.
 
     The message suggests the nearest profile on the cards that have all known profiles of the resources in `beside`.
@@ -110,10 +110,10 @@ def unknown_profile(resource: str, beside: Iterable[str] = ()) -> str:
     profile = profile_of(resource)
     if profile is None or profile in PROFILES:
         return ""
-    return f"no known card has the MIG profile '{profile}'{_suggestion(profile, beside)}"
+    return f"no known card has the MIG profile '{profile}'{_suggest_profile(profile, beside)}"
 
 
-def known_profiles(resources: Iterable[str]) -> Mapping[str, str]:
+def find_profiles(resources: Iterable[str]) -> Mapping[str, str]:
     """Return, by resource, the profiles of MIG devices of known cards; other resources are left out."""
     profiles = {resource: profile_of(resource) for resource in resources}
     return {resource: profile for resource, profile in profiles.items() if profile in PROFILES}
@@ -124,17 +124,17 @@ def common_cards(profiles: Iterable[str]) -> frozenset[str]:
     return frozenset(CARDS).intersection(*map(cards_of, profiles))
 
 
-def _suggestion(profile: str, beside: Iterable[str]) -> str:
+def _suggest_profile(profile: str, beside: Iterable[str]) -> str:
     """Return a clause with the profile of equally many slices with the nearest memory, else of similar spelling."""
-    cards = common_cards(known_profiles(beside).values()) - {SIMULATED} or CARDS.keys() - {SIMULATED}
+    cards = common_cards(find_profiles(beside).values()) - {SIMULATED} or CARDS.keys() - {SIMULATED}
     likely = frozenset[str]().union(*(CARDS[card] for card in cards))
-    sizes = _SIZES.fullmatch(profile)
+    sizes = _PROFILE_SIZES.fullmatch(profile)
     same_slices = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
     if not sizes or not same_slices:
         return did_you_mean(profile, likely)
-    nearest = min(same_slices, key=lambda name: abs(_gigabytes(name) - int(sizes[2])))
+    nearest = min(same_slices, key=lambda name: abs(_profile_gigabytes(name) - int(sizes[2])))
     return f" (did you mean '{nearest}'?)"
 
 
-def _gigabytes(profile: str) -> int:
+def _profile_gigabytes(profile: str) -> int:
     return int(profile.partition(".")[2].removesuffix("gb"))

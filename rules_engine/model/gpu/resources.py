@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-_DOMAINS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
+_GPU_DOMAINS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
 
 _NO_DEVICES = ("nvidia.com/shm",)
 """Resources in these domains that are not devices: shared memory, an amount in bytes that rules inject."""
@@ -26,7 +26,7 @@ def is_gpu(resource: str) -> bool:
     domain, slash, name = resource.partition("/")
     if not slash or is_rdma(resource) or resource in _NO_DEVICES:
         return False
-    return domain in _DOMAINS or "gpu" in name.lower()
+    return domain in _GPU_DOMAINS or "gpu" in name.lower()
 
 
 @lru_cache(CACHED_NAMES)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from rules_engine.model.json.patch import Json, Operation, pointer
+from rules_engine.model.json.patch import Json, Operation, json_pointer
 from rules_engine.model.json.strict import Path
 
 Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
@@ -12,14 +12,14 @@ Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
 lists are not; no edit replaces the object of another."""
 
 
-def merged(edits: Edits, later: Edits) -> Edits:
+def merge_edits(edits: Edits, later: Edits) -> Edits:
     """Return edits with the effect of `edits`, then `later`."""
     if not edits or not later:
         return edits or later
     return {**edits, **{path: {**edits.get(path, {}), **members} for path, members in later.items()}}
 
 
-def applied(raw: Json, edits: Edits) -> Json:
+def apply_edits(raw: Json, edits: Edits) -> Json:
     """Return an edited copy. Unchanged parts are shared; without changes, it is `raw` itself."""
     tree: _Tree = {}
     for path, members in edits.items():
@@ -27,19 +27,19 @@ def applied(raw: Json, edits: Edits) -> Json:
         for key in path:
             branch = cast(_Tree, branch.setdefault(key, {}))
         branch.update(members)
-    return _applied(raw, tree) if tree else raw
+    return _apply_tree(raw, tree) if tree else raw
 
 
 _Tree: TypeAlias = "dict[str | int, _Tree | str | None]"
 """Edits as a tree: each object or list is copied once, however many of its leaves change."""
 
 
-def _applied(node: Json, edits: _Tree) -> Json:
+def _apply_tree(node: Json, edits: _Tree) -> Json:
     if isinstance(node, list):
         copy: list[Json] = list(node)
         for key, edit in edits.items():
             index = cast(int, key)
-            copy[index] = _applied(node[index], cast(_Tree, edit))
+            copy[index] = _apply_tree(node[index], cast(_Tree, edit))
         return node if copy == node else copy
     before = node if isinstance(node, dict) else {}
     members = dict(before)
@@ -49,7 +49,7 @@ def _applied(node: Json, edits: _Tree) -> Json:
             members.pop(name, None)
         elif isinstance(edit, str):
             members[name] = edit
-        elif (inner := _applied(members.get(name), edit)) is not None:
+        elif (inner := _apply_tree(members.get(name), edit)) is not None:
             members[name] = inner
     return node if members == before else members
 
@@ -63,22 +63,22 @@ def patch_bytes(edits: Edits) -> int:
     total = 0
     texts: list[str] = []
     for path, members in edits.items():
-        total += len(members) * (OPERATION_BYTES + _place_bytes(path))
+        total += len(members) * (OPERATION_BYTES + _path_bytes(path))
         texts += members
         texts += filter(None, members.values())
-    return total + _bytes("".join(texts))
+    return total + _utf8_bytes("".join(texts))
 
 
-@lru_cache(maxsize=4096)  # as for `_pointer`
-def _place_bytes(path: Path) -> int:
-    return sum([_bytes(key) + 1 for key in path if type(key) is str])
+@lru_cache(maxsize=4096)  # as for `_cached_pointer`
+def _path_bytes(path: Path) -> int:
+    return sum([_utf8_bytes(key) + 1 for key in path if type(key) is str])
 
 
-def _bytes(text: str) -> int:
+def _utf8_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
+def patch_operations(raw: Json, edits: Edits) -> tuple[Operation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
     A member that is absent or null is added as a whole, so that missing parents are created with it; no operation
@@ -92,14 +92,16 @@ def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
             parent = cast("dict[str | int, Json]", node)
             node = parent.get(key) if isinstance(parent, dict) else parent[key]
             if node is None:
-                _make(path[:depth], path[depth:], edits[path], created, operations, item=isinstance(parent, list))
+                _create_object(
+                    path[:depth], path[depth:], edits[path], created, operations, item=isinstance(parent, list)
+                )
                 break
         else:
-            _change(cast("dict[str, Json]", node), _pointer(path), edits[path], operations)
+            _edit_object(cast("dict[str, Json]", node), _cached_pointer(path), edits[path], operations)
     return tuple(operations)
 
 
-def _make(
+def _create_object(
     at: Path,
     below: Path,
     members: Mapping[str, str | None],
@@ -115,24 +117,26 @@ def _make(
     inner = created.get(at)
     if inner is None:
         inner = created[at] = {}
-        operations.append(Operation("replace" if item else "add", _pointer(at), inner))
+        operations.append(Operation("replace" if item else "add", _cached_pointer(at), inner))
     for key in below:
         inner = cast("dict[str, Json]", inner.setdefault(cast(str, key), {}))
     inner.update(texts)
 
 
-def _change(node: Mapping[str, Json], at: str, members: Mapping[str, str | None], operations: list[Operation]) -> None:
+def _edit_object(
+    node: Mapping[str, Json], at: str, members: Mapping[str, str | None], operations: list[Operation]
+) -> None:
     for name in sorted(members):
         text, present = members[name], node.get(name)
         if text is None:
             if name in node:
-                operations.append(Operation("remove", at + _pointer((name,))))
+                operations.append(Operation("remove", at + _cached_pointer((name,))))
         elif present is None:
-            operations.append(Operation("add", at + _pointer((name,)), text))
+            operations.append(Operation("add", at + _cached_pointer((name,)), text))
         elif present != text:
-            operations.append(Operation("replace", at + _pointer((name,)), text))
+            operations.append(Operation("replace", at + _cached_pointer((name,)), text))
 
 
 @lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it
-def _pointer(path: Path) -> str:
-    return pointer(*path)
+def _cached_pointer(path: Path) -> str:
+    return json_pointer(*path)

@@ -15,33 +15,33 @@ MAX_OWNERS = 100
 """Owner references that are read: an object has one or two, and its controller comes first."""
 
 
-def mapping(value: Json) -> Object:
+def as_mapping(value: Json) -> Object:
     """Return an object's members; of any other value, none."""
     return value if isinstance(value, dict) else {}
 
 
-def items(value: Json) -> list[Json]:
+def as_list(value: Json) -> list[Json]:
     """Return a list's items; of any other value, none."""
     return value if isinstance(value, list) else []
 
 
-def objects(value: Json) -> list[Object]:
+def object_items(value: Json) -> list[Object]:
     """Return the items of a list that are objects."""
-    return [item for item in items(value) if isinstance(item, dict)]
+    return [item for item in as_list(value) if isinstance(item, dict)]
 
 
-def texts(value: Json) -> list[str]:
+def string_items(value: Json) -> list[str]:
     """Return the items of a list that are strings."""
-    return [item for item in items(value) if isinstance(item, str)]
+    return [item for item in as_list(value) if isinstance(item, str)]
 
 
-def text(value: Object, name: str) -> str:
+def text_member(value: Object, name: str) -> str:
     """Return a member that is a string, else ""."""
     member = value.get(name)
     return member if isinstance(member, str) else ""
 
 
-def integer(value: Object, name: str, default: int = 0) -> int:
+def integer_member(value: Object, name: str, default: int = 0) -> int:
     """Return a member that is an integer of 64 bits, as all counts of the API are, or a default."""
     member = value.get(name)
     if isinstance(member, int) and not isinstance(member, bool) and -(2**63) <= member < 2**63:
@@ -49,18 +49,18 @@ def integer(value: Object, name: str, default: int = 0) -> int:
     return default
 
 
-def strings(value: Json) -> dict[str, str]:
+def as_string_map(value: Json) -> dict[str, str]:
     """Return the members of an object that are strings, as all labels are."""
-    return {key: member for key, member in mapping(value).items() if isinstance(member, str)}
+    return {key: member for key, member in as_mapping(value).items() if isinstance(member, str)}
 
 
-def controller(value: Json) -> Object | None:
+def controller_reference(value: Json) -> Object | None:
     """Return an object's owner reference to its controller, of which it has one at most (meta/v1, OwnerReference).
 
     Only the first MAX_OWNERS references are read.
     """
-    references = items(mapping(mapping(value).get("metadata")).get("ownerReferences"))
-    for reference in objects(references[:MAX_OWNERS]):
+    references = as_list(as_mapping(as_mapping(value).get("metadata")).get("ownerReferences"))
+    for reference in object_items(references[:MAX_OWNERS]):
         if reference.get("controller") is True:
             return reference
     return None

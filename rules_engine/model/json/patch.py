@@ -27,6 +27,6 @@ class Operation(Struct, frozen=True):
         return {"op": self.op, "path": self.path, "value": self.value}
 
 
-def pointer(*keys: str | int) -> str:
+def json_pointer(*keys: str | int) -> str:
     """Join keys into a JSON Pointer; "~" is escaped before "/" (RFC 6901, section 3)."""
     return "".join(["/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys])

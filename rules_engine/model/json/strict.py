@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeAlias, cast
 
-from rules_engine.model.json.patch import Json, pointer
+from rules_engine.model.json.patch import Json, json_pointer
 
 Path: TypeAlias = tuple[str | int, ...]
 """A path in a JSON value: member names and indexes from the root."""
@@ -22,56 +22,56 @@ class TooLargeError(ValueError):
     """A part of a Pod with too many items; `path` is a JSON Pointer."""
 
     def __init__(self, path: Path, count: int, what: str, bound: int) -> None:
-        self.path = pointer(*path)
+        self.path = json_pointer(*path)
         super().__init__(f"{self.path}: {count} {what}, more than {bound}")
 
 
-def mapping(raw: Json, path: Path) -> dict[str, Json]:
+def read_mapping(raw: Json, path: Path) -> dict[str, Json]:
     """Return an object's members. Raises PodError."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        raise PodError(pointer(*path), f"must be an object, not {kind_of(raw)}")
+        raise PodError(json_pointer(*path), f"must be an object, not {json_type(raw)}")
     return raw
 
 
-def items(raw: Json, path: Path) -> list[Json]:
+def read_list(raw: Json, path: Path) -> list[Json]:
     """Return a list's items. Raises PodError."""
     if raw is None:
         return []
     if not isinstance(raw, list):
-        raise PodError(pointer(*path), f"must be a list, not {kind_of(raw)}")
+        raise PodError(json_pointer(*path), f"must be a list, not {json_type(raw)}")
     return raw
 
 
-def string(raw: Json, path: Path) -> str:
+def read_string(raw: Json, path: Path) -> str:
     """Return a string. Raises PodError."""
     if raw is None:
         return ""
     if not isinstance(raw, str):
-        raise PodError(pointer(*path), f"must be a string, not {kind_of(raw)}")
+        raise PodError(json_pointer(*path), f"must be a string, not {json_type(raw)}")
     return raw
 
 
-def boolean(raw: Json, path: Path) -> bool:
+def read_boolean(raw: Json, path: Path) -> bool:
     """Return a boolean, False if it is absent. Raises PodError."""
     if raw is None:
         return False
     if not isinstance(raw, bool):
-        raise PodError(pointer(*path), f"must be a boolean, not {kind_of(raw)}")
+        raise PodError(json_pointer(*path), f"must be a boolean, not {json_type(raw)}")
     return raw
 
 
-def strings(raw: Json, path: Path) -> Mapping[str, str]:
+def read_string_map(raw: Json, path: Path) -> Mapping[str, str]:
     """Return an object whose values are strings, as labels and annotations are. Raises PodError."""
-    members = mapping(raw, path)
+    members = read_mapping(raw, path)
     for value in members.values():
         if type(value) is not str:
-            return {name: string(value, (*path, name)) for name, value in members.items()}
+            return {name: read_string(value, (*path, name)) for name, value in members.items()}
     return cast("dict[str, str]", members)
 
 
-def kind_of(value: Json) -> str:
+def json_type(value: Json) -> str:
     """Return the JSON type of a value, with an article."""
     if value is None:
         return "null"

@@ -6,7 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 
-from rules_engine.model.json.lenient import Object, controller, mapping, objects, strings, text
+from rules_engine.model.json.lenient import (
+    Object,
+    as_mapping,
+    as_string_map,
+    controller_reference,
+    object_items,
+    text_member,
+)
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster, Node
@@ -15,7 +22,7 @@ from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
-RESOURCES: Mapping[str, str] = {
+API_RESOURCES: Mapping[str, str] = {
     "Node": "nodes",
     "Pod": "pods",
     "Event": "events",
@@ -32,11 +39,11 @@ RESOURCES: Mapping[str, str] = {
 
 PRIORITY_CLASS = "PriorityClass"
 
-FILE_KINDS = (*RESOURCES, PRIORITY_CLASS)
+FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS)
 """The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass."""
 
-GROUPS: Mapping[str, str] = {
-    **dict.fromkeys(RESOURCES, ""),
+API_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(API_RESOURCES, ""),
     "DaemonSet": "apps",
     "ReplicaSet": "apps",
     "StatefulSet": "apps",
@@ -58,32 +65,32 @@ class ApiObject(dict[str, Json]):
 
     @property
     def metadata(self) -> Object:
-        return mapping(self.get("metadata"))
+        return as_mapping(self.get("metadata"))
 
     @property
     def spec(self) -> Object:
-        return mapping(self.get("spec"))
+        return as_mapping(self.get("spec"))
 
     @property
     def status(self) -> Object:
-        return mapping(self.get("status"))
+        return as_mapping(self.get("status"))
 
     def condition(self, kind: str) -> Object:
         """Return the condition of a type, else an empty one."""
-        conditions = objects(self.status.get("conditions"))
+        conditions = object_items(self.status.get("conditions"))
         return next((condition for condition in conditions if condition.get("type") == kind), {})
 
     @property
     def name(self) -> str:
-        return text(self.metadata, "name")
+        return text_member(self.metadata, "name")
 
     @property
     def namespace(self) -> str:
-        return text(self.metadata, "namespace")
+        return text_member(self.metadata, "namespace")
 
     @property
     def object_name(self) -> ObjectName:
-        return ObjectName(text(self, "kind"), self.name, self.namespace)
+        return ObjectName(text_member(self, "kind"), self.name, self.namespace)
 
 
 class NodeObject(ApiObject):
@@ -99,7 +106,7 @@ class PodObject(ApiObject):
 
     @property
     def node_name(self) -> str:
-        return text(self.spec, "nodeName")
+        return text_member(self.spec, "nodeName")
 
 
 class DaemonSetObject(ApiObject):
@@ -108,15 +115,15 @@ class DaemonSetObject(ApiObject):
     __slots__ = ()
 
 
-CLASSES: Mapping[str, type[ApiObject]] = {"Node": NodeObject, "Pod": PodObject, "DaemonSet": DaemonSetObject}
+OBJECT_CLASSES: Mapping[str, type[ApiObject]] = {"Node": NodeObject, "Pod": PodObject, "DaemonSet": DaemonSetObject}
 """The classes of the kinds that have functions of their own in CEL; objects of other kinds are ApiObjects."""
 
 
 def involved_object(event: Object) -> ObjectName:
     """Return the name of the object that an Event is about. Nodes have no namespace, but some programs write one."""
-    involved = mapping(event.get("involvedObject"))
-    kind = text(involved, "kind")
-    return ObjectName(kind, text(involved, "name"), "" if kind == "Node" else text(involved, "namespace"))
+    involved = as_mapping(event.get("involvedObject"))
+    kind = text_member(involved, "kind")
+    return ObjectName(kind, text_member(involved, "name"), "" if kind == "Node" else text_member(involved, "namespace"))
 
 
 class ClusterObjects:
@@ -142,11 +149,11 @@ class ClusterObjects:
         self.views: dict[str, object] = {}
         """Values that other layers compute from the objects, by name; they live as long as the objects."""
         self._by_kind: dict[str, tuple[ApiObject, ...]] = {
-            kind: tuple(self._wrapped(kind, raw) for raw in raws) for kind, raws in by_kind.items()
+            kind: tuple(self._wrap_object(kind, raw) for raw in raws) for kind, raws in by_kind.items()
         }
 
-    def _wrapped(self, kind: str, raw: dict[str, Json]) -> ApiObject:
-        wrapper = CLASSES.get(kind, ApiObject)(raw)
+    def _wrap_object(self, kind: str, raw: dict[str, Json]) -> ApiObject:
+        wrapper = OBJECT_CLASSES.get(kind, ApiObject)(raw)
         wrapper.setdefault("kind", kind)  # the items of a NodeList have none
         wrapper.cluster = self
         return wrapper
@@ -154,8 +161,8 @@ class ClusterObjects:
     def unread(self, kind: str) -> str:
         """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
         if kind in self.absent:
-            return RESOURCES[kind]
-        return f"{RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
+            return API_RESOURCES[kind]
+        return f"{API_RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
 
     def of(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind; none if they were not read."""
@@ -201,18 +208,18 @@ class ClusterObjects:
     def _by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
         pods: dict[ObjectName, list[PodObject]] = {}
         for pod in self.pods:
-            owner = controller(pod)
+            owner = controller_reference(pod)
             if owner is not None:
-                name = ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace)
+                name = ObjectName(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace)
                 pods.setdefault(name, []).append(pod)
         return pods
 
-    def controlled_by(self, owner: ObjectName) -> Sequence[PodObject]:
+    def pods_of(self, owner: ObjectName) -> Sequence[PodObject]:
         """Return the pods that an object of their namespace controls, including finished pods."""
         return self._by_controller.get(owner, ())
 
     @cached_property
-    def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
+    def _events_by_object(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
         events: dict[ObjectName, list[ApiObject]] = {}
         for event in self.events:
             events.setdefault(involved_object(event), []).append(event)
@@ -220,18 +227,18 @@ class ClusterObjects:
 
     def events_about(self, subject: ApiObject) -> Sequence[ApiObject]:
         """Return the Events about an object, without Events about an earlier object of the same name."""
-        return [event for event in self._about.get(subject.object_name, ()) if is_about(event, subject)]
+        return [event for event in self._events_by_object.get(subject.object_name, ()) if is_about(event, subject)]
 
     @cached_property
     def view(self) -> Cluster:
         """The cluster as rules see it."""
         nodes = []
         for raw in self.nodes:
-            node = read_node(raw, _unread)
+            node = read_node(raw, _ignore_amount)
             nodes.append(replace(node, used=self._total_requests(node)))
         return Cluster(
             nodes=tuple(nodes),
-            namespaces={item.name: strings(item.metadata.get("labels")) for item in self.of("Namespace")},
+            namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
         )
 
@@ -243,19 +250,22 @@ class ClusterObjects:
         return {resource: Quantity(nanos) for resource, nanos in sums.items()}
 
     @cached_property
-    def _viewed(self) -> Mapping[str, Node]:
+    def _node_views(self) -> Mapping[str, Node]:
         return {node.name: node for node in self.view.nodes}
 
     def node_view(self, name: str) -> Node | None:
         """Return a node as rules see it, with the amounts that its pods use."""
-        return self._viewed.get(name)
+        return self._node_views.get(name)
 
 
 def is_about(event: Object, subject: ApiObject) -> bool:
     """Return False if an Event with the name of an object is about an earlier object of the same name."""
-    uid, involved_uid = text(subject.metadata, "uid"), text(mapping(event.get("involvedObject")), "uid")
+    uid, involved_uid = (
+        text_member(subject.metadata, "uid"),
+        text_member(as_mapping(event.get("involvedObject")), "uid"),
+    )
     # Kubelets write the name of their node in place of its UID.
-    return not uid or not involved_uid or uid == involved_uid or text(subject, "kind") == "Node"
+    return not uid or not involved_uid or uid == involved_uid or text_member(subject, "kind") == "Node"
 
 
 MAX_CACHED_REQUESTS = 10_000
@@ -269,7 +279,7 @@ def requests_of(pod: PodObject) -> Mapping[str, int]:
     for member in ("containers", "initContainers"):
         members[member] = [
             {"restartPolicy": container.get("restartPolicy"), "resources": container.get("resources")}
-            for container in objects(spec.get(member))
+            for container in object_items(spec.get(member))
         ]
     # The key is their text, since repr takes a fraction of the time of parsing the amounts.
     key = repr(members)
@@ -284,32 +294,32 @@ def requests_of(pod: PodObject) -> Mapping[str, int]:
     return requests
 
 
-def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+def _ignore_amount(_node: str, _resource: str, _error: QuantityError) -> None:
     """Ignore a malformed amount: the API server writes none."""
 
 
-MEMBERS = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
+TIME_MEMBERS = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
 """Members with past times, in objects, metadata and conditions. deletionTimestamp, for one, may be in the future."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 
 
-def newest_change(item: Object, newest: str) -> str:
+def newest_change_time(item: Object, newest: str) -> str:
     """Return the later of `newest` and the newest time at which an object changed, in its original text.
 
     Times are compared as texts, since all are in UTC; malformed times are ignored.
     """
-    status = mapping(item.get("status"))
-    for members in (item, mapping(item.get("metadata")), *objects(status.get("conditions"))):
-        for name in MEMBERS:
+    status = as_mapping(item.get("status"))
+    for members in (item, as_mapping(item.get("metadata")), *object_items(status.get("conditions"))):
+        for name in TIME_MEMBERS:
             value = members.get(name)
             if isinstance(value, str) and value > newest and _is_time(value):
                 newest = value
     return newest
 
 
-def moment(text: str) -> datetime:
-    """Parse a result of `newest_change`; 1970 for objects without any time."""
+def parse_change_time(text: str) -> datetime:
+    """Parse a result of `newest_change_time`; 1970 for objects without any time."""
     return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
 
 

@@ -9,37 +9,37 @@ from rules_engine.model.json.patch import Json
 Kept: TypeAlias = "Mapping[str, Kept] | None"
 """The members to keep, each with its own members to keep; None keeps a whole value. List items are treated alike."""
 
-NOTHING: Kept = {}
+NO_FIELDS: Kept = {}
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl apply stores a whole object, environment variables included. It is never kept."""
 
 
-def merged(first: Kept, second: Kept) -> Kept:
+def merge_fields(first: Kept, second: Kept) -> Kept:
     """Return the members that either keeps."""
     if first is None or second is None:
         return None
     members = {**first, **second}
     return {
-        name: merged(first[name], second[name]) if name in first and name in second else members[name]
+        name: merge_fields(first[name], second[name]) if name in first and name in second else members[name]
         for name in members
     }
 
 
-def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
+def merge_by_kind(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
     """Merge mappings from a kind of object to the members to keep."""
     kinds = dict.fromkeys(kind for by_kind in kept for kind in by_kind)
-    return {kind: reduce(merged, [by_kind[kind] for by_kind in kept if kind in by_kind]) for kind in kinds}
+    return {kind: reduce(merge_fields, [by_kind[kind] for by_kind in kept if kind in by_kind]) for kind in kinds}
 
 
-def at(path: Iterable[str], kept: Kept = None) -> Kept:
+def keep_at(path: Iterable[str], kept: Kept = None) -> Kept:
     """Return the path of members that ends in `kept`."""
     for name in reversed([*path]):
         kept = {name: kept}
     return kept
 
 
-def keeps(kept: Kept, *path: str) -> bool:
+def keeps_path(kept: Kept, *path: str) -> bool:
     """Return True if the value at a path is kept, wholly or in part."""
     for name in path:
         if kept is None:
@@ -50,7 +50,7 @@ def keeps(kept: Kept, *path: str) -> bool:
     return True
 
 
-def missing(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
+def missing_paths(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
     """Yield the paths that `other` keeps and `kept` does not."""
     if kept is None:
         return
@@ -59,12 +59,12 @@ def missing(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
         return
     for name, below in sorted(other.items()):
         if name in kept or below:
-            yield from ((name, *path) for path in missing(kept.get(name, NOTHING), below))
+            yield from ((name, *path) for path in missing_paths(kept.get(name, NO_FIELDS), below))
         else:
             yield (name,)
 
 
-def reduced(value: Json, kept: Kept) -> Json:
+def reduce_value(value: Json, kept: Kept) -> Json:
     """Return a value with the members to keep. Members that are kept whole are shared, not copied."""
     if kept is None:
         return value
@@ -72,8 +72,8 @@ def reduced(value: Json, kept: Kept) -> Json:
         members: dict[str, Json] = {}
         for name, below in kept.items():
             if name in value:
-                members[name] = value[name] if below is None else reduced(value[name], below)
+                members[name] = value[name] if below is None else reduce_value(value[name], below)
         return members
     if isinstance(value, list):
-        return [reduced(item, kept) for item in value]
+        return [reduce_value(item, kept) for item in value]
     return value

@@ -9,8 +9,17 @@ from typing import Self
 
 from msgspec import Struct
 
-from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, kind_of, mapping, string, strings
+from rules_engine.model.json.patch import Json, json_pointer
+from rules_engine.model.json.strict import (
+    Path,
+    PodError,
+    TooLargeError,
+    json_type,
+    read_list,
+    read_mapping,
+    read_string,
+    read_string_map,
+)
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
 """Members of a Pod's spec that restrict its nodes."""
@@ -29,8 +38,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 """A decimal integer in the value of a label, which has 63 characters at most."""
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
-_SELECTOR: Path = ("spec", "nodeSelector")
-_EXPRESSIONS = ("matchExpressions", "matchFields")
+_NODE_SELECTOR: Path = ("spec", "nodeSelector")
+_TERM_MEMBERS = ("matchExpressions", "matchFields")
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
@@ -69,17 +78,17 @@ class Placement(Struct, frozen=True, kw_only=True):
     def parse(cls, spec: Mapping[str, Json]) -> Self:
         """Read a Pod's spec. Raises PodError, and TooLargeError beyond the bounds of this module."""
         affinity, node_selector = spec.get("affinity"), spec.get("nodeSelector")
-        count = _Count("labels of the nodeSelector, expressions and values of required node affinity")
-        count.add(len(mapping(node_selector, _SELECTOR)), _SELECTOR)
+        count = _RequirementCount("labels of the nodeSelector, expressions and values of required node affinity")
+        count.add(len(read_mapping(node_selector, _NODE_SELECTOR)), _NODE_SELECTOR)
         return cls(
-            node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
-            node_selector=tuple(strings(node_selector, _SELECTOR).items()),
-            terms=None if affinity is None else _terms(affinity, count),
-            tolerations=tuple(_tolerations(spec.get("tolerations"))),
+            node_name=read_string(spec.get("nodeName"), ("spec", "nodeName")),
+            node_selector=tuple(read_string_map(node_selector, _NODE_SELECTOR).items()),
+            terms=None if affinity is None else _read_required_terms(affinity, count),
+            tolerations=tuple(_read_tolerations(spec.get("tolerations"))),
         )
 
 
-def compared_integer(value: str) -> int | None:
+def parse_label_integer(value: str) -> int | None:
     """Return the integer of 64 bits that Gt and Lt compare, or None (apimachinery/pkg/labels/selector.go)."""
     if not _INTEGER.fullmatch(value):
         return None
@@ -94,7 +103,7 @@ class PreferredTerm(Struct, frozen=True):
     term: NodeTerm
 
 
-def preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] | None:
+def read_preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] | None:
     """Return a Pod's terms of preferred node affinity; None if it has none. Terms that match no node are left out.
 
     Raises PodError, and TooLargeError beyond the bounds of this module.
@@ -102,25 +111,25 @@ def preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] | Non
     at: Path = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
     value: Json = spec.get("affinity")
     for depth, name in enumerate(("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"), 2):
-        value = mapping(value, at[:depth]).get(name)
-    raw_terms = items(value, at)
+        value = read_mapping(value, at[:depth]).get(name)
+    raw_terms = read_list(value, at)
     if len(raw_terms) > MAX_TERMS:
         raise TooLargeError(at, len(raw_terms), "terms of preferred node affinity", MAX_TERMS)
-    count = _Count("expressions and values of preferred node affinity")
-    terms = [_preferred(raw, (*at, index), count) for index, raw in enumerate(raw_terms)]
+    count = _RequirementCount("expressions and values of preferred node affinity")
+    terms = [_read_preferred_term(raw, (*at, index), count) for index, raw in enumerate(raw_terms)]
     scored = [term for term in terms if term.weight and (term.term.expressions or term.term.fields)]
     return tuple(scored) if terms else None
 
 
-def _preferred(raw: Json, at: Path, count: "_Count") -> PreferredTerm:
-    members = mapping(raw, at)
+def _read_preferred_term(raw: Json, at: Path, count: "_RequirementCount") -> PreferredTerm:
+    members = read_mapping(raw, at)
     weight = members.get("weight", 0)
     if type(weight) is not int:
-        raise PodError(pointer(*at, "weight"), f"must be an integer, not {kind_of(weight)}")
-    return PreferredTerm(weight, _term(members.get("preference"), (*at, "preference"), count))
+        raise PodError(json_pointer(*at, "weight"), f"must be an integer, not {json_type(weight)}")
+    return PreferredTerm(weight, _read_term(members.get("preference"), (*at, "preference"), count))
 
 
-class _Count:
+class _RequirementCount:
     """Count of a pod's requirements, or preferences, bounded by MAX_REQUIREMENTS."""
 
     def __init__(self, noun: str) -> None:
@@ -134,59 +143,61 @@ class _Count:
             raise TooLargeError(path, self._total, self._noun, MAX_REQUIREMENTS)
 
 
-def _tolerations(raw: Json) -> Iterator[Toleration]:
+def _read_tolerations(raw: Json) -> Iterator[Toleration]:
     at: Path = ("spec", "tolerations")
-    tolerations = items(raw, at)
+    tolerations = read_list(raw, at)
     if len(tolerations) > MAX_TOLERATIONS:
         raise TooLargeError(at, len(tolerations), "tolerations", MAX_TOLERATIONS)
     for index, item in enumerate(tolerations):
         here = (*at, index)
-        members = mapping(item, here)
+        members = read_mapping(item, here)
         key, operator, value, effect = [
-            text if type(text := members.get(name, "")) is str else string(text, (*here, name))
+            text if type(text := members.get(name, "")) is str else read_string(text, (*here, name))
             for name in ("key", "operator", "value", "effect")
         ]
         yield Toleration(key=key, operator=operator, value=value, effect=effect)
 
 
-def _terms(affinity: Json, count: _Count) -> tuple[NodeTerm, ...] | None:
+def _read_required_terms(affinity: Json, count: _RequirementCount) -> tuple[NodeTerm, ...] | None:
     """Read the terms of required node affinity."""
     at: Path = ("spec", "affinity")
     for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        affinity = mapping(affinity, at).get(name)
+        affinity = read_mapping(affinity, at).get(name)
         at = (*at, name)
     if affinity is None:
         return None
     at = (*at, "nodeSelectorTerms")
-    terms = items(mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
+    terms = read_list(read_mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
     if len(terms) > MAX_TERMS:
         raise TooLargeError(at, len(terms), "terms of required node affinity", MAX_TERMS)
     # Empty terms match no node: they are left out.
     return tuple(
-        term for index, raw in enumerate(terms) if (term := _term(raw, (*at, index), count)).expressions or term.fields
+        term
+        for index, raw in enumerate(terms)
+        if (term := _read_term(raw, (*at, index), count)).expressions or term.fields
     )
 
 
-def _term(raw: Json, at: Path, count: _Count) -> NodeTerm:
-    members = mapping(raw, at)
-    return NodeTerm(*[_expressions(members.get(name), (*at, name), count) for name in _EXPRESSIONS])
+def _read_term(raw: Json, at: Path, count: _RequirementCount) -> NodeTerm:
+    members = read_mapping(raw, at)
+    return NodeTerm(*[_read_expressions(members.get(name), (*at, name), count) for name in _TERM_MEMBERS])
 
 
-def _expressions(raw: Json, at: Path, count: _Count) -> tuple[NodeExpression, ...]:
-    expressions = items(raw, at)
+def _read_expressions(raw: Json, at: Path, count: _RequirementCount) -> tuple[NodeExpression, ...]:
+    expressions = read_list(raw, at)
     count.add(len(expressions), at)
-    return tuple(_expression(item, (*at, index), count) for index, item in enumerate(expressions))
+    return tuple(_read_expression(item, (*at, index), count) for index, item in enumerate(expressions))
 
 
-def _expression(raw: Json, at: Path, count: _Count) -> NodeExpression:
-    members = mapping(raw, at)
-    operator = string(members.get("operator"), (*at, "operator"))
+def _read_expression(raw: Json, at: Path, count: _RequirementCount) -> NodeExpression:
+    members = read_mapping(raw, at)
+    operator = read_string(members.get("operator"), (*at, "operator"))
     if operator not in _OPERATORS:
-        raise PodError(pointer(*at, "operator"), f"must be one of {', '.join(sorted(_OPERATORS))}")
-    values = items(members.get("values"), (*at, "values"))
+        raise PodError(json_pointer(*at, "operator"), f"must be one of {', '.join(sorted(_OPERATORS))}")
+    values = read_list(members.get("values"), (*at, "values"))
     count.add(len(values), (*at, "values"))
     return NodeExpression(
-        string(members.get("key"), (*at, "key")),
+        read_string(members.get("key"), (*at, "key")),
         operator,
-        tuple(string(value, (*at, "values", index)) for index, value in enumerate(values)),
+        tuple(read_string(value, (*at, "values", index)) for index, value in enumerate(values)),
     )

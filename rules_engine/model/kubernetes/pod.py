@@ -8,11 +8,19 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from rules_engine.model.json import lenient
-from rules_engine.model.json.edits import Edits, applied, merged
-from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.json.strict import Path, PodError, items, kind_of, mapping, string, strings
+from rules_engine.model.json.edits import Edits, apply_edits, merge_edits
+from rules_engine.model.json.patch import Json, json_pointer
+from rules_engine.model.json.strict import (
+    Path,
+    PodError,
+    json_type,
+    read_list,
+    read_mapping,
+    read_string,
+    read_string_map,
+)
 from rules_engine.model.kubernetes.placement import Placement
-from rules_engine.model.kubernetes.quantity import MAX_TEXT, Quantity, QuantityError, parse_quantity
+from rules_engine.model.kubernetes.quantity import MAX_QUANTITY_TEXT, Quantity, QuantityError, parse_quantity
 
 ANNOTATIONS: Path = ("metadata", "annotations")
 POD_REQUESTS: Path = ("spec", "resources", "requests")
@@ -71,17 +79,17 @@ class Container(Struct, frozen=True, kw_only=True):
             name=self.name,
             role=self.role,
             path=self.path,
-            requests=_edited(self.requests, requests or {}),
-            limits=_edited(self.limits, limits or {}),
+            requests=_edit_amounts(self.requests, requests or {}),
+            limits=_edit_amounts(self.limits, limits or {}),
         )
 
 
 def is_finished(raw: Mapping[str, Json]) -> bool:
     """Return True if a pod's containers have ended for good."""
-    return lenient.text(lenient.mapping(raw.get("status")), "phase") in FINISHED
+    return lenient.text_member(lenient.as_mapping(raw.get("status")), "phase") in FINISHED
 
 
-def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) -> Mapping[str, Quantity]:
+def _edit_amounts(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) -> Mapping[str, Quantity]:
     if not members:
         return amounts
     edited = dict(amounts)
@@ -125,45 +133,50 @@ class Pod(Struct, frozen=True, kw_only=True):
         Amounts in `original` are strings, as the API server writes them. Other callers may write a number, with which
         expressions would fail or compare unequal.
         """
-        pod = mapping(raw, ())
-        texts: _Texts = {}
-        metadata = mapping(pod.get("metadata"), ("metadata",))
-        spec = mapping(pod.get("spec"), ("spec",))
-        level = mapping(spec.get("resources"), ("spec", "resources"))
-        containers = (*_containers(spec, "containers", texts), *_containers(spec, "initContainers", texts))
-        amounts = _amounts(containers)
+        pod = read_mapping(raw, ())
+        texts: _AmountTexts = {}
+        metadata = read_mapping(pod.get("metadata"), ("metadata",))
+        spec = read_mapping(pod.get("spec"), ("spec",))
+        level = read_mapping(spec.get("resources"), ("spec", "resources"))
+        containers = (*_read_containers(spec, "containers", texts), *_read_containers(spec, "initContainers", texts))
+        amounts = _container_amounts(containers)
         return cls(
-            name=string(metadata.get("name"), ("metadata", "name")),
-            namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
-            node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
-            labels=strings(metadata.get("labels"), ("metadata", "labels")),
-            annotations=strings(metadata.get("annotations"), ANNOTATIONS),
+            name=read_string(metadata.get("name"), ("metadata", "name")),
+            namespace=read_string(metadata.get("namespace"), ("metadata", "namespace")),
+            node_name=read_string(spec.get("nodeName"), ("spec", "nodeName")),
+            labels=read_string_map(metadata.get("labels"), ("metadata", "labels")),
+            annotations=read_string_map(metadata.get("annotations"), ANNOTATIONS),
             containers=containers,
-            resources=_requested(amounts),
+            resources=_positive_resources(amounts),
             named=frozenset[str]().union(*amounts),
             amount_count=sum(map(len, amounts)),
-            requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
-            limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
-            overhead=_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
-            original=mapping(applied(pod, texts), ()) if texts else pod,  # last: the readers above fill `texts`
+            requests=_check_not_negative(_read_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
+            limits=_check_not_negative(_read_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
+            overhead=_read_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
+            original=read_mapping(apply_edits(pod, texts), ())
+            if texts
+            else pod,  # last: the readers above fill `texts`
         )
 
     @property
     def raw(self) -> Json:
         """The pod's JSON with the edits of rules; computed on each call if there are any."""
-        return applied(self.original, self.edits)
+        return apply_edits(self.original, self.edits)
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
         """All containers, including containers that name no resource; read on each call."""
-        spec = mapping(self.original.get("spec"), ("spec",))
+        spec = read_mapping(self.original.get("spec"), ("spec",))
         parsed = {container.path: container for container in self.containers}
-        return (*_all(spec, "containers", parsed), *_all(spec, "initContainers", parsed))
+        return (
+            *_read_all_containers(spec, "containers", parsed),
+            *_read_all_containers(spec, "initContainers", parsed),
+        )
 
     @property
     def placement(self) -> Placement:
         """The pod's placement, read on each call: few rules need it. Raises PodError and TooLargeError."""
-        return Placement.parse(mapping(self.original.get("spec"), ("spec",)))
+        return Placement.parse(read_mapping(self.original.get("spec"), ("spec",)))
 
     @property
     def regular(self) -> tuple[Container, ...]:
@@ -238,114 +251,120 @@ class Pod(Struct, frozen=True, kw_only=True):
         containers = tuple(
             [item for container in containers if (item := container.edited(edits)).requests or item.limits]
         )
-        amounts = _amounts(containers)
+        amounts = _container_amounts(containers)
         return Pod(
             original=self.original,
-            edits=merged(self.edits, edits),
+            edits=merge_edits(self.edits, edits),
             name=self.name,
             namespace=self.namespace,
             node_name=self.node_name,
             labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
             containers=containers,
-            resources=_requested(amounts),
+            resources=_positive_resources(amounts),
             named=frozenset[str]().union(*amounts),
             amount_count=sum(map(len, amounts)),
-            requests=_edited(self.requests, edits.get(POD_REQUESTS, {})),
-            limits=_edited(self.limits, edits.get(POD_LIMITS, {})),
+            requests=_edit_amounts(self.requests, edits.get(POD_REQUESTS, {})),
+            limits=_edit_amounts(self.limits, edits.get(POD_LIMITS, {})),
             overhead=self.overhead,
         )
 
 
-_Texts: TypeAlias = dict[Path, Mapping[str, str]]
+_AmountTexts: TypeAlias = dict[Path, Mapping[str, str]]
 """Texts that replace amounts written as numbers, by the path of their object."""
 
 
-def _containers(spec: Mapping[str, Json], member: str, texts: _Texts) -> Iterator[Container]:
+def _read_containers(spec: Mapping[str, Json], member: str, texts: _AmountTexts) -> Iterator[Container]:
     """Yield the containers of a list that name a resource. Raises PodError for any malformed container."""
     # Fast path for the usual types; for all others the strict readers raise the error.
-    for index, item in enumerate(items(spec.get(member), ("spec", member))):
+    for index, item in enumerate(read_list(spec.get(member), ("spec", member))):
         if not item and type(item) is dict:
             continue
         here = ("spec", member, index)
-        container = item if type(item) is dict else mapping(item, here)
+        container = item if type(item) is dict else read_mapping(item, here)
         name, restart = container.get("name", ""), container.get("restartPolicy", "")
         if type(name) is not str:
-            string(name, (*here, "name"))
+            read_string(name, (*here, "name"))
         if type(restart) is not str:
-            string(restart, (*here, "restartPolicy"))
+            read_string(restart, (*here, "restartPolicy"))
         resources = container.get("resources")
         if resources is None:
             continue
         if type(resources) is not dict:
-            resources = mapping(resources, (*here, "resources"))
+            resources = read_mapping(resources, (*here, "resources"))
         requests, limits = resources.get("requests"), resources.get("limits")
         if requests is not None or limits is not None:
-            parsed = _container(container, here, requests, limits, texts)
+            parsed = _read_container(container, here, requests, limits, texts)
             if parsed.requests or parsed.limits:
                 yield parsed
 
 
-def _all(spec: Mapping[str, Json], member: str, parsed: Mapping[Path, Container]) -> Iterator[Container]:
-    """Yield every container of a list that `_containers` has checked."""
-    for index, item in enumerate(items(spec.get(member), ("spec", member))):
+def _read_all_containers(
+    spec: Mapping[str, Json], member: str, parsed: Mapping[Path, Container]
+) -> Iterator[Container]:
+    """Yield every container of a list that `_read_containers` has checked."""
+    for index, item in enumerate(read_list(spec.get(member), ("spec", member))):
         here = ("spec", member, index)
-        yield parsed.get(here) or _container(mapping(item, here), here, None, None, {})
+        yield parsed.get(here) or _read_container(read_mapping(item, here), here, None, None, {})
 
 
-def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _Texts) -> Container:
+def _read_container(
+    members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _AmountTexts
+) -> Container:
     name = members.get("name")
     init = here[1] == "initContainers"
     return Container(
         name=name if type(name) is str else "",
         role=(_SIDECAR if members.get("restartPolicy") == "Always" else _INIT) if init else _REGULAR,
         path=here,
-        requests=_NOTHING if requests is None else _quantities(requests, (*here, "resources", "requests"), texts),
-        limits=_NOTHING if limits is None else _quantities(limits, (*here, "resources", "limits"), texts),
+        requests=_NO_QUANTITIES
+        if requests is None
+        else _read_quantities(requests, (*here, "resources", "requests"), texts),
+        limits=_NO_QUANTITIES if limits is None else _read_quantities(limits, (*here, "resources", "limits"), texts),
     )
 
 
-def _amounts(containers: Iterable[Container]) -> list[Mapping[str, Quantity]]:
+def _container_amounts(containers: Iterable[Container]) -> list[Mapping[str, Quantity]]:
     return [amounts for item in containers for amounts in (item.requests, item.limits)]
 
 
-def _requested(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[str]:
+def _positive_resources(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[str]:
     """Return the resources with a positive amount in any container."""
     return frozenset([name for members in amounts for name, amount in members.items() if amount.nanos])
 
 
-_NOTHING: Mapping[str, Quantity] = MappingProxyType({})
+_NO_QUANTITIES: Mapping[str, Quantity] = MappingProxyType({})
 
 
-def _quantities(raw: Json, path: Path, texts: _Texts) -> Mapping[str, Quantity]:
+def _read_quantities(raw: Json, path: Path, texts: _AmountTexts) -> Mapping[str, Quantity]:
     if raw is None:
-        return _NOTHING
-    members = mapping(raw, path)
+        return _NO_QUANTITIES
+    members = read_mapping(raw, path)
     try:
         # Fast path: nearly always all values are valid strings; otherwise the values are read one by one for the error.
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
-        quantities = {name: _quantity(value, (*path, name)) for name, value in members.items()}
+        quantities = {name: _read_quantity(value, (*path, name)) for name, value in members.items()}
         texts[path] = {name: str(quantities[name]) for name, value in members.items() if isinstance(value, int | float)}
         return quantities
 
 
-def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
+def _check_not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
     for name, amount in amounts.items():
         if amount.nanos < 0:
-            raise PodError(pointer(*path, name), f"must not be negative: {amount}")
+            raise PodError(json_pointer(*path, name), f"must not be negative: {amount}")
     return amounts
 
 
-def _quantity(raw: Json, path: Path) -> Quantity:
+def _read_quantity(raw: Json, path: Path) -> Quantity:
     # Numbers and surrounding blanks are allowed, and null is zero (apimachinery quantity.go, UnmarshalJSON).
     if raw is None:
         return Quantity(0)
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-        raise PodError(pointer(*path), f"a quantity must be a string or a number, not {kind_of(raw)}")
-    if isinstance(raw, int) and abs(raw) >= 10**MAX_TEXT:
-        raise PodError(pointer(*path), f"a quantity has at most {MAX_TEXT} digits")
+        raise PodError(json_pointer(*path), f"a quantity must be a string or a number, not {json_type(raw)}")
+    if isinstance(raw, int) and abs(raw) >= 10**MAX_QUANTITY_TEXT:
+        raise PodError(json_pointer(*path), f"a quantity has at most {MAX_QUANTITY_TEXT} digits")
     try:
         return Quantity.parse(str(raw).strip())
     except QuantityError as error:
-        raise PodError(pointer(*path), str(error)) from None
+        raise PodError(json_pointer(*path), str(error)) from None

@@ -3,15 +3,15 @@
 import re
 from types import MappingProxyType
 
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 
-LISTS = ("containers", "initContainers")
+CONTAINER_LISTS = ("containers", "initContainers")
 
-_AGGREGATED = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
+_AGGREGATE_FORMATS = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
 """Resources whose pod-level request defaults to the aggregate of the containers' requests, with its format."""
 
 _HUGE_PAGES = "hugepages-"
@@ -19,55 +19,55 @@ _HUGE_PAGES = "hugepages-"
 _NOTHING: Object = MappingProxyType({})
 
 
-def with_defaults(pod: dict[str, Json]) -> dict[str, Json]:
+def with_default_requests(pod: dict[str, Json]) -> dict[str, Json]:
     """Return a pod with its default requests; malformed parts stay as they are."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return pod
     with_requests = dict(spec)
-    for member in LISTS:
+    for member in CONTAINER_LISTS:
         containers = spec.get(member)
         if isinstance(containers, list):
             with_requests[member] = [
-                {**item, "resources": of_container(item["resources"])}
+                {**item, "resources": default_container_resources(item["resources"])}
                 if isinstance(item, dict) and "resources" in item
                 else item
                 for item in containers
             ]
     if "resources" in spec:
-        with_requests["resources"] = of_whole_pod(spec)
+        with_requests["resources"] = default_pod_resources(spec)
     return {**pod, "spec": with_requests}
 
 
-def of_container(resources: Json) -> Json:
+def default_container_resources(resources: Json) -> Json:
     """Return the resources of a container with requests that default to its limits (v1, SetDefaults_Pod)."""
-    members = mapping(resources)
+    members = as_mapping(resources)
     limits, requests = members.get("limits"), members.get("requests")
     if not limits or not isinstance(limits, dict) or not isinstance(requests, dict | None):
         return resources
-    return {**members, "requests": {**limits, **mapping(requests)}}
+    return {**members, "requests": {**limits, **as_mapping(requests)}}
 
 
-def of_whole_pod(spec: Object, observed: Object = _NOTHING) -> Json:
+def default_pod_resources(spec: Object, observed: Object = _NOTHING) -> Json:
     """Return the pod-level resources with their default requests.
 
     `observed`: the pod-level resources of the live pod. Only its huge pages are used: rules may have raised the others.
     Source: k8s.io/kubernetes/pkg/apis/core/v1 (defaultPodRequests; KEP-2837).
     """
-    level = mapping(spec.get("resources"))
-    limits, requests = mapping(level.get("limits")), mapping(level.get("requests"))
+    level = as_mapping(spec.get("resources"))
+    limits, requests = as_mapping(level.get("limits")), as_mapping(level.get("requests"))
     if not limits or not isinstance(level.get("requests"), dict | None):
         return spec.get("resources")
     try:
-        aggregate = Pod.parse({"spec": {member: spec[member] for member in LISTS if member in spec}})
+        aggregate = Pod.parse({"spec": {member: spec[member] for member in CONTAINER_LISTS if member in spec}})
     except PodError:
         return spec.get("resources")
     defaulted: dict[str, Json] = dict(limits)
     for name, nanos in aggregate.effective_requests().items():
-        if name in _AGGREGATED:
-            defaulted[name] = str(Quantity(nanos, _AGGREGATED[name]))
+        if name in _AGGREGATE_FORMATS:
+            defaulted[name] = str(Quantity(nanos, _AGGREGATE_FORMATS[name]))
     huge = {
-        kind: {name: amount for name, amount in mapping(observed.get(kind)).items() if name.startswith(_HUGE_PAGES)}
+        kind: {name: amount for name, amount in as_mapping(observed.get(kind)).items() if name.startswith(_HUGE_PAGES)}
         for kind in ("limits", "requests")
     }
     return {
@@ -80,21 +80,21 @@ def of_whole_pod(spec: Object, observed: Object = _NOTHING) -> Json:
 MAX_BASE = 58
 """Characters of a generateName that are used: five random characters follow, and a label has at most 63."""
 
-_RANDOM = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
+_RANDOM_SUFFIX = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
 
 
-def generated_name(base: str) -> str:
+def generate_name(base: str) -> str:
     """Return a name such as the API server generates."""
     return f"{base[:MAX_BASE]}xxxxx"
 
 
-def is_generated(name: str, base: str) -> bool:
+def is_generated_name(name: str, base: str) -> bool:
     """Return True if the API server may have generated a name. Names of StatefulSet pods end in an ordinal instead."""
     base = base[:MAX_BASE]
-    return bool(base) and name.startswith(base) and _RANDOM.fullmatch(name, len(base)) is not None
+    return bool(base) and name.startswith(base) and _RANDOM_SUFFIX.fullmatch(name, len(base)) is not None
 
 
-def submitted_names(kind: str, owner: str) -> dict[str, Json]:
+def first_pod_names(kind: str, owner: str) -> dict[str, Json]:
     """Return the name members in the metadata of the first pod that an owner's controller submits.
 
     The controller of a StatefulSet names its pods by ordinals; other names are generated after /mutate.
@@ -104,8 +104,8 @@ def submitted_names(kind: str, owner: str) -> dict[str, Json]:
 
 def with_generated_name(pod: Json) -> Json:
     """Return a pod with a name: one such as the API server generates if the pod has a generateName only."""
-    metadata = mapping(mapping(pod).get("metadata"))
-    base = text(metadata, "generateName")
-    if not base or text(metadata, "name"):
+    metadata = as_mapping(as_mapping(pod).get("metadata"))
+    base = text_member(metadata, "generateName")
+    if not base or text_member(metadata, "name"):
         return pod
-    return {**mapping(pod), "metadata": {**metadata, "name": generated_name(base)}}
+    return {**as_mapping(pod), "metadata": {**metadata, "name": generate_name(base)}}

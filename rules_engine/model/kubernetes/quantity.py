@@ -14,7 +14,7 @@ from msgspec import Struct
 NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
 
-MAX_TEXT = 64
+MAX_QUANTITY_TEXT = 64
 """Longest text of a quantity: far longer than any in use, short enough to be read quickly."""
 
 MAX_EXPONENT = 60
@@ -22,7 +22,7 @@ MAX_EXPONENT = 60
 
 MAX_NANOS = 10**60
 """Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. The text of no
-smaller amount exceeds `MAX_TEXT` characters, so that every text that is written can be read."""
+smaller amount exceeds `MAX_QUANTITY_TEXT` characters, so that every text that is written can be read."""
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -102,7 +102,7 @@ class Quantity(Struct, frozen=True):
         nanos = abs(product) // NANOS
         return Quantity(-nanos if product < 0 else nanos, self.format)
 
-    def divided(self, divisor: "Quantity") -> "Quantity":
+    def divided_by(self, divisor: "Quantity") -> "Quantity":
         """Return the quotient of two quantities, rounded towards zero to a nano, in the format of the first.
 
         Raises QuantityError when the divisor is zero.
@@ -112,7 +112,7 @@ class Quantity(Struct, frozen=True):
         nanos = abs(self.nanos) * NANOS // abs(divisor.nanos)
         return Quantity(nanos if (self.nanos < 0) == (divisor.nanos < 0) else -nanos, self.format)
 
-    def floored(self, unit: "Quantity") -> "Quantity":
+    def floor_to(self, unit: "Quantity") -> "Quantity":
         """Return the largest multiple of `unit` that is not larger."""
         return Quantity(self.nanos // unit.nanos * unit.nanos, self.format)
 
@@ -123,7 +123,7 @@ class Quantity(Struct, frozen=True):
     def __str__(self) -> str:
         """Return the canonical text (quantity.go, CanonicalizeBytes). Raises QuantityError beyond MAX_NANOS."""
         form = self.format
-        return _text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
+        return _canonical_text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
 
 
 @lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
@@ -135,11 +135,13 @@ def base_units(nanos: int) -> int | float:
 
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity like `Quantity.parse`, which calls it: hot paths save a call."""
-    if len(text) > MAX_TEXT:
-        raise QuantityError(f"a quantity has at most {MAX_TEXT} characters")
+    if len(text) > MAX_QUANTITY_TEXT:
+        raise QuantityError(f"a quantity has at most {MAX_QUANTITY_TEXT} characters")
     match = _SYNTAX.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is not a quantity: write a number, then one of {_suffixes()} or an exponent")
+        raise QuantityError(
+            f"{text!r} is not a quantity: write a number, then one of {_list_suffixes()} or an exponent"
+        )
     sign, digits, suffix, exponent_text = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int(whole + fraction)
@@ -155,28 +157,28 @@ def parse_quantity(text: str) -> Quantity:
         exponent = _DECIMAL[suffix]
     if exponent > MAX_EXPONENT:
         raise QuantityError(f"{text!r} is too large: an exponent is at most {MAX_EXPONENT}")
-    nanos = _scaled_up(mantissa, exponent - len(fraction) + 9)
+    nanos = _scale_up(mantissa, exponent - len(fraction) + 9)
     if nanos > MAX_NANOS:
         raise QuantityError(f"{text!r} is too large: an amount is at most 1e51")
     return Quantity(-nanos if sign == "-" else nanos, form)
 
 
-def _scaled_up(mantissa: int, power: int) -> int:
+def _scale_up(mantissa: int, power: int) -> int:
     """Return mantissa × 10^power, rounded away from zero. For a power far below zero nothing is computed."""
     if power >= 0:
         return int(mantissa * 10**power)
-    # A mantissa of `MAX_TEXT` characters, times 1024^6, has fewer digits: the result is below one nano.
-    if power < -2 * MAX_TEXT:
+    # A mantissa of `MAX_QUANTITY_TEXT` characters, times 1024^6, has fewer digits: the result is below one nano.
+    if power < -2 * MAX_QUANTITY_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))
 
 
-def _suffixes() -> str:
+def _list_suffixes() -> str:
     return ", ".join([*filter(None, _DECIMAL), *_BINARY])
 
 
 @lru_cache(maxsize=4096)
-def _text(nanos: int, binary: bool, exponent_form: bool) -> str:
+def _canonical_text(nanos: int, binary: bool, exponent_form: bool) -> str:
     if not nanos:
         return "0"
     if abs(nanos) > MAX_NANOS:

@@ -12,22 +12,22 @@ from typing import Any
 
 
 @lru_cache(maxsize=1)
-def _table() -> Mapping[str, Any]:
+def _load_table() -> Mapping[str, Any]:
     content: Mapping[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
     return content
 
 
-def exists(name: str) -> bool:
+def has_shape(name: str) -> bool:
     """Return True for a kind that has a shape."""
-    return name in _table()["shapes"]
+    return name in _load_table()["shapes"]
 
 
-def fields(name: str) -> Mapping[str, str]:
+def field_types(name: str) -> Mapping[str, str]:
     """Return the fields of a kind such as Pod or PodSpec with their types: [T] is a list, {T} a map with text keys."""
-    shapes: Mapping[str, Mapping[str, str]] = _table()["shapes"]
+    shapes: Mapping[str, Mapping[str, str]] = _load_table()["shapes"]
     return shapes[name]
 
 
-def present(name: str) -> frozenset[str]:
+def always_present_fields(name: str) -> frozenset[str]:
     """Return the fields that every object of a kind has once the API server has set its defaults."""
-    return frozenset(_table()["present"].get(name, ()))
+    return frozenset(_load_table()["present"].get(name, ()))

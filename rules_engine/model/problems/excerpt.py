@@ -12,7 +12,7 @@ def truncate(text: str, limit: int = MAX_EXCERPT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape control characters in text from pods and files: a terminal or a CI log would interpret them."""
     if text.isprintable():
         return text

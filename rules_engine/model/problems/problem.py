@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from rules_engine.model.problems.codes import ProblemCode
-from rules_engine.model.problems.excerpt import visible
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
 
 MAX_COLUMNS = 8 + 160 + 1
@@ -69,7 +69,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 
-def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tuple[Problem, ...]:
+def sort_problems(problems: Iterable[Problem], files: Sequence[str] = ()) -> tuple[Problem, ...]:
     """Return distinct problems in the order of `files` (unlisted files last, by name), then by line and column."""
     rank = {file: index for index, file in enumerate(files)}
 
@@ -88,7 +88,7 @@ class Page:
     encoding: str = "utf-8"
 
     @property
-    def cut(self) -> str:
+    def cut_mark(self) -> str:
         """The mark of an omitted part."""
         return "…" if self._encodes("…") else "..."
 
@@ -106,10 +106,10 @@ class Page:
         return True
 
 
-_PAGE = Page()
+_DEFAULT_PAGE = Page()
 
 
-class Marked(Protocol):
+class MarkedProblem(Protocol):
     """A problem at a place in a file that a caret and a span mark."""
 
     @property
@@ -125,7 +125,7 @@ class Marked(Protocol):
         """The number of columns from the first character on."""
 
 
-def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
+def render_snippet(problem: MarkedProblem, line: str, page: Page = _DEFAULT_PAGE) -> str:
     """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
     A line that is too long for the page is cut to the part around the problem; marks show the cuts.
@@ -141,16 +141,18 @@ def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
     end = min(max(start + 1, start + problem.length), max(len(cells), start + 1))
     room = min(max(MIN_COLUMNS, page.columns), MAX_COLUMNS) - len(number)
     # One extra width, since a problem may be at the end of the line.
-    first, last = _window([*map(_columns, cells), 1], start, end, room, len(page.cut))
-    before = f"{page.cut if left + first else ''}{''.join(cells[first:start])}"
-    after = f"{''.join(cells[start:last])}{page.cut if left + last < len(line) else ''}"
+    first, last = _visible_range([*map(_character_columns, cells), 1], start, end, room, len(page.cut_mark))
+    before = f"{page.cut_mark if left + first else ''}{''.join(cells[first:start])}"
+    after = f"{''.join(cells[start:last])}{page.cut_mark if left + last < len(line) else ''}"
     # A tab before the caret stays a tab, so that the two lines are aligned in any terminal.
-    indent = "".join("\t" if cell == "\t" else " " * _columns(cell) for cell in before)
-    marks = "~" * (max(1, sum(1 if cell == "\t" else _columns(cell) for cell in cells[start : min(end, last)])) - 1)
+    indent = "".join("\t" if cell == "\t" else " " * _character_columns(cell) for cell in before)
+    marks = "~" * (
+        max(1, sum(1 if cell == "\t" else _character_columns(cell) for cell in cells[start : min(end, last)])) - 1
+    )
     return f"{number}{before}{after}\n{' ' * (len(number) - 2)}| {indent}^{marks}"
 
 
-def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) -> tuple[int, int]:
+def _visible_range(widths: Sequence[int], start: int, end: int, room: int, cut: int) -> tuple[int, int]:
     """Return the range of a line's characters around `start` that fit into `room` columns.
 
     `widths` has the columns of each character, and of the end of the line; `cut` is the width of the mark of a cut.
@@ -178,7 +180,7 @@ def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) ->
     return first, last
 
 
-def _columns(character: str) -> int:
+def _character_columns(character: str) -> int:
     """Return the terminal columns of a character (Unicode Standard Annex 11, and combining marks)."""
     if character == "\t":
         return TAB_COLUMNS
@@ -187,12 +189,12 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def render(problem: Marked, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
+def render_problem(problem: MarkedProblem, sources: Mapping[str, Sequence[str]], page: Page = _DEFAULT_PAGE) -> str:
     """Render the problem as one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
-    below = snippet(problem, lines[index], page) if index < len(lines) else ""
-    head = visible(str(problem))
+    below = render_snippet(problem, lines[index], page) if index < len(lines) else ""
+    head = escape_controls(str(problem))
     return f"{head}\n{below}" if below else head
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import boolean, mapping, string
+from rules_engine.model.json.strict import read_boolean, read_mapping, read_string
 
 
 class Endpoint(Enum):
@@ -61,19 +61,19 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
         Members that only expressions read are checked for their type; the members inside these objects are not checked.
         """
         for member in _OBJECTS:
-            mapping(raw.get(member), (member,))
-        string(raw.get("requestSubResource"), ("requestSubResource",))
-        kind = mapping(raw.get("kind"), ("kind",))
+            read_mapping(raw.get(member), (member,))
+        read_string(raw.get("requestSubResource"), ("requestSubResource",))
+        kind = read_mapping(raw.get("kind"), ("kind",))
         return cls(
-            uid=string(raw.get("uid"), ("uid",)),
-            operation=string(raw.get("operation"), ("operation",)),
-            namespace=string(raw.get("namespace"), ("namespace",)),
-            name=string(raw.get("name"), ("name",)),
-            group=string(kind.get("group"), ("kind", "group")),
-            version=string(kind.get("version"), ("kind", "version")),
-            kind=string(kind.get("kind"), ("kind", "kind")),
-            sub_resource=string(raw.get("subResource"), ("subResource",)),
-            dry_run=boolean(raw.get("dryRun"), ("dryRun",)),
+            uid=read_string(raw.get("uid"), ("uid",)),
+            operation=read_string(raw.get("operation"), ("operation",)),
+            namespace=read_string(raw.get("namespace"), ("namespace",)),
+            name=read_string(raw.get("name"), ("name",)),
+            group=read_string(kind.get("group"), ("kind", "group")),
+            version=read_string(kind.get("version"), ("kind", "version")),
+            kind=read_string(kind.get("kind"), ("kind", "kind")),
+            sub_resource=read_string(raw.get("subResource"), ("subResource",)),
+            dry_run=read_boolean(raw.get("dryRun"), ("dryRun",)),
             object=raw.get("object"),
             old_object=raw.get("oldObject"),
             raw=raw,
@@ -92,7 +92,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True):
     @property
     def is_being_deleted(self) -> bool:
         """True if the request updates a pod that waits for its finalizers or the end of its grace period."""
-        metadata = lenient.mapping(lenient.mapping(self.object).get("metadata"))
+        metadata = lenient.as_mapping(lenient.as_mapping(self.object).get("metadata"))
         return self.operation == "UPDATE" and metadata.get("deletionTimestamp") is not None
 
 
@@ -128,7 +128,7 @@ def pod_request(
             "requestKind": kind,
             "requestResource": resource,
             **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
-            "name": lenient.text(lenient.mapping(lenient.mapping(pod).get("metadata")), "name"),
+            "name": lenient.text_member(lenient.as_mapping(lenient.as_mapping(pod).get("metadata")), "name"),
             "namespace": namespace,
             "operation": operation,
             "userInfo": {"username": user, "groups": ["system:authenticated"]},

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from rules_engine.model.json.edits import Edits, applied
+from rules_engine.model.json.edits import Edits, apply_edits
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import RuleId
@@ -195,7 +195,7 @@ class Step(Struct, frozen=True, kw_only=True):
         return {key: value for key, value in members.items() if value not in (None, "", [], {}, False)}
 
 
-def denied(trace: Sequence[Step]) -> bool:
+def has_denial(trace: Sequence[Step]) -> bool:
     """Return True if any step denies."""
     for step in trace:  # noqa: SIM110 - the generator of any() takes longer than the loop
         if step.denies:
@@ -246,16 +246,16 @@ class Decision(Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> str:
         """One of ALLOWED, CHANGED, DENIED and INVALID."""
-        return self.once(_outcome)
+        return self.once(_decision_outcome)
 
     @property
     def result(self) -> Json:
         """The object after the patch."""
-        return applied(self.object, self.edits)
+        return apply_edits(self.object, self.edits)
 
     @property
     def allowed(self) -> bool:
-        return self.refusal is None and not denied(self.trace)
+        return self.refusal is None and not has_denial(self.trace)
 
     @property
     def status(self) -> Refusal | None:
@@ -308,7 +308,7 @@ ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
 """Outcomes of a decision; Invalid: the pod cannot be parsed."""
 
 
-def _outcome(decision: Decision) -> str:
+def _decision_outcome(decision: Decision) -> str:
     if decision.refusal is not None:
         return INVALID
     if not decision.allowed:
@@ -330,7 +330,7 @@ def _audit_key(rule: RuleId) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RulePart:
     """A part of a rule that test cases should cover, with an event: a rung that is requested, for instance.
 
     `reached(step, namespace)`: True if a step of the rule, for a pod in a namespace, shows the event.

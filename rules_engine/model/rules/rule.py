@@ -138,7 +138,7 @@ class Interests:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedExpression:
     """A named expression: a variable or a match condition."""
 
     name: str
@@ -146,7 +146,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class ExpressionDocument:
     """The fields of every document that has expressions: rules and Diagnostics."""
 
     kind: ClassVar[str]
@@ -157,7 +157,7 @@ class Declared:
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     description: str = ""
     params: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
-    variables: tuple[Named, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
     origin: Mapping[tuple[str, str], Location] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
@@ -169,20 +169,20 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(Declared, ABC):
+class Rule(ExpressionDocument, ABC):
     """The fields of every kind of rule, and the properties that each kind derives for other packages."""
 
     mode: Mode = Mode.ENFORCE
     priority: int = 0
     match: Match = Match()
-    match_conditions: tuple[Named, ...] = ()
+    match_conditions: tuple[NamedExpression, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     opt_out: OptOut = OptOut.ALLOWED
     fields: Mapping[str, tuple[Field]] = field(init=False, repr=False, compare=False)
     """The members of `spec` and `match`, and all expressions, by path: steps of the rule refer to them."""
 
     def __post_init__(self) -> None:
-        Declared.__post_init__(self)
+        ExpressionDocument.__post_init__(self)
         places = {
             name if owner == "spec" else f"{owner}.{name}": location
             for (owner, name), location in self.origin.items()
@@ -255,6 +255,6 @@ class Setting:
     overrides: "Setting | None" = None
 
 
-def setting(field: str, value: Json, location: Location | None) -> Setting:
+def field_setting(field: str, value: Json, location: Location | None) -> Setting:
     """Return a value that applies to the field that sets it."""
     return Setting(name=field, value=value, field=field, location=location)

@@ -18,7 +18,7 @@ FilePath = NewType("FilePath", str)
 
 
 @dataclass(frozen=True, slots=True)
-class Decider:
+class ExpectedRule:
     """A rule that must contribute to the decision; for a ladder also the rung that the pod gets or keeps."""
 
     rule: RuleId
@@ -31,7 +31,7 @@ AmountsByContainer = Mapping[str, Mapping[str, Quantity]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
+class ExpectedAudit:
     """A rule in audit mode that must apply, and its expected effects; None, or an absent key, is not compared."""
 
     rule: RuleId
@@ -62,8 +62,8 @@ class Expectation:
     annotations: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] | None = None
     message: str | None = None
-    decided_by: tuple[Decider, ...] | None = None
-    audited: tuple[Audited, ...] | None = None
+    decided_by: tuple[ExpectedRule, ...] | None = None
+    audited: tuple[ExpectedAudit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Case:
         return (self.expect, self.expect_on[cluster]) if cluster in self.expect_on else (self.expect,)
 
 
-ObjectsOf = Callable[[], ClusterObjects]
+ObjectLoader = Callable[[], ClusterObjects]
 """A function that returns the objects of a cluster; only diagnoses call it."""
 
 
@@ -134,4 +134,4 @@ class RuleTest:
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
     cases: tuple[Case, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
-    objects: Mapping[str, ObjectsOf] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
+    objects: Mapping[str, ObjectLoader] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)

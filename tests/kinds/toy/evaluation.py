@@ -7,7 +7,7 @@ from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import rule_step, skip_step
-from rules_engine.model.json.edits import Edits, merged
+from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.decision import Action, Step
 from tests.kinds.toy.value import Mark
@@ -32,5 +32,5 @@ def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[
         else:
             annotations = {rule.annotation: rule.name}
             steps.append(rule_step(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
-            edits = merged(edits, {ANNOTATIONS: annotations})
+            edits = merge_edits(edits, {ANNOTATIONS: annotations})
     return tuple(steps), edits

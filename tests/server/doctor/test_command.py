@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import UNUSABLE
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from server.cli import main
 from server.cli.doctor import KINDS
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
@@ -354,7 +354,7 @@ def test_the_severity_of_the_exit_code_may_be_in_lower_case(tmp_path: Path) -> N
 
 
 def test_help_has_the_kinds_of_objects() -> None:
-    assert KINDS.split(", ") == [*RESOURCES.values()]
+    assert KINDS.split(", ") == [*API_RESOURCES.values()]
 
 
 def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:

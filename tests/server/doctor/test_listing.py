@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.connection import ApiError, Cause, Connection
 from server.doctor import listing
@@ -53,7 +53,7 @@ class Reads:
     def read(self, kept: Mapping[str, Kept] | None = None) -> ClusterObjects:
         listed = Listing(
             Connection(plain(self.api)),
-            kept or dict.fromkeys(RESOURCES),
+            kept or dict.fromkeys(API_RESOURCES),
             seconds=SECONDS,
             progress=lambda collection, objects: self.progress.append((collection, objects)),
             clock=self.clock,
@@ -79,12 +79,12 @@ def reads(api: ApiServer) -> Reads:
 
 
 def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> None:
-    for collection, kind in ((collection, kind) for kind, collection in RESOURCES.items()):
+    for collection, kind in ((collection, kind) for kind, collection in API_RESOURCES.items()):
         api.put(collection, {"metadata": {"name": f"a-{collection}", "namespace": "ml"}, "kind": kind})
 
     listed = reads.read()
 
-    for kind, collection in RESOURCES.items():
+    for kind, collection in API_RESOURCES.items():
         assert listed.find(kind, f"a-{collection}", "ml") is not None
         assert listed.of(kind)[-1]["kind"] == kind
     assert (listed.absent, reads.unread, listed.now) == (frozenset(), {}, NOW)
@@ -211,7 +211,7 @@ def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(api: ApiSer
     api.fail("nodes", Silence())
 
     with pytest.raises(ApiError, match=r"^cannot list nodes: the cluster was not read in 0\.2 s$") as failed:
-        Listing(Connection(plain(api)), dict.fromkeys(RESOURCES), seconds=0.2).read()
+        Listing(Connection(plain(api)), dict.fromkeys(API_RESOURCES), seconds=0.2).read()
     assert failed.value.cause is Cause.TIMED_OUT
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, fields_of_diagnostics
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.model.kubernetes.kept_fields import all_kept
+from rules_engine.model.kubernetes.kept_fields import merge_by_kind
 from rules_engine.model.problems.problem import Severity
 from rules_engine.sources.rule_sources import PathSource
 from server.doctor.preparation import Prepared, prepare
@@ -82,7 +82,7 @@ def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: P
 
     prepared = prepare([PathSource(tmp_path)])
 
-    assert prepared.kept == all_kept(BUILT_IN_FIELDS, fields_of_diagnostics(prepared.diagnostics))
+    assert prepared.kept == merge_by_kind(BUILT_IN_FIELDS, fields_of_diagnostics(prepared.diagnostics))
     node = prepared.kept["Node"]
     assert node is not None
     assert node["spec"] is not None

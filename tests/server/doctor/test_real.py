@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from server.doctor.finding_events import COMPONENT
 from tests.support.chart import helm, one, rendered
 from tests.support.doctor import watching
@@ -73,7 +73,7 @@ def test_a_pending_pod_is_explained_as_the_scheduler_does(kube: Kube, config: Pa
     (pending,) = report["pendingPods"]
     assert pending["agreement"] == "Agrees"
     assert pending["recorded"] == recorded
-    assert report["objects"].keys() == set(RESOURCES.values())
+    assert report["objects"].keys() == set(API_RESOURCES.values())
     assert report["notRead"] == []
 
 

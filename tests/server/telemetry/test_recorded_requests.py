@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.kept_fields import keeps
+from rules_engine.model.kubernetes.kept_fields import keeps_path
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Rule
 from rules_engine.recording.fields import RecordedFields
@@ -317,4 +317,4 @@ def test_the_newest_fields_of_both_endpoints_are_repeated() -> None:
 
 def test_an_expression_in_a_message_is_not_recorded() -> None:
     rules = compiled(validation(check("false", "no", message_expression="object.spec.priorityClassName")))
-    assert not keeps(RecordedFields.of(rules.rules).kept, "object", "spec", "priorityClassName")
+    assert not keeps_path(RecordedFields.of(rules.rules).kept, "object", "spec", "priorityClassName")

@@ -15,7 +15,7 @@ import yaml
 from deploy import render
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import GROUPS, RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
@@ -629,8 +629,8 @@ def test_two_doctors_never_run_at_once() -> None:
 def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -> None:
     objects = rendered({"doctor": {"enabled": True, "events": events}})
     reads = {
-        (GROUPS[kind], collection, "*", operation)
-        for kind, collection in RESOURCES.items()
+        (API_GROUPS[kind], collection, "*", operation)
+        for kind, collection in API_RESOURCES.items()
         for operation in ("get", "list")
     }
 

@@ -100,7 +100,7 @@ def simulate(
     code is 130.
     """
     from rules_engine.model.rules.simulation import Strategy
-    from rules_engine.simulation.answer import answer
+    from rules_engine.simulation.answer import build_answer
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
@@ -117,7 +117,7 @@ def simulate(
         options = replace(options, preemption=False)
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
     with deferred_interrupts() as check:
-        result = answer(_play_rule_sets(simulation, dict(zip(sets, files, strict=True)), check))
+        result = build_answer(_play_rule_sets(simulation, dict(zip(sets, files, strict=True)), check))
         write_answer("simulate", targets, partial(_write_answer, result))
     if result.interrupted:
         raise SystemExit(INTERRUPTED)
@@ -147,7 +147,7 @@ def _play_rule_sets(
     simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
 ) -> "Sequence[Record]":
     """Play a simulation with each rule set; once `check` has raised KeyboardInterrupt, with no further one."""
-    from rules_engine.simulation.play import play
+    from rules_engine.simulation.play import play_simulation
 
     records: list[Record] = []
     with progress_bar("count", "remaining") as show:
@@ -157,7 +157,7 @@ def _play_rule_sets(
                 check()
                 show(name, done, total)
 
-            records.append(play(simulation, files.rule_set, name, progress=report))
+            records.append(play_simulation(simulation, files.rule_set, name, progress=report))
             if records[-1].interrupted:
                 break
     return records
@@ -196,16 +196,16 @@ def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     match format:
         case "json":
-            from rules_engine.simulation.document import document
+            from rules_engine.simulation.document import simulation_document
 
-            stream.writelines(document(result, partial(json_text, stream=stream, indent=None)))
+            stream.writelines(simulation_document(result, partial(json_text, stream=stream, indent=None)))
         case "csv" | "usage-csv":
             from rules_engine.report.tables import write_csv
-            from rules_engine.simulation.document import PODS, USAGE, pod_rows, usage_rows
+            from rules_engine.simulation.document import POD_COLUMNS, USAGE_COLUMNS, pod_rows, usage_rows
 
             pods = format == "csv"
-            write_csv(stream, PODS if pods else USAGE, (pod_rows if pods else usage_rows)(result))
+            write_csv(stream, POD_COLUMNS if pods else USAGE_COLUMNS, (pod_rows if pods else usage_rows)(result))
         case _:
-            from rules_engine.simulation.report import report
+            from rules_engine.simulation.report import simulation_report
 
-            write_report(report(result, drawn=format == "html"), format, stream)
+            write_report(simulation_report(result, drawn=format == "html"), format, stream)

@@ -54,4 +54,4 @@ class Answer:
         clusters = self.grouping.totals.values()
         if not any(totals.pods for totals in clusters):
             return NOTHING_DECIDED
-        return int(any(totals.beyond(self.allowed) for totals in clusters))
+        return int(any(totals.disallowed_pods(self.allowed) for totals in clusters))

@@ -8,27 +8,27 @@ from rules_engine.difference.values import Amount, Change, Kind, Outcome
 from rules_engine.model.rules.rule import RuleId
 
 
-def compare(before: Outcome, after: Outcome) -> Change | None:
+def compare_outcomes(before: Outcome, after: Outcome) -> Change | None:
     """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
     if before.unknown or after.unknown:
         if before.userless_key is not None and before.userless_key == after.userless_key:
             return None
         unknown = frozenset({Kind.UNKNOWN})
         return Change(kinds=unknown, before=replace(before, userless_key=None), after=replace(after, userless_key=None))
-    kinds = frozenset(_kinds(before, after))
+    kinds = frozenset(_change_kinds(before, after))
     return Change(kinds=kinds, before=before, after=after) if kinds else None
 
 
-def rules_of(change: Change) -> tuple[RuleId, ...]:
+def differing_rules(change: Change) -> tuple[RuleId, ...]:
     """Return the rules with different effects before and after; none if an outcome is unknown."""
     if change.before.unknown or change.after.unknown:
         return ()
-    before, after = _effects(change.before), _effects(change.after)
+    before, after = _effects_by_rule(change.before), _effects_by_rule(change.after)
     rules = {rule for rule in {*before, *after} if before.get(rule) != after.get(rule)}
-    return tuple(sorted({*rules, *_counting(change, rules)}))
+    return tuple(sorted({*rules, *_amount_changing_rules(change, rules)}))
 
 
-def _counting(change: Change, others: Set[RuleId]) -> Iterator[RuleId]:
+def _amount_changing_rules(change: Change, others: Set[RuleId]) -> Iterator[RuleId]:
     """Yield the rules that request another number of devices, unless `others` explain it: an effect has no numbers."""
     if not change.after.allowed:
         return
@@ -39,21 +39,21 @@ def _counting(change: Change, others: Set[RuleId]) -> Iterator[RuleId]:
     yield from (fall.rule for fall in change.before.falls if fall.given in amounts)
 
 
-def _kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
+def _change_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
     if before.allowed != after.allowed:
         yield Kind.ADMITTED if after.allowed else Kind.DENIED
         return
-    kinds = [*_differences(before, after)]
+    kinds = [*_outcome_kinds(before, after)]
     yield from kinds
-    if not kinds and _effects(before).keys() != _effects(after).keys():
+    if not kinds and _effects_by_rule(before).keys() != _effects_by_rule(after).keys():
         yield Kind.RULE
 
 
-def _differences(before: Outcome, after: Outcome) -> Iterator[Kind]:
-    moved, explained = _moved(before, after)
+def _outcome_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
+    moved, explained = _differing_moves(before, after)
     if moved:
         yield Kind.RUNG
-    if _without(before.resources, moved) != _without(after.resources, moved):
+    if _unmoved_amounts(before.resources, moved) != _unmoved_amounts(after.resources, moved):
         yield Kind.RESOURCES
     if any(key not in explained for key, _ in {*before.annotations} ^ {*after.annotations}):
         yield Kind.ANNOTATIONS
@@ -63,7 +63,7 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Kind]:
         yield Kind.MESSAGE
 
 
-def _moved(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
+def _differing_moves(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
     """Return the resources of moves on one side only, and the keys of annotations that the moving rules write."""
     old = {(fall.requested, fall.given) for fall in before.falls}
     new = {(fall.requested, fall.given) for fall in after.falls}
@@ -77,9 +77,9 @@ def _moved(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
     return {resource for move in different for resource in move}, keys
 
 
-def _without(amounts: tuple[Amount, ...], moved: Set[str]) -> list[Amount]:
+def _unmoved_amounts(amounts: tuple[Amount, ...], moved: Set[str]) -> list[Amount]:
     return [amount for amount in amounts if amount.resource not in moved]
 
 
-def _effects(outcome: Outcome) -> dict[RuleId, tuple[object, ...]]:
+def _effects_by_rule(outcome: Outcome) -> dict[RuleId, tuple[object, ...]]:
     return {deciding.rule: deciding.effect for deciding in outcome.deciding if deciding.effect}

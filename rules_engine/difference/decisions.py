@@ -19,7 +19,7 @@ class Decisions:
         self._validate = _Endpoint(rule_set, Endpoint.VALIDATE, validate)
         self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
 
-    def mutated(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
+    def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
         """Return the decision of /mutate, and the pod after its patch."""
         last = self._last
         if last is None or last[0] is not request or last[1] is not cluster:
@@ -27,7 +27,7 @@ class Decisions:
             last = self._last = request, cluster, decision, decision.result
         return last[2:]
 
-    def validated(self, request: AdmissionRequest, cluster: Cluster) -> Decision:
+    def validate_request(self, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision of /validate."""
         return self._validate(request, cluster)
 

@@ -8,36 +8,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rules_engine.difference.answer import Answer
-from rules_engine.difference.comparison import rules_of
+from rules_engine.difference.comparison import differing_rules
 from rules_engine.difference.grouping import Totals
-from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
+from rules_engine.difference.values import Amount, Change, Contribution, Kind, Line, Outcome
 from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.report.documents import Dump, field_members, object_parts
 
 
-def document(answer: Answer, dump: Dump) -> Iterator[str]:
+def difference_document(answer: Answer, dump: Dump) -> Iterator[str]:
     """Yield the parts of the document of `diff --output json`."""
     grouping, recorded = answer.grouping, answer.recorded
     summary = {
         **field_members(answer, "old new same_rules without_rules"),
         "inForce": None if answer.in_force is None else field_members(answer.in_force, "url digest side"),
         "assumedCluster": answer.assumed_cluster or None,
-        "allowed": _kinds(answer.allowed),
+        "allowed": _kind_names(answer.allowed),
         "exitCode": answer.exit_code,
-        "clusters": [_totals(name, totals, answer.allowed) for name, totals in grouping.totals.items()],
+        "clusters": [_totals_members(name, totals, answer.allowed) for name, totals in grouping.totals.items()],
         "recorded": None
         if recorded is None
         else {
             **field_members(recorded, "lines admissions replayed other_rules differing later_calls"),
-            **_sorted(recorded, "not_replayable unreadable"),
+            **_sorted_counts(recorded, "not_replayable unreadable"),
         },
         "omittedPods": grouping.omitted,
     }
-    yield from object_parts(summary, {"changes": map(_change, _equal_changes(grouping.lines))}, dump)
+    yield from object_parts(summary, {"changes": map(_change_members, _group_equal_changes(grouping.lines))}, dump)
     yield "\n"
 
 
-def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:
+def _group_equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:
     """Return the lines in groups of equal changes; a Grouping stores equal changes once."""
     groups: dict[int, list[Line]] = {}
     for line in lines:
@@ -45,19 +45,19 @@ def _equal_changes(lines: Iterable[Line]) -> Iterable[Sequence[Line]]:
     return groups.values()
 
 
-def _kinds(kinds: Iterable[Kind]) -> list[str]:
+def _kind_names(kinds: Iterable[Kind]) -> list[str]:
     kind_set = frozenset(kinds)
     return [kind.value for kind in Kind if kind in kind_set]
 
 
-def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, Any]:
+def _totals_members(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, Any]:
     return {
         "name": name,
         **field_members(totals, "pods changed"),
-        "beyondAllowed": totals.beyond(allowed),
+        "beyondAllowed": totals.disallowed_pods(allowed),
         "asTheyAreNow": dict(sorted(totals.as_it_is.items())),
         **field_members(totals, "kinds"),
-        **_sorted(totals, "namespaces rules unknown"),
+        **_sorted_counts(totals, "namespaces rules unknown"),
         "gpus": {
             resource: {"before": base_units(before), "after": base_units(after)}
             for resource, (before, after) in totals.gpus.items()
@@ -65,50 +65,50 @@ def _totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> dict[str, An
     }
 
 
-def _sorted(value: object, names: str) -> dict[str, Any]:
+def _sorted_counts(value: object, names: str) -> dict[str, Any]:
     """Return the named counters as members, each sorted by key."""
     return {name: dict(sorted(counts.items())) for name, counts in field_members(value, names).items()}
 
 
-def _change(lines: Sequence[Line]) -> dict[str, Any]:
+def _change_members(lines: Sequence[Line]) -> dict[str, Any]:
     change = lines[0].change
     return {
-        "kinds": _kinds(change.kinds),
-        "rules": _rules(change),
-        "before": _outcome(change.before),
-        "after": _outcome(change.after),
+        "kinds": _kind_names(change.kinds),
+        "rules": _rule_members(change),
+        "before": _outcome_members(change.before),
+        "after": _outcome_members(change.after),
         "workloads": [
             {**field_members(line.workload, "cluster namespace kind name"), "pods": line.count} for line in lines
         ],
     }
 
 
-def _rules(change: Change) -> list[dict[str, Any]]:
+def _rule_members(change: Change) -> list[dict[str, Any]]:
     before, after = (
         {deciding.rule: str(deciding.location) for deciding in outcome.deciding}
         for outcome in (change.before, change.after)
     )
-    return [{"rule": rule, "before": before.get(rule), "after": after.get(rule)} for rule in rules_of(change)]
+    return [{"rule": rule, "before": before.get(rule), "after": after.get(rule)} for rule in differing_rules(change)]
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome_members(outcome: Outcome) -> dict[str, Any]:
     return {
         "unknown": outcome.unknown or None,
         "allowed": None if outcome.unknown else outcome.allowed,
         "message": outcome.message or None,
-        "resources": [_amount(amount) for amount in outcome.resources],
+        "resources": [_amount_members(amount) for amount in outcome.resources],
         "annotations": dict(outcome.annotations),
         "warnings": list(outcome.warnings),
         "gpus": {resource: base_units(nanos) for resource, nanos in outcome.gpus},
-        "rules": [_deciding(deciding) for deciding in outcome.deciding],
+        "rules": [_contribution_members(deciding) for deciding in outcome.deciding],
     }
 
 
-def _amount(amount: Amount) -> dict[str, Any]:
+def _amount_members(amount: Amount) -> dict[str, Any]:
     return field_members(amount, "container resource request limit")
 
 
-def _deciding(deciding: Deciding) -> dict[str, Any]:
+def _contribution_members(deciding: Contribution) -> dict[str, Any]:
     return {
         "rule": deciding.rule,
         "source": str(deciding.location),

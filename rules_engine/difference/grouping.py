@@ -7,7 +7,7 @@ from sys import getsizeof
 
 from msgspec import Struct, field
 
-from rules_engine.difference.comparison import compare, rules_of
+from rules_engine.difference.comparison import compare_outcomes, differing_rules
 from rules_engine.difference.values import Change, Kind, Line, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import Format
 from rules_engine.model.problems.excerpt import truncate
@@ -16,17 +16,17 @@ from rules_engine.model.rules.rule import Operation
 MAX_LINES = 10_000
 """Lines that are kept, the first by workload, whatever the order of pods: nobody reads more. Totals count all pods."""
 
-MAX_BYTES = 32 * 1024 * 1024
+MAX_CHANGE_BYTES = 32 * 1024 * 1024
 """Estimated memory of the changes of all lines: 10,000 ordinary changes need a fraction of it, but a pod may have
 thousands of containers. Twice as much is used at most before the last lines are left out."""
 
 _OBJECT_BYTES = 400
 """Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
 
-_SHORT = 64
+_SHORT_TEXT = 64
 """Characters of a short text, such as most names. A file may have names that Kubernetes refuses."""
 
-MAX_NAME = 320
+MAX_NAME_LENGTH = 320
 """Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
 has up to 253 characters, and a name in it up to 63."""
 
@@ -74,7 +74,7 @@ class Totals(Struct, kw_only=True):
         names = sorted({*self.gpus_before, *self.gpus_after})
         return {name: (self.gpus_before[name], self.gpus_after[name]) for name in names}
 
-    def beyond(self, allowed: Set[Kind]) -> int:
+    def disallowed_pods(self, allowed: Set[Kind]) -> int:
         """Return the number of pods with a kind of change that is not allowed."""
         return sum(count for kinds, count in self.by_kinds.items() if not kinds <= allowed)
 
@@ -84,7 +84,7 @@ class Totals(Struct, kw_only=True):
         self.by_kinds.update(other.by_kinds)
         for counter, other_counter in zip(self.by_name, other.by_name, strict=True):
             for name, count in other_counter.items():
-                _count(counter, name, count)
+                _add_count(counter, name, count)
 
     def leave_out(self) -> None:
         """Count the names beyond MAX_NAMES as OTHERS."""
@@ -101,24 +101,24 @@ class Totals(Struct, kw_only=True):
         count = submitted.count
         self.pods += count
         if submitted.as_it_is:
-            _count(self.as_it_is, truncate(submitted.as_it_is, MAX_NAME), count)
+            _add_count(self.as_it_is, truncate(submitted.as_it_is, MAX_NAME_LENGTH), count)
         request = submitted.request
         reason = before.unknown or after.unknown
         if reason:
             if change is not None:
-                _count(self.unknown, reason, count)
+                _add_count(self.unknown, reason, count)
         elif request.operation == Operation.CREATE.value and not request.dry_run:
             for total, outcome in ((self.gpus_before, before), (self.gpus_after, after)):
                 for resource, nanos in outcome.gpus:
-                    _count(total, truncate(resource, MAX_NAME), nanos * count)
+                    _add_count(total, truncate(resource, MAX_NAME_LENGTH), nanos * count)
         if change is not None:
             self.by_kinds[change.kinds] += count
-            _count(self.namespaces, truncate(submitted.workload.namespace, MAX_NAME), count)
-            for rule in rules_of(change):
-                _count(self.rules, rule, count)
+            _add_count(self.namespaces, truncate(submitted.workload.namespace, MAX_NAME_LENGTH), count)
+            for rule in differing_rules(change):
+                _add_count(self.rules, rule, count)
 
 
-def _count(total: Counter[str], name: str, count: int) -> None:
+def _add_count(total: Counter[str], name: str, count: int) -> None:
     total[name] += count
     if len(total) > 2 * MAX_NAMES:
         _leave_out_names(total)
@@ -170,10 +170,10 @@ class Grouping:
 
         `position`: the place of the pods in the input; the lines of one workload are in the order of their first pods.
         """
-        change = compare(before, after)
+        change = compare_outcomes(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)
         if change is not None:
-            self._add_line(_truncated(submitted.workload), change, submitted.count, position)
+            self._add_line(_truncate_names(submitted.workload), change, submitted.count, position)
 
     def merge(self, other: "Grouping") -> None:
         """Add the pods that another process has counted. Raises KeyError for an unknown cluster."""
@@ -191,11 +191,11 @@ class Grouping:
 
     def _add_line(self, workload: Workload, change: Change, count: int, position: int) -> None:
         # Equal amounts of two formats are shown differently.
-        exact = change, _formats(change)
+        exact = change, _amount_formats(change)
         stored = self._stored.get(exact)
         if stored is None:
-            size = _size(change.before) + _size(change.after)
-            stored = self._stored[exact] = _Stored(change, _digest(change), size)
+            size = _estimate_bytes(change.before) + _estimate_bytes(change.after)
+            stored = self._stored[exact] = _Stored(change, _change_digest(change), size)
             self._bytes += stored.size
         entry = self._entries.get((workload, stored.digest))
         if entry is not None:
@@ -203,7 +203,7 @@ class Grouping:
             entry.first = min(entry.first, position)
             return
         self._entries[workload, stored.digest] = _Entry(stored, position, count)
-        if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_BYTES:
+        if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_CHANGE_BYTES:
             self._leave_out_lines()
 
     def _leave_out_lines(self) -> None:
@@ -214,13 +214,13 @@ class Grouping:
         for key in keys[:MAX_LINES]:
             stored = self._entries[key].stored
             used += 0 if id(stored) in changes else stored.size
-            if used > MAX_BYTES:
+            if used > MAX_CHANGE_BYTES:
                 break
             changes[id(stored)] = stored
             kept += 1
         for key in keys[kept:]:
             self.omitted += self._entries.pop(key).count
-        self._stored = {(stored.change, _formats(stored.change)): stored for stored in changes.values()}
+        self._stored = {(stored.change, _amount_formats(stored.change)): stored for stored in changes.values()}
         self._bytes = sum(stored.size for stored in changes.values())
 
     @property
@@ -230,14 +230,14 @@ class Grouping:
         return tuple(Line(workload=key[0], change=entry.stored.change, count=entry.count) for key, entry in entries)
 
 
-def _truncated(workload: Workload) -> Workload:
+def _truncate_names(workload: Workload) -> Workload:
     """Return a workload with names of at most MAX_NAME characters."""
     names = workload.namespace, workload.kind, workload.name
-    namespace, kind, name = (truncate(text, MAX_NAME) for text in names)
+    namespace, kind, name = (truncate(text, MAX_NAME_LENGTH) for text in names)
     return Workload(cluster=workload.cluster, namespace=namespace, kind=kind, name=name)
 
 
-def _formats(change: Change) -> tuple[Format, ...]:
+def _amount_formats(change: Change) -> tuple[Format, ...]:
     """Return the formats of all amounts, which equality ignores."""
     amounts = (*change.before.resources, *change.after.resources)
     return tuple(
@@ -245,13 +245,13 @@ def _formats(change: Change) -> tuple[Format, ...]:
     )
 
 
-def _digest(change: Change) -> bytes:
+def _change_digest(change: Change) -> bytes:
     """Return a digest of a change that is the same in each process and in each run."""
     text = repr((sorted(change.kinds), change.before, change.after))
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def _size(outcome: Outcome) -> int:
+def _estimate_bytes(outcome: Outcome) -> int:
     """Return the estimated memory of an outcome, in bytes."""
     objects = 1 + len(outcome.resources) + len(outcome.annotations) + len(outcome.gpus)
     texts = [outcome.message, *outcome.warnings, *(text for _, text in outcome.annotations if text)]
@@ -265,7 +265,7 @@ def _size(outcome: Outcome) -> int:
     return (
         _OBJECT_BYTES * objects
         + sum(map(getsizeof, texts))
-        + sum(getsizeof(name) for name in names if len(name) > _SHORT)
+        + sum(getsizeof(name) for name in names if len(name) > _SHORT_TEXT)
     )
 
 

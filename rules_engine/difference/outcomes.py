@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rules_engine.difference.decisions import Decisions
 from rules_engine.difference.user_readers import UserReaders
-from rules_engine.difference.values import POD_LEVEL, Amount, Deciding, Fall, Outcome, Submitted
+from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fall, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.gpu.resources import is_gpu
@@ -29,49 +29,49 @@ class Outcomes:
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         admission = self._admission(submitted, cluster)
-        decided = tuple(entry for decision in admission.decisions for entry in decision.once(_deciding))
+        decided = tuple(entry for decision in admission.decisions for entry in decision.once(_contributions))
         user_readers = self._user_readers.user_dependent_rules(admission) if submitted.user_unknown else ()
         if user_readers:
             reads = "reads" if len(user_readers) == 1 else "read"
             key = self._user_readers.userless_key(admission, decided, user_readers)
             return Outcome(unknown=f"{', '.join(user_readers)} {reads} request.userInfo", userless_key=key)
-        warnings = tuple(_unplaced(text, admission.trace) for text in admission.warnings)
+        warnings = tuple(_strip_locations(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
-            message = _unplaced(admission.message, admission.trace)
+            message = _strip_locations(admission.message, admission.trace)
             return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
-        mutated = admission.mutation.once(_made)
+        mutated = admission.mutation.once(_mutated_outcome)
         return replace(mutated, warnings=warnings, deciding=decided)
 
     def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
         """Return the decision of one endpoint."""
         if endpoint is Endpoint.VALIDATE:
-            return self._decisions.validated(request, cluster)
-        mutation, _ = self._decisions.mutated(request, cluster)
+            return self._decisions.validate_request(request, cluster)
+        mutation, _ = self._decisions.mutate_request(request, cluster)
         return mutation
 
-    def mutated(self, request: AdmissionRequest, cluster: Cluster) -> Json:
+    def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
-        mutation, pod = self._decisions.mutated(request, cluster)
+        mutation, pod = self._decisions.mutate_request(request, cluster)
         return pod if mutation.allowed else None
 
     def _admission(self, submitted: Submitted, cluster: Cluster) -> Admission:
-        mutation, pod = self._decisions.mutated(submitted.request, cluster)
+        mutation, pod = self._decisions.mutate_request(submitted.request, cluster)
         if not mutation.allowed:
             return Admission(mutation=mutation, validation=None)
-        validation = self._decisions.validated(validation_request(submitted.request, pod), cluster)
+        validation = self._decisions.validate_request(validation_request(submitted.request, pod), cluster)
         return Admission(mutation=mutation, validation=validation)
 
 
-def _deciding(decision: Decision) -> tuple[Deciding, ...]:
-    return tuple(_entry(step) for step in decision.trace if step.decides or (step.warnings and not step.audit))
+def _contributions(decision: Decision) -> tuple[Contribution, ...]:
+    return tuple(_contribution(step) for step in decision.trace if step.decides or (step.warnings and not step.audit))
 
 
-def _entry(step: Step) -> Deciding:
-    return Deciding(
+def _contribution(step: Step) -> Contribution:
+    return Contribution(
         rule=step.rule,
         location=step.fields[0].location if step.fields else step.location,
         action=step.action,
-        message=_unplaced(step.message, [step]) if step.denies else "",
+        message=_strip_locations(step.message, [step]) if step.denies else "",
         falls=tuple(
             Fall(rule=step.rule, requested=decision.resource, given=decision.to)
             for decision in step.resources
@@ -79,11 +79,11 @@ def _entry(step: Step) -> Deciding:
         ),
         amounts=tuple((amount.container, amount.resource, amount.after) for amount in step.amounts),
         annotations=tuple(step.annotations.items()),
-        warnings=tuple(_unplaced(text, [step]) for text in step.warnings),
+        warnings=tuple(_strip_locations(text, [step]) for text in step.warnings),
     )
 
 
-def _unplaced(text: str, trace: Iterable[Step]) -> str:
+def _strip_locations(text: str, trace: Iterable[Step]) -> str:
     """Return a text without the locations of failed expressions: equal rules of both sides stand in different files."""
     for step in trace:
         if step.reason == EVALUATION_ERROR and step.fields:
@@ -91,7 +91,7 @@ def _unplaced(text: str, trace: Iterable[Step]) -> str:
     return text
 
 
-def _made(mutation: Decision) -> Outcome:
+def _mutated_outcome(mutation: Decision) -> Outcome:
     """Return the part of an admitted pod's outcome that the mutation decides: equal for equal fingerprints."""
     try:
         pod = Pod.parse(mutation.result)
@@ -103,13 +103,13 @@ def _made(mutation: Decision) -> Outcome:
     # A rule may undo the edit of another rule.
     changed = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if submitted.get(key) != text}
     return Outcome(
-        resources=tuple(_amounts(pod)),
+        resources=tuple(_list_amounts(pod)),
         annotations=tuple(sorted(changed.items())),
         gpus=tuple(sorted((name, nanos) for name, nanos in requests.items() if nanos and is_gpu(name))),
     )
 
 
-def _amounts(pod: Pod) -> Iterator[Amount]:
+def _list_amounts(pod: Pod) -> Iterator[Amount]:
     for resource in sorted({*pod.requests, *pod.limits}):
         request, limit = pod.requests.get(resource), pod.limits.get(resource)
         yield Amount(container=POD_LEVEL, resource=resource, request=request, limit=limit)

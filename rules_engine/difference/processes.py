@@ -26,7 +26,7 @@ class ProcessError(Exception):
     """A process ended without its result; the message is one line."""
 
 
-def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], None]) -> list[Result]:
+def run_in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], None]) -> list[Result]:
     """Return the results of `work` for each number below `count`, each from a process of its own.
 
     The caller must have no other thread. `poll` is called repeatedly until all results have arrived. The caller handles
@@ -39,16 +39,16 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
     gc.freeze()
     try:
         # SIGINT that arrives before a process ignores it would end the process with a traceback.
-        with _interrupts_blocked():
+        with _block_interrupts():
             for number in range(count):
-                reader, process = _started(work, number, running)
+                reader, process = _start_process(work, number, running)
                 processes.append(process)
                 running[reader] = number, process
         while running:
             for reader in cast(list[Connection], wait(list(running), POLL_SECONDS)):
                 number, process = running.pop(reader)
                 with reader:
-                    results[number] = _received(reader, process)
+                    results[number] = _receive_result(reader, process)
             poll()
     finally:
         for process in processes:
@@ -59,7 +59,7 @@ def in_processes(count: int, work: Callable[[int], Result], poll: Callable[[], N
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -67,11 +67,11 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _started(
+def _start_process(
     work: Callable[[int], Result], number: int, readers: Iterable[Connection]
 ) -> tuple[Connection, BaseProcess]:
     reader, writer = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_run, args=(work, number, writer, [*readers, reader]), daemon=True)
+    process = _CONTEXT.Process(target=_run_work, args=(work, number, writer, [*readers, reader]), daemon=True)
     with writer:
         try:
             process.start()
@@ -81,7 +81,7 @@ def _started(
     return reader, process
 
 
-def _run(work: Callable[[int], object], number: int, writer: Connection, readers: Iterable[Connection]) -> None:
+def _run_work(work: Callable[[int], object], number: int, writer: Connection, readers: Iterable[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # Only the parent may read results: with a reader of its own, a process would outlive a killed parent forever.
@@ -100,15 +100,15 @@ def end_without_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _received(reader: Connection, process: BaseProcess) -> Any:
+def _receive_result(reader: Connection, process: BaseProcess) -> Any:
     try:
         return reader.recv()
     except (EOFError, OSError):
         process.join()
-        raise ProcessError(_end(process)) from None
+        raise ProcessError(_describe_end(process)) from None
 
 
-def _end(process: BaseProcess) -> str:
+def _describe_end(process: BaseProcess) -> str:
     """Return a sentence on the end of a process without a result."""
     code = process.exitcode or 0
     if code == _NO_MEMORY:

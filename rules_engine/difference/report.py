@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import RecordedTotals, Totals
-from rules_engine.difference.shown_changes import Difference, ShownChange, shown_changes
+from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_count
@@ -14,7 +14,7 @@ from rules_engine.report.values import Field, Item, Items, Lines, Report, Sectio
 MAX_GPUS = 10
 """GPU resources in a sentence. No cluster has as many, but pods may request any name."""
 
-UNNAMED = "cluster"
+ONLY_CLUSTER = "cluster"
 """Header of the only cluster's column, beside the column of recorded admissions."""
 
 SHOWN_DIGEST = 12
@@ -28,22 +28,22 @@ _TONES: Mapping[Kind, Tone] = {Kind.DENIED: Tone.BAD, Kind.ADMITTED: Tone.GOOD, 
 """Tones of kinds of change; all others have Tone.INFO."""
 
 
-def report(answer: Answer) -> Report:
+def difference_report(answer: Answer) -> Report:
     """Return the report of an answer: its result, the changes with their workloads, then the totals."""
-    changes = shown_changes(answer.grouping.lines)
+    changes = group_changes(answer.grouping.lines)
     sections = [_change_section(answer, changes)] if changes else []
-    recorded = () if answer.recorded is None else _recorded(answer.recorded)
+    recorded = () if answer.recorded is None else _replay_sentences(answer.recorded)
     if recorded:
         sections.append(
             Section(title="Recorded admissions", blocks=(Lines(lines=recorded, noun="reason"),), folded=False)
         )
-    sections += _totals(answer)
+    sections += _totals_sections(answer)
     return Report(
         title="Difference of rules",
         about=(f"{answer.old} → {answer.new}",),
-        answer=_summary(answer),
+        answer=_summary_sentences(answer),
         sections=sections,
-        notices=_notes(answer),
+        notices=_notice_sentences(answer),
     )
 
 
@@ -52,11 +52,11 @@ def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
     return Section(
         title="Changes",
         summary=number,
-        blocks=(Items(items=[_change(answer, change) for change in changes], noun="change"),),
+        blocks=(Items(items=[_change_item(answer, change) for change in changes], noun="change"),),
     )
 
 
-def _change(answer: Answer, change: ShownChange) -> Item:
+def _change_item(answer: Answer, change: ShownChange) -> Item:
     workloads, several = format_count(len(change.workloads), "workload"), len(answer.grouping.totals) > 1
     extent = workloads if several else f"{format_count(change.pods, 'pod')} of {workloads}"
     tone = _TONES.get(change.kinds[0], Tone.INFO)
@@ -65,10 +65,10 @@ def _change(answer: Answer, change: ShownChange) -> Item:
     return Item(
         title=(Span(change.title, tone), f"  {extent}"),
         tone=tone,
-        fields=[Field(each.title, _difference(each)) for each in change.differences],
+        fields=[Field(each.title, _difference_words(each)) for each in change.differences],
         table=Table(
             heads=("workload", *heads),
-            rows=[(title, *(_number(pods[name]) for name in names)) for title, pods in change.workloads.items()],
+            rows=[(title, *(_count_cell(pods[name]) for name in names)) for title, pods in change.workloads.items()],
             numbers=heads,
             names=heads if several else (),
             noun="workload",
@@ -76,23 +76,23 @@ def _change(answer: Answer, change: ShownChange) -> Item:
     )
 
 
-def _difference(difference: Difference) -> Words:
+def _difference_words(difference: Difference) -> Words:
     if difference.before == difference.after:
         return difference.after
     return (difference.before, " → ", difference.after)
 
 
-def _totals(answer: Answer) -> Iterator[Section]:
+def _totals_sections(answer: Answer) -> Iterator[Section]:
     """Yield a table for each kind of total: a row for each name, with a cell for each cluster."""
     totals = [*answer.grouping.totals.values()]
     gpus = dict.fromkeys(name for each in totals for name in each.gpus)
-    amounts = [(name, *(_gpus(each, name) for each in totals)) for name in gpus]
+    amounts = [(name, *(_gpu_cell(each, name) for each in totals)) for name in gpus]
     for title, head, column, rows in (
         ("Changed pods by kind of change", "kind", PODS, [*_kind_rows(answer, totals)]),
-        ("Changed pods by namespace", "namespace", PODS, _counted([each.namespaces for each in totals])),
-        ("Changed pods by rule", "rule", PODS, _counted([each.rules for each in totals])),
-        ("Pods whose outcome is not known", "reason", PODS, _counted([each.unknown for each in totals])),
-        ("Live pods decided as they are now", "reason", PODS, _counted([each.as_it_is for each in totals])),
+        ("Changed pods by namespace", "namespace", PODS, _count_rows([each.namespaces for each in totals])),
+        ("Changed pods by rule", "rule", PODS, _count_rows([each.rules for each in totals])),
+        ("Pods whose outcome is not known", "reason", PODS, _count_rows([each.unknown for each in totals])),
+        ("Live pods decided as they are now", "reason", PODS, _count_rows([each.as_it_is for each in totals])),
         ("GPUs of admitted pods", "resource", "requested", amounts),
     ):
         if rows:
@@ -104,28 +104,28 @@ def _totals(answer: Answer) -> Iterator[Section]:
 def _column_heads(answer: Answer, only: str) -> tuple[str, ...]:
     """Return the headers of the clusters' columns; `only` for a single cluster."""
     names = answer.grouping.totals
-    return tuple(name or UNNAMED for name in names) if len(names) > 1 else (only,)
+    return tuple(name or ONLY_CLUSTER for name in names) if len(names) > 1 else (only,)
 
 
-def _summary(answer: Answer) -> Sequence[str]:
+def _summary_sentences(answer: Answer) -> Sequence[str]:
     """Return sentences for each cluster: on the number of changed pods, and on changes of GPUs."""
     return [
         f"{prefix}{sentence}"
-        for name, prefix in _prefixes(answer).items()
+        for name, prefix in _cluster_prefixes(answer).items()
         for sentence in _cluster_summary(answer.grouping.totals[name], answer.allowed)
     ]
 
 
-def _prefixes(answer: Answer) -> Mapping[str, str]:
+def _cluster_prefixes(answer: Answer) -> Mapping[str, str]:
     names = answer.grouping.totals
-    return {name: f"{name or UNNAMED}: " if len(names) > 1 else "" for name in names}
+    return {name: f"{name or ONLY_CLUSTER}: " if len(names) > 1 else "" for name in names}
 
 
 def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
     if not totals.pods:
         yield "no pods"
         return
-    beyond = totals.beyond(allowed)
+    beyond = totals.disallowed_pods(allowed)
     if not totals.changed:
         yield f"none of {format_count(totals.pods, 'pod')} changed"
         return
@@ -143,31 +143,33 @@ def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
 
 def _gpu_changes(totals: Totals) -> str:
     """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
-    changes = [f"{_signed(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after]
+    changes = [
+        f"{_with_sign(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after
+    ]
     more = [f"{len(changes) - MAX_GPUS:,} more"] if len(changes) > MAX_GPUS else []
     return ", ".join([*changes[:MAX_GPUS], *more])
 
 
-def _signed(nanos: int) -> str:
+def _with_sign(nanos: int) -> str:
     """Return a difference of amounts with its sign."""
-    return f"{'−' if nanos < 0 else '+'}{_devices(abs(nanos))}"
+    return f"{'−' if nanos < 0 else '+'}{_format_devices(abs(nanos))}"
 
 
-def _devices(nanos: int) -> str:
+def _format_devices(nanos: int) -> str:
     """Return an amount of devices. A sum may exceed the range of Quantity."""
     whole, fraction = divmod(nanos, NANOS)
     return f"{whole:,}" + (f".{fraction:09}".rstrip("0") if fraction else "")
 
 
-def _notes(answer: Answer) -> Sequence[str]:
+def _notice_sentences(answer: Answer) -> Sequence[str]:
     """Return sentences on the rules of both sides, and on the limits of the answer."""
-    notices = [] if answer.in_force is None else [_in_force(answer.in_force)]
+    notices = [] if answer.in_force is None else [_in_force_sentence(answer.in_force)]
     if answer.same_rules:
         notices.append("both sides have the same rules")
     notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
     if answer.assumed_cluster:
         notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
-    for name, prefix in _prefixes(answer).items():
+    for name, prefix in _cluster_prefixes(answer).items():
         as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:
             subject = "it is" if as_it_is == 1 else "they are"
@@ -177,7 +179,7 @@ def _notes(answer: Answer) -> Sequence[str]:
     return notices
 
 
-def _in_force(in_force: InForce) -> str:
+def _in_force_sentence(in_force: InForce) -> str:
     """Return a sentence on the rules in force at a server."""
     digest = in_force.digest[:SHOWN_DIGEST]
     which = {
@@ -194,29 +196,29 @@ def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, 
         numbers = [each.kinds.get(kind, 0) for each in totals]
         if any(numbers):
             name = f"{kind.value} (allowed)" if kind in answer.allowed else kind.value
-            yield name, *map(_number, numbers)
+            yield name, *map(_count_cell, numbers)
 
 
-def _counted(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
+def _count_rows(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
     """Return the rows of numbers of pods, the largest first."""
     total: Counter[str] = Counter()
     for counter in counters:
         total.update(counter)
-    return [(name, *(_number(counter[name]) for counter in counters)) for name, _ in _largest(total)]
+    return [(name, *(_count_cell(counter[name]) for counter in counters)) for name, _ in _largest_first(total)]
 
 
-def _number(count: int) -> str:
+def _count_cell(count: int) -> str:
     return f"{count:,}" if count else ""
 
 
-def _gpus(totals: Totals, name: str) -> str:
+def _gpu_cell(totals: Totals, name: str) -> str:
     before, after = totals.gpus_before[name], totals.gpus_after[name]
     if before == after:
-        return _devices(after) if after else ""
-    return f"{_devices(before)} → {_devices(after)} ({_signed(after - before)})"
+        return _format_devices(after) if after else ""
+    return f"{_format_devices(before)} → {_format_devices(after)} ({_with_sign(after - before)})"
 
 
-def _recorded(totals: RecordedTotals) -> Sequence[str]:
+def _replay_sentences(totals: RecordedTotals) -> Sequence[str]:
     """Return sentences on recorded admissions, with the reasons why some cannot be replayed."""
     admissions, lines = format_count(totals.admissions, "recorded admission"), format_count(totals.lines, "line")
     sentences = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
@@ -226,13 +228,13 @@ def _recorded(totals: RecordedTotals) -> Sequence[str]:
         sentences.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
     if totals.other_rules:
         sentences.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
-    sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest(totals.not_replayable)]
+    sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest_first(totals.not_replayable)]
     return [
         *sentences,
-        *(f"{format_count(count, 'line')} left out: {reason}" for reason, count in _largest(totals.unreadable)),
+        *(f"{format_count(count, 'line')} left out: {reason}" for reason, count in _largest_first(totals.unreadable)),
     ]
 
 
-def _largest(counts: Counter[str]) -> Sequence[tuple[str, int]]:
+def _largest_first(counts: Counter[str]) -> Sequence[tuple[str, int]]:
     """Return counts with their names, the largest first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

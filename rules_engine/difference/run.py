@@ -10,7 +10,7 @@ from pathlib import Path
 from rules_engine.difference.answer import Answer, InForce
 from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.processes import end_without_parent, in_processes
+from rules_engine.difference.processes import end_without_parent, run_in_processes
 from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
 from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
 from rules_engine.difference.reading.share import Share
@@ -30,11 +30,11 @@ SMALL_BYTES = 8 * 1024 * 1024
 
 _COUNTER_BYTES = 8
 
-Report = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its bytes that are done, and all its bytes."""
 
 
-def no_report(_stage: str, _done: int, _total: int) -> None:
+def report_nothing(_stage: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class DifferenceRun:
     """The result of a diff: its answer, None if a problem is an error, and the problems of the input in order.
 
     `unreported`: number of further problems.
@@ -74,9 +74,9 @@ class _Part:
 class _Progress:
     """The bytes that were read, counted in memory that processes share."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReportProgress) -> None:
         self._report = report
-        self._counts = _counters(1)
+        self._counts = _allocate_counters(1)
         self._process = 0
         self._parent = os.getpid()
         self._forked = False
@@ -86,7 +86,7 @@ class _Progress:
     def begin(self, stage: str, total: int, processes: int = 1) -> None:
         """Begin a stage that reads `total` bytes."""
         self._stage, self._total = stage, total
-        self._counts = _counters(processes)
+        self._counts = _allocate_counters(processes)
         self.show()
 
     def fork(self, process: int) -> None:
@@ -107,12 +107,12 @@ class _Progress:
         self._report(self._stage, sum(self._counts), self._total)
 
 
-def _counters(processes: int) -> "memoryview[int]":
+def _allocate_counters(processes: int) -> "memoryview[int]":
     """Return a counter for each process, in memory that forked processes share."""
     return memoryview(mmap(-1, _COUNTER_BYTES * processes)).cast("Q")
 
 
-def run(
+def run_difference(
     old: Side,
     new: Side,
     paths: Sequence[Path],
@@ -124,8 +124,8 @@ def run(
     processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
     in_force: InForce | None = None,
-    report: Report = no_report,
-) -> Run:
+    report: ReportProgress = report_nothing,
+) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
 
     `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: for manifests
@@ -133,7 +133,7 @@ def run(
     it. Raises ProcessError.
     """
     views = [ViewFields.of(side.rule_set) for side in (old, new)]
-    usage = _usage_read(views)
+    usage = _usage_resources(views)
     progress = _Progress(report)
     collected = Problems()
     with Inputs(paths, clusters, default, collected, progress.count) as inputs:
@@ -141,17 +141,17 @@ def run(
         inputs.read()
         if any(view.reads.namespaces for view in views):
             inputs.report_missing_namespaces()
-        count = processes or _processes(inputs.size())
+        count = processes or _default_processes(inputs.size())
         progress.begin("deciding", inputs.size(count), count)
         input_problems = len(collected.items)
 
         def work(process: int) -> _Part:
             if count > 1:
                 progress.fork(process)
-            grouping, recorded = _decided(old, new, inputs, namespace, Share(process, count), usage)
+            grouping, recorded = _decide_share(old, new, inputs, namespace, Share(process, count), usage)
             return _Part(grouping, recorded, collected.items[input_problems:], inputs.unreported, inputs.sources)
 
-        parts = in_processes(count, work, progress.show) if count > 1 else [work(0)]
+        parts = run_in_processes(count, work, progress.show) if count > 1 else [work(0)]
         grouping = parts[0].grouping
         for part in parts[1:]:
             grouping.merge(part.grouping)
@@ -180,7 +180,7 @@ def run(
             recorded=recorded if inputs.recorded.files else None,
             allowed=allowed,
         )
-        return Run(
+        return DifferenceRun(
             answer=None if collected.failed else answer,
             problems=sort_problems(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
             unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
@@ -188,7 +188,7 @@ def run(
         )
 
 
-def _usage_read(views: Iterable[ViewFields]) -> Set[str] | None:
+def _usage_resources(views: Iterable[ViewFields]) -> Set[str] | None:
     """Return the resources whose usage the rules of either side read; None: any."""
     read = [view.resources for view in views if view.reads.pods]
     return None if None in read else frozenset[str]().union(*filter(None, read))
@@ -198,18 +198,18 @@ def _is_warning(problem: Problem) -> bool:
     return problem.severity is Severity.WARNING
 
 
-def _processes(size: int) -> int:
+def _default_processes(size: int) -> int:
     """Return the number of processes for an input of a size in bytes."""
-    return 1 if size < SMALL_BYTES else min(_cores(), DEFAULT_PROCESSES)
+    return 1 if size < SMALL_BYTES else min(_usable_cores(), DEFAULT_PROCESSES)
 
 
-def _cores() -> int:
+def _usable_cores() -> int:
     """Return the number of cores that this process may use."""
     # macOS has no affinity.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _decided(
+def _decide_share(
     old: Side, new: Side, inputs: Inputs, namespace: str, share: Share, usage: Set[str] | None
 ) -> tuple[Grouping, RecordedTotals]:
     """Return the changes of the pods of a share, and the totals of its recorded admissions."""
@@ -222,7 +222,7 @@ def _decided(
         column=inputs.recorded_column,
     )
     for submitted, view in chain(
-        inputs.pods(before.mutated, namespace, share, usage),
+        inputs.pods(before.mutate_request, namespace, share, usage),
         inputs.admissions(replay, recorded, share),
     ):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)

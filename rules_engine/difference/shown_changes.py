@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.difference.comparison import rules_of
-from rules_engine.difference.values import Amount, Change, Deciding, Kind, Line, Outcome
+from rules_engine.difference.comparison import differing_rules
+from rules_engine.difference.values import Amount, Change, Contribution, Kind, Line, Outcome
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.wording import format_names
@@ -48,7 +48,7 @@ class ShownChange:
         return sum(counts.total() for counts in self.workloads.values())
 
 
-def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
+def group_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
     """Return the changes of lines, denials first; changes of equal kinds by descending number of pods."""
     keys: dict[int, tuple[tuple[Kind, ...], tuple[Difference, ...]]] = {}
     groups: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
@@ -56,7 +56,7 @@ def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
         # A Grouping stores equal changes once.
         key = keys.get(id(line.change))
         if key is None:
-            key = keys[id(line.change)] = _key(line.change)
+            key = keys[id(line.change)] = _change_key(line.change)
         workload = line.workload
         name = object_title(workload.kind, workload.name, workload.namespace)
         groups.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
@@ -67,7 +67,7 @@ def shown_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
     )
 
 
-def _key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
+def _change_key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
     kinds = tuple(kind for kind in Kind if kind in change.kinds)
     return kinds, (*_outcome_differences(change), *_rule_differences(change))
 
@@ -76,34 +76,34 @@ def _outcome_differences(change: Change) -> Sequence[Difference]:
     """Return the parts of the outcomes that differ; only the admission if that changes."""
     before, after = change.before, change.after
     if before.allowed != after.allowed or before.unknown or after.unknown:
-        return [Difference("admission", _admission(before), _admission(after))]
-    return [*_differences(before, after)]
+        return [Difference("admission", _admission_text(before), _admission_text(after))]
+    return [*_part_differences(before, after)]
 
 
 def _rule_differences(change: Change) -> Sequence[Difference]:
     """Return the rules with different effects, each with the file and line that decided before and after."""
-    before, after = _locations(change.before), _locations(change.after)
-    rules = rules_of(change)
-    return [Difference(rule, _place(before.get(rule)), _place(after.get(rule))) for rule in rules]
+    before, after = _contributions_by_rule(change.before), _contributions_by_rule(change.after)
+    rules = differing_rules(change)
+    return [Difference(rule, _location_text(before.get(rule)), _location_text(after.get(rule))) for rule in rules]
 
 
-def _admission(outcome: Outcome) -> str:
+def _admission_text(outcome: Outcome) -> str:
     if outcome.unknown:
         return f"not known ({outcome.unknown})"
     return "allowed" if outcome.allowed else f"denied ({outcome.message})"
 
 
-def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
+def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
     if before.message != after.message:
         yield Difference("message", before.message, after.message)
-    rungs = _rungs(before), _rungs(after)
+    rungs = _rungs_by_request(before), _rungs_by_request(after)
     for requested in dict.fromkeys(name for side in rungs for name in side):
         # Without a fall, the pod keeps the resource that it requests.
         old, new = (side.get(requested, requested) for side in rungs)
         if old != new:
             yield Difference(f"given for {requested}", old, new)
-    yield from _amounts(before, after)
-    annotations = _annotations(before), _annotations(after)
+    yield from _amount_differences(before, after)
+    annotations = _annotation_texts(before), _annotation_texts(after)
     for key in dict.fromkeys(key for side in annotations for key in side):
         old, new = (side.get(key, "not written") for side in annotations)
         if old != new:
@@ -114,7 +114,7 @@ def _differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         yield Difference("warnings", old or NONE, new or NONE)
 
 
-def _rungs(outcome: Outcome) -> Mapping[str, str]:
+def _rungs_by_request(outcome: Outcome) -> Mapping[str, str]:
     """Return the resources that replace each requested one: rules may replace it differently in several containers."""
     resources_given: dict[str, dict[str, None]] = {}
     for fall in outcome.falls:
@@ -122,19 +122,19 @@ def _rungs(outcome: Outcome) -> Mapping[str, str]:
     return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 
-def _amounts(before: Outcome, after: Outcome) -> Iterator[Difference]:
+def _amount_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
     """Yield the amounts that differ; containers with equal differences are one line."""
     sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
     containers: dict[tuple[str, str, str], list[str]] = {}
     for container, resource in dict.fromkeys(key for side in sides for key in side):
         old, new = (side.get((container, resource)) for side in sides)
         if old != new:
-            containers.setdefault((resource, _amount(old), _amount(new)), []).append(container)
+            containers.setdefault((resource, _amount_text(old), _amount_text(new)), []).append(container)
     for (resource, old_text, new_text), container_names in containers.items():
         yield Difference(f"{format_names(container_names)} {resource}", old_text, new_text)
 
 
-def _amount(amount: Amount | None) -> str:
+def _amount_text(amount: Amount | None) -> str:
     if amount is None:
         return NONE
     request, limit = amount.request, amount.limit
@@ -144,13 +144,13 @@ def _amount(amount: Amount | None) -> str:
     return ", ".join(f"{name} {quantity}" for name, quantity in parts.items() if quantity is not None)
 
 
-def _annotations(outcome: Outcome) -> Mapping[str, str]:
+def _annotation_texts(outcome: Outcome) -> Mapping[str, str]:
     return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations}
 
 
-def _locations(outcome: Outcome) -> Mapping[RuleId, Deciding]:
+def _contributions_by_rule(outcome: Outcome) -> Mapping[RuleId, Contribution]:
     return {deciding.rule: deciding for deciding in outcome.deciding}
 
 
-def _place(deciding: Deciding | None) -> str:
+def _location_text(deciding: Contribution | None) -> str:
     return NO_EFFECT if deciding is None else f"{deciding.location.file}:{deciding.location.line}"

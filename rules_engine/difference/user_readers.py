@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from rules_engine.cel import Program
-from rules_engine.difference.values import Deciding
+from rules_engine.difference.values import Contribution
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.applicability import UNMATCHED_REASONS
@@ -28,7 +28,7 @@ class UserReaders:
             for compiled in rule_set.rules
             if _may_read_user(compiled, compiled.programs)
         }
-        self._contents = tuple(_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
+        self._contents = tuple(_rule_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
 
     def user_dependent_rules(self, admission: Admission) -> Collection[RuleId]:
         """Return the rules that may decide differently for another user, in the order of evaluation."""
@@ -47,7 +47,7 @@ class UserReaders:
         return step.reason != UNMET_CONDITION or step.fields in reader.conditions
 
     def userless_key(
-        self, admission: Admission, contributions: Iterable[Deciding], user_readers: Container[RuleId]
+        self, admission: Admission, contributions: Iterable[Contribution], user_readers: Container[RuleId]
     ) -> Hashable:
         """Return everything but the user that an outcome depends on; all rules if the mutation depends on the user.
 
@@ -80,7 +80,7 @@ class _Reader(Struct, frozen=True, kw_only=True):
             conditions=frozenset(
                 condition.fields for condition in compiled.conditions if _may_read_user(compiled, (condition.program,))
             ),
-            content=_content(compiled.rule),
+            content=_rule_content(compiled.rule),
         )
 
 
@@ -89,7 +89,7 @@ def _may_read_user(compiled: CompiledRule[Rule], programs: Sequence[Program]) ->
     return keeps_path(fields_read_by(compiled, programs), "userInfo")
 
 
-def _content(value: Any) -> Hashable:
+def _rule_content(value: Any) -> Hashable:
     """Return the content of a rule, or of a part of a rule, without locations."""
     match value:
         case Location():
@@ -97,10 +97,10 @@ def _content(value: Any) -> Hashable:
         case SourceText(text=text):
             return text
         case Mapping():
-            return tuple((key, _content(item)) for key, item in value.items())
+            return tuple((key, _rule_content(item)) for key, item in value.items())
         case tuple() | list():
-            return tuple(map(_content, value))
+            return tuple(map(_rule_content, value))
     name = type(value).__name__
     if is_dataclass(value):
-        return name, *(_content(getattr(value, field.name)) for field in fields(value) if field.compare)
+        return name, *(_rule_content(getattr(value, field.name)) for field in fields(value) if field.compare)
     return name, value

@@ -59,7 +59,7 @@ class Fall(Struct, frozen=True, kw_only=True):
     given: str
 
 
-class Deciding(Struct, frozen=True, kw_only=True):
+class Contribution(Struct, frozen=True, kw_only=True):
     """A rule that contributed to an outcome, with the location of the field that decided, or of the rule.
 
     All fields but the first three are its effect on the pod; a rule that leaves the pod unchanged has no effect.
@@ -99,7 +99,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     annotations: tuple[tuple[str, str | None], ...] = ()
     warnings: tuple[str, ...] = ()
     gpus: tuple[tuple[str, int], ...] = ()
-    deciding: tuple[Deciding, ...] = ()
+    deciding: tuple[Contribution, ...] = ()
     unknown: str = ""
     userless_key: Hashable = None
 

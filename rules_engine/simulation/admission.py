@@ -22,7 +22,7 @@ from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import priority_of
 from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS
-from rules_engine.simulation.node_states import grace_of
+from rules_engine.simulation.node_states import grace_period_of
 from rules_engine.simulation.record import AdmittedPod, Amounts, Fall
 
 SCHEDULING_GATES = "scheduling gates"
@@ -113,7 +113,7 @@ class Admissions:
             by = next((step.rule for step in admission.trace if step.denies), None)
             return self._build_denied(template, admission.message, admission.warnings, by)
         falls = tuple(self._falls(template, admission))
-        key = (template, (_hashable(mutation.edits), falls, admission.warnings))
+        key = (template, (_hashable_edits(mutation.edits), falls, admission.warnings))
         admitted = self._admitted.get(key)
         if admitted is None:
             admitted = self._admitted[key] = self._build_admitted(
@@ -144,7 +144,7 @@ class Admissions:
             warnings=warnings,
             not_modelled=tuple(self._not_modelled(schedulable, spec)),
         )
-        return Admitted(record, schedulable.requirements.priority, schedulable, grace_of(spec))
+        return Admitted(record, schedulable.requirements.priority, schedulable, grace_period_of(spec))
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled
@@ -188,5 +188,5 @@ class Admissions:
         ]
 
 
-def _hashable(edits: Edits) -> object:
+def _hashable_edits(edits: Edits) -> object:
     return tuple((path, tuple(members.items())) for path, members in edits.items())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rules_engine.model.rules.simulation import Simulation
-from rules_engine.simulation.comparison import Compared, compare
+from rules_engine.simulation.comparison import ComparedMetric, compare_metrics
 from rules_engine.simulation.record import Record
-from rules_engine.simulation.totals import Totals, totals
+from rules_engine.simulation.totals import Totals, compute_totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Answer:
     """
 
     results: Sequence[Result]
-    comparison: Sequence[Compared]
+    comparison: Sequence[ComparedMetric]
 
     @property
     def simulation(self) -> Simulation:
@@ -36,7 +36,7 @@ class Answer:
         return any(result.record.interrupted for result in self.results)
 
 
-def answer(records: Sequence[Record]) -> Answer:
+def build_answer(records: Sequence[Record]) -> Answer:
     """Return the answer; the other rule sets are compared with the first.
 
     All simulations are measured up to the end of the longest: nothing changes after the end of the others.
@@ -45,5 +45,5 @@ def answer(records: Sequence[Record]) -> Answer:
     if comparable:
         ended = max(record.ended for record in records)
         records = [replace(record, ended=ended) for record in records]
-    results = [Result(record=record, totals=totals(record)) for record in records]
-    return Answer(results=results, comparison=compare([each.totals for each in results]) if comparable else ())
+    results = [Result(record=record, totals=compute_totals(record)) for record in records]
+    return Answer(results=results, comparison=compare_metrics([each.totals for each in results]) if comparable else ())

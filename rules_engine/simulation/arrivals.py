@@ -15,7 +15,7 @@ from rules_engine.simulation.admission import Template
 from rules_engine.simulation.record import PodRecord
 
 
-class Names:
+class PodNames:
     """The names of all pods so far. Each pod has a name of its own, as in a cluster that keeps pods that have ended."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class PlannedArrival:
         ]
 
 
-STAYING = frozenset({"DaemonSet", "Node"})
+STAYING_KINDS = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers whose pods stay on drained nodes and do not end; a static pod is controlled by its Node."""
 
 
@@ -131,7 +131,7 @@ class ExistingPods:
         The template is derived from the pod, since the objects of controllers are not read.
         """
         owner = controller_reference(pod)
-        stays = owner is not None and text_member(owner, "kind") in STAYING
+        stays = owner is not None and text_member(owner, "kind") in STAYING_KINDS
         metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
         if owner is not None:
             metadata.update(first_pod_names(text_member(owner, "kind"), text_member(owner, "name")))

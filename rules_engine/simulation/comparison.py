@@ -54,7 +54,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedMetric:
     """A metric with its value for each rule set, and a verdict for each but the first."""
 
     metric: Metric
@@ -62,12 +62,12 @@ class Compared:
     verdicts: Sequence[Verdict]
 
 
-def _utilisation(totals: Totals) -> Value:
+def _gpu_utilisation(totals: Totals) -> Value:
     hours = totals.gpu_hours
     return hours.given / hours.capacity if hours.capacity else None
 
 
-def _in_state(name: str, title: str, better: Better, state: State) -> Metric:
+def _state_metric(name: str, title: str, better: Better, state: State) -> Metric:
     """Return the metric that counts the pods in a state."""
     return Metric(name=name, title=title, unit=Unit.PODS, better=better, of=lambda totals: totals.states[state])
 
@@ -76,8 +76,8 @@ METRICS: Sequence[Metric] = (
     Metric(
         name="bound", title="pods that got a node", unit=Unit.PODS, better=Better.HIGHER, of=lambda totals: totals.bound
     ),
-    _in_state("succeeded", "pods that ended", Better.HIGHER, State.SUCCEEDED),
-    _in_state(PENDING, "pods that wait at the end", Better.LOWER, State.PENDING),
+    _state_metric("succeeded", "pods that ended", Better.HIGHER, State.SUCCEEDED),
+    _state_metric(PENDING, "pods that wait at the end", Better.LOWER, State.PENDING),
     Metric(
         name="waitingP50",
         title="waiting time, p50",
@@ -92,9 +92,9 @@ METRICS: Sequence[Metric] = (
         better=Better.LOWER,
         of=lambda totals: totals.waiting.p95_of_all,
     ),
-    _in_state("denied", "pods denied", Better.NEITHER, State.DENIED),
-    _in_state("preempted", "pods preempted", Better.LOWER, State.PREEMPTED),
-    _in_state("evicted", "pods evicted", Better.LOWER, State.EVICTED),
+    _state_metric("denied", "pods denied", Better.NEITHER, State.DENIED),
+    _state_metric("preempted", "pods preempted", Better.LOWER, State.PREEMPTED),
+    _state_metric("evicted", "pods evicted", Better.LOWER, State.EVICTED),
     Metric(
         name="fell",
         title="pods given another resource",
@@ -102,7 +102,7 @@ METRICS: Sequence[Metric] = (
         better=Better.LOWER,
         of=lambda totals: totals.fell,
     ),
-    Metric(name="utilisation", title="GPU utilisation", unit=Unit.SHARE, better=Better.HIGHER, of=_utilisation),
+    Metric(name="utilisation", title="GPU utilisation", unit=Unit.SHARE, better=Better.HIGHER, of=_gpu_utilisation),
     Metric(
         name="gpuHoursGiven",
         title="GPU-hours given",
@@ -135,17 +135,17 @@ METRICS: Sequence[Metric] = (
 """All metrics, in the order of reports."""
 
 
-def compare(all_totals: Sequence[Totals]) -> Sequence[Compared]:
+def compare_metrics(all_totals: Sequence[Totals]) -> Sequence[ComparedMetric]:
     """Return the metrics of simulations, each compared with the first simulation."""
     compared = []
     for metric in METRICS:
         values = [metric.of(totals) for totals in all_totals]
-        verdicts = [_verdict(metric, all_totals[0], totals) for totals in all_totals[1:]]
-        compared.append(Compared(metric=metric, values=values, verdicts=verdicts))
+        verdicts = [_metric_verdict(metric, all_totals[0], totals) for totals in all_totals[1:]]
+        compared.append(ComparedMetric(metric=metric, values=values, verdicts=verdicts))
     return compared
 
 
-def _verdict(metric: Metric, first_totals: Totals, other_totals: Totals) -> Verdict:
+def _metric_verdict(metric: Metric, first_totals: Totals, other_totals: Totals) -> Verdict:
     first, other = metric.of(first_totals), metric.of(other_totals)
     if first == other:
         return Verdict.EQUAL

@@ -7,122 +7,127 @@ from typing import Any
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
 from rules_engine.report.documents import Dump, field_members, json_value, object_parts
 from rules_engine.simulation.answer import Answer, Result
-from rules_engine.simulation.comparison import Better, Compared, Unit
+from rules_engine.simulation.comparison import Better, ComparedMetric, Unit
 from rules_engine.simulation.record import Amounts, PodRecord, Record
-from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals, waited
-from rules_engine.simulation.usage import bound_pods, use_changes
-from rules_engine.simulation.words import arrival_title, seconds
+from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals, waiting_time
+from rules_engine.simulation.usage import pods_by_node, use_changes
+from rules_engine.simulation.words import arrival_title, to_seconds
 
 
-def document(answer: Answer, dump: Dump) -> Iterator[str]:
+def simulation_document(answer: Answer, dump: Dump) -> Iterator[str]:
     """Yield the parts of the document of `simulate --output json`."""
     simulation = answer.simulation
     summary = {
         "simulation": simulation.name,
         "source": str(simulation.location),
         "seed": simulation.seed,
-        "untilSeconds": seconds(simulation.until),
+        "untilSeconds": to_seconds(simulation.until),
         "scheduler": field_members(simulation.scheduler, "scoring resources preemption"),
-        "comparison": [_compared(each) for each in answer.comparison],
+        "comparison": [_metric_members(each) for each in answer.comparison],
     }
-    yield from object_parts(summary, {"results": (_result(result, dump) for result in answer.results)}, dump)
+    yield from object_parts(summary, {"results": (_result_parts(result, dump) for result in answer.results)}, dump)
     yield "\n"
 
 
-def _result(result: Result, dump: Dump) -> Iterator[str]:
+def _result_parts(result: Result, dump: Dump) -> Iterator[str]:
     record, totals = result.record, result.totals
-    pods = bound_pods(record)
+    pods = pods_by_node(record)
     summary = {
         **field_members(record, "rules interrupted"),
-        "endedSeconds": seconds(record.ended),
-        "totals": _totals(totals),
+        "endedSeconds": to_seconds(record.ended),
+        "totals": _totals_members(totals),
         "notices": list(record.notices),
         "falls": [field_members(fall, "rule requested given pods devices") for fall in totals.falls],
-        "denials": [{**_pods(group), "message": group.text, "rule": group.rule} for group in totals.denials],
-        "pending": [{**_pods(group), "message": group.text, "given": amounts(group.given)} for group in totals.pending],
-        "notModelled": [{**_pods(group), "what": group.text} for group in totals.not_modelled],
-        "changes": [{"atSeconds": seconds(each.at), **field_members(each, "node becomes")} for each in record.changes],
+        "denials": [{**_group_members(group), "message": group.text, "rule": group.rule} for group in totals.denials],
+        "pending": [
+            {**_group_members(group), "message": group.text, "given": amount_members(group.given)}
+            for group in totals.pending
+        ],
+        "notModelled": [{**_group_members(group), "what": group.text} for group in totals.not_modelled],
+        "changes": [
+            {"atSeconds": to_seconds(each.at), **field_members(each, "node becomes")} for each in record.changes
+        ],
     }
     lists = {
-        "nodes": (_node(node, pods[node.node], record) for node in totals.nodes),
-        "pods": (_pod(pod, record) for pod in record.pods),
+        "nodes": (_node_members(node, pods[node.node], record) for node in totals.nodes),
+        "pods": (_pod_members(pod, record) for pod in record.pods),
     }
     yield from object_parts(summary, lists, dump)
 
 
-def amounts(nanos_by_resource: Amounts) -> dict[str, Any]:
+def amount_members(nanos_by_resource: Amounts) -> dict[str, Any]:
     """Return amounts by resource, in cores, bytes and devices."""
     return {name: base_units(nanos) for name, nanos in sorted(nanos_by_resource.items())}
 
 
-def _mean(nanos: Fraction) -> float:
+def _mean_units(nanos: Fraction) -> float:
     return float(nanos / NANOS)
 
 
-def _totals(totals: Totals) -> dict[str, Any]:
+def _totals_members(totals: Totals) -> dict[str, Any]:
     waiting = totals.waiting
     return {
         **field_members(totals, "pods states bound fell replaced"),
         "waiting": {
-            "p50Seconds": seconds(waiting.p50),
-            "p95Seconds": seconds(waiting.p95),
+            "p50Seconds": to_seconds(waiting.p50),
+            "p95Seconds": to_seconds(waiting.p95),
             "atEnd": waiting.waiting,
-            "longestAtEndSeconds": seconds(waiting.longest),
+            "longestAtEndSeconds": to_seconds(waiting.longest),
         },
         "gpuHours": field_members(totals.gpu_hours, "capacity requested given lost short"),
         "fragmentation": json_value(totals.fragmentation),
-        "resources": {name: _cluster_use(use) for name, use in totals.resources.items()},
+        "resources": {name: _cluster_use_members(use) for name, use in totals.resources.items()},
     }
 
 
-def _use(use: ResourceUse) -> dict[str, Any]:
+def _use_members(use: ResourceUse) -> dict[str, Any]:
     return {
         "capacity": base_units(use.capacity),
-        "mean": _mean(use.mean),
+        "mean": _mean_units(use.mean),
         "peak": base_units(use.peak),
         "end": base_units(use.end),
     }
 
 
-def _cluster_use(use: ClusterUse) -> dict[str, Any]:
-    curve = [_mean(part) for part in use.curve]
-    return {**_use(use), "fragmentation": json_value(use.fragmentation), "curve": curve}
+def _cluster_use_members(use: ClusterUse) -> dict[str, Any]:
+    curve = [_mean_units(part) for part in use.curve]
+    return {**_use_members(use), "fragmentation": json_value(use.fragmentation), "curve": curve}
 
 
-def _pods(group: PodsWith) -> dict[str, Any]:
+def _group_members(group: PodsWith) -> dict[str, Any]:
     """Return the number of pods and the first pod. The others can be found among all pods."""
     first = group.pods[0]
     return {"pods": len(group.pods), "first": f"{first.namespace}/{first.name}"}
 
 
-def _node(node: NodeUse, pods: Sequence[PodRecord], record: Record) -> dict[str, Any]:
+def _node_members(node: NodeUse, pods: Sequence[PodRecord], record: Record) -> dict[str, Any]:
     used: dict[str, list[Any]] = {name: [] for name in node.resources}
     for name, at, amount in use_changes(pods, node.resources, record):
-        used[name].append([seconds(at), base_units(amount)])
+        used[name].append([to_seconds(at), base_units(amount)])
     return {
         "name": node.node,
         "pods": node.pods,
-        "resources": {name: {**_use(use), "used": used[name]} for name, use in node.resources.items()},
+        "resources": {name: {**_use_members(use), "used": used[name]} for name, use in node.resources.items()},
     }
 
 
-def _pod(pod: PodRecord, record: Record) -> dict[str, Any]:
+def _pod_members(pod: PodRecord, record: Record) -> dict[str, Any]:
     admitted = pod.admitted
     return {
         "namespace": pod.namespace,
         "name": pod.name,
         "arrival": None if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
         "priority": pod.priority,
-        "requested": amounts(admitted.requested),
-        "given": amounts(admitted.given),
+        "requested": amount_members(admitted.requested),
+        "given": amount_members(admitted.given),
         "falls": [{**field_members(fall, "rule requested given"), "devices": fall.count} for fall in admitted.falls],
         "warnings": list(admitted.warnings),
         "state": pod.state.value,
         "node": pod.node or None,
-        "arrivedSeconds": seconds(pod.arrived),
-        "boundSeconds": seconds(pod.bound),
-        "endedSeconds": seconds(pod.ended),
-        "waitedSeconds": seconds(waited(pod)),
+        "arrivedSeconds": to_seconds(pod.arrived),
+        "boundSeconds": to_seconds(pod.bound),
+        "endedSeconds": to_seconds(pod.ended),
+        "waitedSeconds": to_seconds(waiting_time(pod)),
         "message": pod.message or admitted.message or None,
         "deniedBy": admitted.denied_by,
         "replaces": pod.replaces or None,
@@ -130,7 +135,7 @@ def _pod(pod: PodRecord, record: Record) -> dict[str, Any]:
     }
 
 
-def _compared(each: Compared) -> dict[str, Any]:
+def _metric_members(each: ComparedMetric) -> dict[str, Any]:
     metric = each.metric
     in_seconds = metric.unit is Unit.MILLISECONDS
     return {
@@ -138,19 +143,20 @@ def _compared(each: Compared) -> dict[str, Any]:
         "unit": "seconds" if in_seconds else metric.unit.value,
         "better": None if metric.better is Better.NEITHER else metric.better.value,
         "values": [
-            seconds(None if value is None else int(value)) if in_seconds else json_value(value) for value in each.values
+            to_seconds(None if value is None else int(value)) if in_seconds else json_value(value)
+            for value in each.values
         ],
         "verdicts": json_value(each.verdicts),
     }
 
 
-PODS = (
+POD_COLUMNS = (
     "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "falls", "state", "node",
     "arrivedSeconds", "boundSeconds", "endedSeconds", "waitedSeconds", "message", "by", "replaces",
 )  # fmt: skip
 """Columns of the pod table."""
 
-USAGE = ("rules", "node", "resource", "seconds", "used", "capacity")
+USAGE_COLUMNS = ("rules", "node", "resource", "seconds", "used", "capacity")
 """Columns of the table of node usage."""
 
 
@@ -165,12 +171,12 @@ def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
                 pod.name,
                 arrival_title(pod, record),
                 pod.priority,
-                _amounts(admitted.requested),
-                _amounts(admitted.given),
+                _amounts_text(admitted.requested),
+                _amounts_text(admitted.given),
                 "; ".join(f"{fall.requested} -> {fall.given}" for fall in admitted.falls),
                 pod.state.value,
                 pod.node,
-                *map(seconds, (pod.arrived, pod.bound, pod.ended, waited(pod))),
+                *map(to_seconds, (pod.arrived, pod.bound, pod.ended, waiting_time(pod))),
                 pod.message or admitted.message,
                 pod.by,
                 pod.replaces,
@@ -180,12 +186,12 @@ def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
 def usage_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
     """Yield a row for each change of the use of a resource of a node."""
     for result in answer.results:
-        record, pods = result.record, bound_pods(result.record)
+        record, pods = result.record, pods_by_node(result.record)
         for node in result.totals.nodes:
             for name, at, used in use_changes(pods[node.node], node.resources, record):
                 capacity = node.resources[name].capacity
-                yield record.rules, node.node, name, seconds(at), base_units(used), base_units(capacity)
+                yield record.rules, node.node, name, to_seconds(at), base_units(used), base_units(capacity)
 
 
-def _amounts(amounts: Amounts) -> str:
+def _amounts_text(amounts: Amounts) -> str:
     return "; ".join(f"{name}={Quantity(nanos)}" for name, nanos in sorted(amounts.items()))

@@ -17,7 +17,7 @@ _FOREVER = 2**63 - 1
 _NO_EXECUTE = "NoExecute"
 
 
-def in_state(node: Node, state: NodeState) -> Node:
+def node_in_state(node: Node, state: NodeState) -> Node:
     """Return a node in another state. A cordoned node that becomes ready stays cordoned, and vice versa."""
     match state:
         case NodeState.NOT_READY | NodeState.READY:
@@ -27,7 +27,7 @@ def in_state(node: Node, state: NodeState) -> Node:
     return with_state_taints(changed)
 
 
-def grace_of(spec: Object) -> Milliseconds | None:
+def grace_period_of(spec: Object) -> Milliseconds | None:
     """Return the time that a pod stays on a node that is not ready; None: it is never evicted."""
     tolerations = [
         toleration

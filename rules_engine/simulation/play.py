@@ -27,8 +27,8 @@ from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
-from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, Names, PlannedArrival, Run
-from rules_engine.simulation.node_states import in_state
+from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
+from rules_engine.simulation.node_states import node_in_state
 from rules_engine.simulation.queue import Queue
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.rules_view import RulesView
@@ -46,7 +46,7 @@ _RUN_TIME, _INTERVAL = "run time", "interval"
 """Purposes of random draws."""
 
 
-class _Kind(IntEnum):
+class _EventKind(IntEnum):
     """Kinds of events, in their order at one moment."""
 
     END = 0
@@ -102,11 +102,13 @@ class _Notices:
 
 
 _Payload = _Running | NodeEvent | PlannedArrival
-_Event = tuple[Milliseconds, _Kind, int, _Payload]
+_Event = tuple[Milliseconds, _EventKind, int, _Payload]
 """An event: time, kind, and the pod, node event or arrival with its number, which has one event of a kind at a time."""
 
 
-def play(simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None) -> Record:
+def play_simulation(
+    simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None
+) -> Record:
     """Play a simulation with a rule set of the name `rules`.
 
     KeyboardInterrupt ends it with the record so far. If `progress` raises it, that is a moment between two pods.
@@ -131,11 +133,11 @@ class _Play:
         nodes = simulation.objects.view.nodes
         self._nodes = [_SimulatedNode(node, {}) for node in nodes]
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
-        self._cycle = SchedulingCycle(nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
+        self._cycle = SchedulingCycle(nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed)
         self._queue = Queue(self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
         self._admissions = Admissions(rule_set, namespaces_read=bool(simulation.objects.of("Namespace")))
-        self._names = Names()
+        self._names = PodNames()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []
         self._events: list[_Event] = []
@@ -154,11 +156,11 @@ class _Play:
             if not is_finished(pod):
                 self._add_existing(pod)
         for number, event in enumerate(self._simulation.events):
-            self._plan(event.at, _Kind.NODE, number, event)
+            self._plan(event.at, _EventKind.NODE, number, event)
         for number, arrival in enumerate(self._simulation.arrivals):
             planned = PlannedArrival(number, arrival)
             self._expected += planned.pods
-            self._plan(arrival.at, _Kind.ARRIVAL, number, planned)
+            self._plan(arrival.at, _EventKind.ARRIVAL, number, planned)
         self._report()
 
     def run(self) -> None:
@@ -172,7 +174,7 @@ class _Play:
     def _step(self) -> bool:
         """Play the next step; return False if there is none."""
         event = self._next_event()
-        if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
+        if event is not None and event[0] == self._now and event[1] is not _EventKind.ARRIVAL:
             self._happen(event)
         elif self._queue.has_candidates:
             self._queue.flush(self._attempt)
@@ -203,7 +205,7 @@ class _Play:
             notices=tuple(self._notices.sentences()),
         )
 
-    def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload) -> None:
+    def _plan(self, at: Milliseconds, kind: _EventKind, number: int, payload: _Payload) -> None:
         until = self._simulation.until
         if until is None or at <= until:
             heappush(self._events, (at, kind, number, payload))
@@ -217,7 +219,7 @@ class _Play:
                 if payload.ended:
                     heappop(events)
                     continue
-                if kind is _Kind.EVICTION and self._eviction(payload) != at:
+                if kind is _EventKind.EVICTION and self._eviction_time(payload) != at:
                     heappop(events)
                     self._plan_eviction(payload)
                     continue
@@ -232,7 +234,7 @@ class _Play:
             self._change_state(payload)
         elif isinstance(payload, PlannedArrival):
             self._start_runs(payload)
-        elif kind is _Kind.END:
+        elif kind is _EventKind.END:
             self._end_pod(payload, State.SUCCEEDED)
         else:
             self._end_pod(payload, State.EVICTED, NodeState.NOT_READY)
@@ -251,10 +253,10 @@ class _Play:
         if admitted.pod is None:
             self._notices.leave_out(f"{namespace}/{name}", admitted.record.message)
             return
-        record = self._recorded(run, name, admitted)
+        record = self._create_record(run, name, admitted)
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
         if pod.node_name:
-            started = _started(pod, self._simulation.objects.now)
+            started = _start_time(pod, self._simulation.objects.now)
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
             self._cycle.bind(bound)
             self._run_on(arrived, bound)
@@ -269,7 +271,7 @@ class _Play:
         arrival = planned.arrival
         if planned.times < arrival.count:
             drawn = uniform_fraction(self._simulation.seed, _INTERVAL, f"{planned.number}/{planned.times}")
-            self._plan(self._now + arrival.every.quantile(drawn), _Kind.ARRIVAL, planned.number, planned)
+            self._plan(self._now + arrival.every.quantile(drawn), _EventKind.ARRIVAL, planned.number, planned)
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
@@ -284,7 +286,7 @@ class _Play:
             name = replaced.record.name
         self._view.reservations.expire(self._now)
         admitted = self._admissions.admit(run.template, name, self._view.cluster)
-        record = self._recorded(run, name, admitted)
+        record = self._create_record(run, name, admitted)
         origin, losses = name, 0
         if replaced is not None:
             record.replaces = replaced.record.name
@@ -297,7 +299,7 @@ class _Play:
             self._queue.add(arrived)
             self._view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
 
-    def _recorded(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
+    def _create_record(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
         """Return the record of a new pod."""
         record = PodRecord(
             name=name,
@@ -336,10 +338,10 @@ class _Play:
         self._queue.on_bind(pod.pod)
         if pod.run.run_for is not None:
             drawn = uniform_fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
-            self._plan(self._now + pod.run.run_for.quantile(drawn), _Kind.END, pod.number, running)
+            self._plan(self._now + pod.run.run_for.quantile(drawn), _EventKind.END, pod.number, running)
         self._plan_eviction(running)
 
-    def _eviction(self, pod: _Running) -> Milliseconds | None:
+    def _eviction_time(self, pod: _Running) -> Milliseconds | None:
         """Return the time of a pod's eviction, given the current state of its node; None: no eviction."""
         simulated, grace = self._nodes[pod.bound.node], pod.arrived_pod.grace
         if grace is None or simulated.node.ready:
@@ -347,10 +349,10 @@ class _Play:
         return max(simulated.not_ready_since, pod.bound.start) + grace
 
     def _plan_eviction(self, pod: _Running) -> None:
-        at = self._eviction(pod)
+        at = self._eviction_time(pod)
         pod.eviction_planned = at is not None
         if at is not None:
-            self._plan(at, _Kind.EVICTION, pod.arrived_pod.number, pod)
+            self._plan(at, _EventKind.EVICTION, pod.arrived_pod.number, pod)
 
     def _end_pod(self, pod: _Running, state: State, by: str = "") -> None:
         """End a pod."""
@@ -379,7 +381,7 @@ class _Play:
         number = self._numbers[event.node]
         simulated = self._nodes[number]
         was_ready = simulated.node.ready
-        self._change_node(number, lambda node: in_state(node, event.becomes))
+        self._change_node(number, lambda node: node_in_state(node, event.becomes))
         self._queue.on_node_change(number)
         if event.becomes is NodeState.DRAINED:
             for pod in sorted(simulated.running.values(), key=lambda running: running.arrived_pod.number):
@@ -410,13 +412,13 @@ class _Play:
             self._progress(len(self._pods), max(self._expected, len(self._pods)))
 
 
-def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]]:
+def _namespace_labels(simulation: Simulation) -> dict[str, dict[str, str]]:
     """Return the labels of namespaces. The namespaces of arrivals exist, too."""
     labels = {each.name: as_string_map(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
     return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
 
 
-def _started(pod: PodObject, now: datetime) -> Milliseconds:
+def _start_time(pod: PodObject, now: datetime) -> Milliseconds:
     """Return the time at which a pod of the cluster started: 0 or earlier; 0 if unknown."""
     try:
         start = datetime.fromisoformat(text_member(pod.status, "startTime")) - now

@@ -21,7 +21,7 @@ from rules_engine.scheduling import Filter, Scheduling
 from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.simulation.arrivals import ArrivedPod
 
-_STATIC = (Filter.NODE_UNSCHEDULABLE, Filter.NODE_NAME, Filter.TAINT_TOLERATION, Filter.NODE_AFFINITY)
+_STATIC_FILTERS = (Filter.NODE_UNSCHEDULABLE, Filter.NODE_NAME, Filter.TAINT_TOLERATION, Filter.NODE_AFFINITY)
 """Filters whose result changes only with the state of nodes."""
 
 
@@ -101,7 +101,7 @@ class Queue:
             group.pods.append(waiting)
             return
         group = self._groups[id(pod)] = _Group(pod, self._shape_of(pod), deque((waiting,)))
-        _insert(group)
+        _insert_group(group)
         if _is_selective(pod):
             self._selective[id(pod)] = group
         if not tried:
@@ -134,7 +134,7 @@ class Queue:
             failed: set[int] = set()
             active_groups = _Active(group for group in active.values() if group.pods)
             candidates = [*self._open_families(sorted(freed)), active_groups]
-            while (group := _first_of(candidates, failed)) is not None:
+            while (group := _first_candidate(candidates, failed)) is not None:
                 if attempt(group.pods[0]):
                     self._take_first(group)
                 else:
@@ -161,9 +161,9 @@ class Queue:
     def _allowed(self, shape: _Shape) -> NodeSet:
         if shape.changes != self._changes:
             try:
-                shape.allowed = _statically_allowed(self._cycle.explain(shape.pod))
+                shape.allowed = _nodes_allowed_statically(self._cycle.explain(shape.pod))
             except CostExceeded:
-                shape.allowed = _ALL
+                shape.allowed = _ALL_NODES
             shape.changes = self._changes
         return shape.allowed
 
@@ -188,10 +188,10 @@ class Queue:
 
     def _take_first(self, group: _Group) -> None:
         """Remove the first pod of a group."""
-        _remove(group)
+        _remove_group(group)
         group.pods.popleft()
         if group.pods:
-            _insert(group)
+            _insert_group(group)
         else:
             del self._groups[id(group.pod)]
             self._selective.pop(id(group.pod), None)
@@ -199,17 +199,17 @@ class Queue:
 
     def _activate(self, pod: SchedulablePod, groups: Iterable[_Group], *, left: bool) -> None:
         for group in groups:
-            if _concerns(group.pod, pod, left=left):
+            if _may_help(group.pod, pod, left=left):
                 self._active[id(group.pod)] = group
 
 
-_ALL: NodeSet = -1
+_ALL_NODES: NodeSet = -1
 """The set of all nodes, whatever their number."""
 
 
-def _statically_allowed(scheduling: Scheduling) -> NodeSet:
+def _nodes_allowed_statically(scheduling: Scheduling) -> NodeSet:
     allowed = scheduling.every if scheduling.by_name is None else scheduling.by_name
-    for name in _STATIC:
+    for name in _STATIC_FILTERS:
         for nodes in scheduling.excluded.get(name, {}).values():
             allowed &= ~nodes
     return allowed
@@ -320,7 +320,7 @@ class _Active:
         return None
 
 
-def _first_of(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group | None:
+def _first_candidate(candidates: Iterable[_Candidates], failed: Set[int]) -> _Group | None:
     groups = [candidate.first(failed) for candidate in candidates]
     return min(filter(None, groups), key=attrgetter("place"), default=None)
 
@@ -332,7 +332,7 @@ def _has_room(cycle: SchedulingCycle, pod: SchedulablePod, nodes: list[int]) -> 
     return bool(nodes)
 
 
-def _insert(group: _Group) -> None:
+def _insert_group(group: _Group) -> None:
     """Add a group to its shape; its place is the shape's place in the family if it is the first group."""
     shape, place = group.shape, group.place
     groups, shapes = shape.groups, shape.family.shapes
@@ -343,8 +343,8 @@ def _insert(group: _Group) -> None:
     insort(groups, (place, group), key=itemgetter(0))
 
 
-def _remove(group: _Group) -> None:
-    """Undo an `_insert`."""
+def _remove_group(group: _Group) -> None:
+    """Undo an `_insert_group`."""
     shape, place = group.shape, group.place
     groups, shapes = shape.groups, shape.family.shapes
     position = bisect_left(groups, place, key=itemgetter(0))
@@ -360,7 +360,7 @@ def _is_selective(pod: SchedulablePod) -> bool:
     return bool(requirements.spread or requirements.affinity or requirements.anti_affinity)
 
 
-def _concerns(waiting: SchedulablePod, other: SchedulablePod, *, left: bool) -> bool:
+def _may_help(waiting: SchedulablePod, other: SchedulablePod, *, left: bool) -> bool:
     """Return True if a pod that was bound, or has left, may help a waiting pod by more than the room on its node."""
     labels, requirements = other.requirements.labels, waiting.requirements
     selectors = [term.selector for term in (*requirements.affinity, *requirements.anti_affinity)]

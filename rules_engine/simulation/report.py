@@ -28,8 +28,8 @@ from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Better, Unit, Value, Verdict
 from rules_engine.simulation.drawings import COLOURS, node_drawings
 from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.totals import PodsWith, Totals, waited
-from rules_engine.simulation.words import BEGINNING, amount, devices, pod_title, request
+from rules_engine.simulation.totals import PodsWith, Totals, waiting_time
+from rules_engine.simulation.words import BEGINNING, format_amount, format_gpus, format_request, pod_title
 
 MAX_PODS = 40
 """Pods that are listed one by one; of more pods, equal ones are one line."""
@@ -57,7 +57,7 @@ _VERDICTS: Mapping[Verdict, Tone] = {
 }
 
 
-def report(answer: Answer, *, drawn: bool = False) -> Report:
+def simulation_report(answer: Answer, *, drawn: bool = False) -> Report:
     """Return the report of an answer. `drawn`: with drawings of nodes, which only pages show."""
     simulation, results = answer.simulation, answer.results
     options = simulation.scheduler
@@ -68,18 +68,18 @@ def report(answer: Answer, *, drawn: bool = False) -> Report:
         *([] if options.preemption else ["no preemption"]),
     ]
     several = len(results) > 1
-    sections = [_comparison(answer)] if several else []
+    sections = [_comparison_section(answer)] if several else []
     notices: dict[str, None] = {}
     for result in results:
         record = result.record
-        parts = [*_sections(result, MAX_DRAWN // len(results) if drawn else 0, MAX_BARS // len(results))]
+        parts = [*_result_sections(result, MAX_DRAWN // len(results) if drawn else 0, MAX_BARS // len(results))]
         sections += [Section(title=f"Rules {record.rules}", sections=parts)] if several else parts
         prefix = f"{record.rules}: " if several else ""
         if record.interrupted:
             notices[f"{prefix}interrupted at {format_duration(record.ended)}: nothing after that is simulated"] = None
         notices |= dict.fromkeys(record.notices)
         for group in result.totals.not_modelled:
-            notices[f"{prefix}not modelled: {group.text}, used by {_names(group.pods)}"] = None
+            notices[f"{prefix}not modelled: {group.text}, used by {_pod_names(group.pods)}"] = None
     return Report(
         title=f"Simulation {simulation.name}: {format_duration(results[0].totals.time)}",
         about=[", ".join(played), *([] if several else [f"rules: {results[0].record.rules}"])],
@@ -88,13 +88,13 @@ def report(answer: Answer, *, drawn: bool = False) -> Report:
     )
 
 
-def _comparison(answer: Answer) -> Section:
+def _comparison_section(answer: Answer) -> Section:
     first, *others = [result.record.rules for result in answer.results]
     if not answer.comparison:
         return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
     rows: list[Sequence[Cell]] = []
     for each in answer.comparison:
-        value, *values = [_value(metric_value, each.metric.unit) for metric_value in each.values]
+        value, *values = [_format_value(metric_value, each.metric.unit) for metric_value in each.values]
         compared = [
             cell
             for other, verdict in zip(values, each.verdicts, strict=True)
@@ -108,7 +108,7 @@ def _comparison(answer: Answer) -> Section:
     return Section(title="Comparison", summary=f"with {first}", blocks=(table,))
 
 
-def _value(value: Value, unit: Unit) -> str:
+def _format_value(value: Value, unit: Unit) -> str:
     """Return the value of a metric; "-" if it has none."""
     if value is None:
         return "-"
@@ -116,16 +116,16 @@ def _value(value: Value, unit: Unit) -> str:
         case Unit.SHARE:
             return f"{float(value):.1%}"
         case Unit.GPU_HOURS:
-            return _hours(Fraction(value))
+            return _format_hours(Fraction(value))
         case Unit.MILLISECONDS:
             return format_duration(int(value))
     return f"{int(value):,}"
 
 
-def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
+def _result_sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
     record, totals = result.record, result.totals
-    states = f"{totals.pods:,}: {_states(totals.states)}" if totals.pods else "none"
-    waiting = [Lines(lines=[f"waiting time: {_waiting(totals)}"])] if totals.pods else []
+    states = f"{totals.pods:,}: {_state_counts(totals.states)}" if totals.pods else "none"
+    waiting = [Lines(lines=[f"waiting time: {_waiting_summary(totals)}"])] if totals.pods else []
     yield Section(title="Pods", summary=states, blocks=waiting)
     if totals.falls:
         rows = [
@@ -141,38 +141,38 @@ def _sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
         falls = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fall")
         yield Section(title="Falls", summary=format_count(totals.fell, "pod"), blocks=(falls,))
     if totals.denials:
-        denied = [_group(group, Tone.BAD, "") for group in totals.denials]
+        denied = [_group_item(group, Tone.BAD, "") for group in totals.denials]
         number = format_count(totals.states[State.DENIED], "pod")
         yield Section(title="Denied", summary=number, blocks=(Items(items=denied, noun="denial"),))
     if totals.pending:
         longest = [format_duration(record.ended - min(pod.arrived for pod in group.pods)) for group in totals.pending]
         waits = [
-            _group(group, Tone.WARNING, f"{devices(group.given)}, waiting for up to {time}")
+            _group_item(group, Tone.WARNING, f"{format_gpus(group.given)}, waiting for up to {time}")
             for group, time in zip(totals.pending, longest, strict=True)
         ]
         number = format_count(totals.waiting.waiting, "pod")
         yield Section(title="Waiting at the end", summary=number, blocks=(Items(items=waits, noun="message"),))
-    yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use(totals)])
+    yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use_blocks(totals)])
     if totals.gpu_hours.capacity or totals.gpu_hours.requested:
-        yield Section(title="GPU-hours", summary=_gpu_hours(totals))
-    nodes = [*_nodes(result, drawn, max_bars)]
+        yield Section(title="GPU-hours", summary=_gpu_hours_summary(totals))
+    nodes = [*_node_blocks(result, drawn, max_bars)]
     yield Section(title="Nodes", summary=format_count(len(totals.nodes), "node"), blocks=nodes)
     if record.pods:
-        yield Section(title="All pods", summary=format_count(len(record.pods), "pod"), blocks=(_pods(record),))
+        yield Section(title="All pods", summary=format_count(len(record.pods), "pod"), blocks=(_pod_table(record),))
 
 
-def _group(group: PodsWith, tone: Tone, line: str) -> Item:
+def _group_item(group: PodsWith, tone: Tone, line: str) -> Item:
     return Item(tone=tone, lines=[*([line] if line else []), group.text], objects=[*map(pod_title, group.pods)])
 
 
-def _use(totals: Totals) -> Iterator[Block]:
+def _use_blocks(totals: Totals) -> Iterator[Block]:
     rows = [
         (
             short_name(name),
-            amount(name, use.capacity),
+            format_amount(name, use.capacity),
             Bar(use.share),
-            amount(name, use.peak),
-            amount(name, use.end),
+            format_amount(name, use.peak),
+            format_amount(name, use.end),
             "" if use.fragmentation is None else format_percent(use.fragmentation),
         )
         for name, use in totals.resources.items()
@@ -194,7 +194,7 @@ def _use(totals: Totals) -> Iterator[Block]:
     )
 
 
-def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
+def _node_blocks(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
     record, nodes = result.record, result.totals.nodes
     shown = [node for node in nodes if any(map(is_gpu, node.resources))] or nodes
     rows: list[Sequence[Cell]] = []
@@ -203,7 +203,7 @@ def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
         for index, name in enumerate(resources):
             use = node.resources[name]
             own = ("", "") if index else (node.node, f"{node.pods:,}")
-            capacity, peak, end = (amount(name, level) for level in (use.capacity, use.peak, use.end))
+            capacity, peak, end = (format_amount(name, level) for level in (use.capacity, use.peak, use.end))
             rows.append((*own, short_name(name), capacity, Bar(use.share), peak, end))
     heads = ("Node", "pods", "resource", "capacity", "mean", "peak", "end")
     yield Table(heads=heads, rows=rows, numbers=("pods", "capacity", "peak", "end"))
@@ -219,15 +219,15 @@ def _nodes(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
         yield Drawings(
             drawings=node_drawings(result, used, max_bars),
             ticks=[format_duration(time * tick // TICKS) for tick in range(TICKS + 1)],
-            legend=[*_legend(result)],
+            legend=[*_legend_entries(result)],
             more=len(shown) - len(used),
         )
 
 
-def _legend(result: Result) -> Iterator[tuple[str, str]]:
+def _legend_entries(result: Result) -> Iterator[tuple[str, str]]:
     arrivals = result.record.simulation.arrivals
     for number, arrival in enumerate(arrivals[:COLOURS]):
-        yield f"k{number}", _arrival(arrival)
+        yield f"k{number}", _arrival_title(arrival)
     if len(arrivals) > COLOURS:
         yield "", f"and {format_count(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
     if any(pod.arrival is None for pod in result.record.pods):
@@ -236,30 +236,30 @@ def _legend(result: Result) -> Iterator[tuple[str, str]]:
         yield "fell", "given another resource"
 
 
-def _pods(record: Record) -> Table:
+def _pod_table(record: Record) -> Table:
     if len(record.pods) <= MAX_PODS:
         return Table(
             heads=("Pod", "requests", "state", "node", "arrived", "waited"),
             rows=[
                 (
                     f"{pod.namespace}/{pod.name}",
-                    request(pod),
-                    _state(pod),
+                    format_request(pod),
+                    _state_text(pod),
                     pod.node,
                     format_duration(max(pod.arrived, 0)),
-                    _waited(pod, record),
+                    _waiting_text(pod, record),
                 )
                 for pod in record.pods
             ],
             numbers=("arrived", "waited"),
             noun="pod",
         )
-    titles = [*map(_arrival, record.simulation.arrivals)]
+    titles = [*map(_arrival_title, record.simulation.arrivals)]
     groups: dict[tuple[int | None, str], Counter[State]] = {}
     requests: dict[tuple[int, bool], str] = {}  # pods of an arrival share what they request
     for pod in record.pods:
         key = id(pod.admitted), pod.state is State.DENIED
-        text = requests[key] if key in requests else requests.setdefault(key, request(pod))
+        text = requests[key] if key in requests else requests.setdefault(key, format_request(pod))
         groups.setdefault((pod.arrival, text), Counter())[pod.state] += 1
     return Table(
         heads=("arrival", "pods", "requests", "states"),
@@ -268,7 +268,7 @@ def _pods(record: Record) -> Table:
                 BEGINNING if arrival is None else titles[arrival],
                 f"{states.total():,}",
                 text,
-                _states({state: states[state] for state in State}),
+                _state_counts({state: states[state] for state in State}),
             )
             for (arrival, text), states in groups.items()
         ],
@@ -277,33 +277,33 @@ def _pods(record: Record) -> Table:
     )
 
 
-def _arrival(arrival: Arrival) -> str:
+def _arrival_title(arrival: Arrival) -> str:
     kind, _, name = arrival.title.partition("/")
     return object_title(kind, name, arrival.namespace)
 
 
-def _names(pods: Sequence[PodRecord]) -> str:
+def _pod_names(pods: Sequence[PodRecord]) -> str:
     return format_names(pods, pod_title)
 
 
-def _state(pod: PodRecord) -> str:
+def _state_text(pod: PodRecord) -> str:
     """Return the state of a pod and the cause of its end."""
     if not pod.by:
         return pod.state.value
     return f"{pod.state.value}: {pod.by}" if pod.state is State.EVICTED else f"{pod.state.value} by {pod.by}"
 
 
-def _waited(pod: PodRecord, record: Record) -> str:
+def _waiting_text(pod: PodRecord, record: Record) -> str:
     """Return the time that a pod waited, or has waited at the end; "" without such a time."""
-    time = record.ended - pod.arrived if pod.state is State.PENDING else waited(pod)
+    time = record.ended - pod.arrived if pod.state is State.PENDING else waiting_time(pod)
     return "" if time is None else format_duration(time)
 
 
-def _states(counts: Mapping[State, int]) -> str:
+def _state_counts(counts: Mapping[State, int]) -> str:
     return ", ".join(f"{number:,} {state.value.lower()}" for state, number in counts.items() if number)
 
 
-def _waiting(totals: Totals) -> str:
+def _waiting_summary(totals: Totals) -> str:
     times = totals.waiting
     is_measured = times.p50 is not None and times.p95 is not None
     bound = (
@@ -317,17 +317,20 @@ def _waiting(totals: Totals) -> str:
     return f"{bound}; {times.waiting:,} {verb} at the end, for up to {format_duration(times.longest)}"
 
 
-def _gpu_hours(totals: Totals) -> str:
+def _gpu_hours_summary(totals: Totals) -> str:
     hours = totals.gpu_hours
     used = f" ({format_percent(hours.given / hours.capacity)})" if hours.capacity else ""
-    parts = [f"{_hours(hours.given)} given of {_hours(hours.capacity)}{used}", f"{_hours(hours.requested)} requested"]
+    parts = [
+        f"{_format_hours(hours.given)} given of {_format_hours(hours.capacity)}{used}",
+        f"{_format_hours(hours.requested)} requested",
+    ]
     if hours.lost:
-        parts.append(f"{_hours(hours.lost)} lost by falling")
+        parts.append(f"{_format_hours(hours.lost)} lost by falling")
     if hours.short:
-        parts.append(f"{_hours(hours.short)} given too little")
+        parts.append(f"{_format_hours(hours.short)} given too little")
     return ", ".join(parts)
 
 
-def _hours(number: Fraction) -> str:
+def _format_hours(number: Fraction) -> str:
     """Return a number of hours, with two decimals if there are few."""
     return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"

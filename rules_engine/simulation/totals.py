@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
-from rules_engine.simulation.usage import Fragmentation, bound_pods, curve, intervals, run_time, span
+from rules_engine.simulation.usage import Fragmentation, mean_curve, pods_by_node, run_time, time_span, use_intervals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Totals:
     not_modelled: Sequence[PodsWith]
 
 
-def totals(record: Record) -> Totals:
+def compute_totals(record: Record) -> Totals:
     """Return the totals of a simulation."""
     use = _Use(record)
     use.measure()
@@ -142,13 +142,13 @@ def totals(record: Record) -> Totals:
         replaced=sum(bool(pod.replaces) for pod in record.pods),
         resources=use.resources(),
         nodes=use.nodes,
-        gpu_hours=_gpu_hours(record, bound),
+        gpu_hours=_compute_gpu_hours(record, bound),
         fragmentation=use.fragmentation(),
-        waiting=_waiting(record, bound),
-        falls=_falls(record.pods),
-        denials=_denials(record.pods),
-        pending=_pending(record.pods),
-        not_modelled=_not_modelled(record.pods),
+        waiting=_waiting_times(record, bound),
+        falls=_count_falls(record.pods),
+        denials=_group_denials(record.pods),
+        pending=_group_pending(record.pods),
+        not_modelled=_group_not_modelled(record.pods),
     )
 
 
@@ -157,8 +157,8 @@ class _Use:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._span = span(record)
-        self._names = _resources(record)
+        self._span = time_span(record)
+        self._names = _resources_to_report(record)
         self.nodes: list[NodeUse] = []
         self._capacity: Counter[str] = Counter()
         self._integral: Counter[str] = Counter()
@@ -170,7 +170,7 @@ class _Use:
 
     def measure(self) -> None:
         """Add up all nodes."""
-        pods = bound_pods(self._record)
+        pods = pods_by_node(self._record)
         for node in self._record.nodes:
             allocatable = {name: quantity.nanos for name, quantity in node.allocatable.items()}
             self._measure_node(node.name, allocatable, pods[node.name])
@@ -183,7 +183,7 @@ class _Use:
         for pod in pods:
             if pod.state is State.RUNNING:
                 end.update(pod.admitted.given)
-        for start, until, used in intervals(pods, self._record):
+        for start, until, used in use_intervals(pods, self._record):
             for resource, amount in used.items():
                 if amount != before.get(resource, 0):
                     self._changes[resource][start] += amount - before.get(resource, 0)
@@ -235,7 +235,7 @@ class _Use:
             mean=Fraction(self._integral[name], self._span),
             peak=max((self._end[name], *(level for _, level in levels))),
             end=self._end[name],
-            curve=curve(spans, self._span),
+            curve=mean_curve(spans, self._span),
             fragmentation=self._fragmentation((name,)),
         )
 
@@ -255,34 +255,34 @@ class _Use:
         )
 
 
-def _resources(record: Record) -> Sequence[str]:
+def _resources_to_report(record: Record) -> Sequence[str]:
     """Return the resources to report, GPUs first: resources given to pods, and GPUs of nodes."""
-    admissions = [pod for pod in _admitted(record.pods) if not pod.message]
+    admissions = [pod for pod in _distinct_admissions(record.pods) if not pod.message]
     names = {name for pod in admissions for name, amount in pod.given.items() if amount}
     names |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
     return sorted(names, key=lambda name: (not is_gpu(name), name))
 
 
-def _admitted(pods: Sequence[PodRecord]) -> Sequence[AdmittedPod]:
+def _distinct_admissions(pods: Sequence[PodRecord]) -> Sequence[AdmittedPod]:
     return list({id(pod.admitted): pod.admitted for pod in pods}.values())
 
 
-def cards(amounts: Amounts) -> Fraction:
+def count_cards(amounts: Amounts) -> Fraction:
     """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
     return sum(
         (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()
     )
 
 
-def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
+def _compute_gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     times: Counter[int] = Counter()
     for pod in bound:
         start, end = run_time(pod, record)
         times[id(pod.admitted)] += max(end - start, 0)
     requested = given = lost = short = Fraction()
-    for admitted in _admitted(bound):
+    for admitted in _distinct_admissions(bound):
         hours = Fraction(times[id(admitted)], UNITS["h"])
-        wanted, held = cards(admitted.requested), cards(admitted.given)
+        wanted, held = count_cards(admitted.requested), count_cards(admitted.given)
         requested += hours * wanted
         given += hours * held
         lost += hours * max(held - wanted, Fraction())
@@ -290,19 +290,19 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     allocatable: Counter[str] = Counter()
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
-    capacity = cards(allocatable) * Fraction(span(record), UNITS["h"])
+    capacity = count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
     return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short)
 
 
-def waited(pod: PodRecord) -> Milliseconds | None:
+def waiting_time(pod: PodRecord) -> Milliseconds | None:
     """Return the time that a bound pod waited; None for other pods and for pods that ran from the beginning."""
     if pod.bound is None or (pod.arrival is None and pod.bound <= 0):
         return None
     return pod.bound - pod.arrived
 
 
-def _waiting(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
-    times = sorted(time for pod in bound if (time := waited(pod)) is not None)
+def _waiting_times(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
+    times = sorted(time for pod in bound if (time := waiting_time(pod)) is not None)
     waiting = [record.ended - pod.arrived for pod in record.pods if pod.state is State.PENDING]
     never = len(record.pods) - len(bound)
     return WaitingTimes(
@@ -321,7 +321,7 @@ def _percentile(ordered: Sequence[Milliseconds], percent: int, never: int = 0) -
     return ordered[rank - 1] if 0 < rank <= len(ordered) else None
 
 
-def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
+def _count_falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
     pods_by_move: Counter[tuple[RuleId, str, str]] = Counter()
     devices: Counter[tuple[RuleId, str, str]] = Counter()
     for pod in pods:
@@ -336,36 +336,36 @@ def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
     ]
 
 
-def _denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def _group_denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     """Return denied pods by message. Messages that differ only in the pod's name are merged under the first one."""
     by_message: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.DENIED:
             message = pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")
             by_message.setdefault((pod.admitted.denied_by, message), []).append(pod)
-    return _most_first(
+    return _most_pods_first(
         [PodsWith(text=denied[0].admitted.message, rule=rule, pods=denied) for (rule, _), denied in by_message.items()]
     )
 
 
-def _pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def _group_pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     by_message: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.PENDING:
             by_message.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
-    return _most_first(
+    return _most_pods_first(
         [PodsWith(text=text, given=dict(given), pods=waiting) for (text, given), waiting in by_message.items()]
     )
 
 
-def _not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def _group_not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     by_text: dict[str, list[PodRecord]] = {}
     for pod in pods:
         for text in pod.admitted.not_modelled:
             by_text.setdefault(text, []).append(pod)
-    return _most_first([PodsWith(text=text, pods=using) for text, using in by_text.items()])
+    return _most_pods_first([PodsWith(text=text, pods=using) for text, using in by_text.items()])
 
 
-def _most_first(groups: Sequence[PodsWith]) -> Sequence[PodsWith]:
+def _most_pods_first(groups: Sequence[PodsWith]) -> Sequence[PodsWith]:
     """Return groups by descending number of pods; equal groups keep the order of their first pods."""
     return sorted(groups, key=lambda group: -len(group.pods))

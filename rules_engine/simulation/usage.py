@@ -23,18 +23,18 @@ Unusable = Callable[[tuple[int, ...]], Mapping[str, int]]
 """A function from the free amounts of a node to its unusable devices, multiplied by the number of pods in `weights`."""
 
 
-def span(record: Record) -> Milliseconds:
+def time_span(record: Record) -> Milliseconds:
     """Return the time over which means are taken; at least 1, for a simulation that ends at its first moment."""
     return max(record.ended, 1)
 
 
 def run_time(pod: PodRecord, record: Record) -> tuple[Milliseconds, Milliseconds]:
     """Return the start and end of the time that a bound pod holds its node, within the simulation."""
-    end = span(record) if pod.ended is None else pod.ended
+    end = time_span(record) if pod.ended is None else pod.ended
     return max(pod.bound or 0, 0), end
 
 
-def bound_pods(record: Record) -> Mapping[str, Sequence[PodRecord]]:
+def pods_by_node(record: Record) -> Mapping[str, Sequence[PodRecord]]:
     """Return the pods that each node ever had, in the order of the record."""
     by_node: dict[str, list[PodRecord]] = {node.name: [] for node in record.nodes}
     for pod in record.pods:
@@ -43,7 +43,7 @@ def bound_pods(record: Record) -> Mapping[str, Sequence[PodRecord]]:
     return by_node
 
 
-def intervals(
+def use_intervals(
     pods: Sequence[PodRecord], record: Record
 ) -> Iterator[tuple[Milliseconds, Milliseconds, Mapping[str, int]]]:
     """Yield start and end of each interval in which the use of a node stays the same, with the amounts.
@@ -64,8 +64,8 @@ def intervals(
             at = time
         for resource, amount in amounts.items():
             used[resource] = used.get(resource, 0) + sign * amount
-    if at < span(record):
-        yield at, span(record), dict(used)
+    if at < time_span(record):
+        yield at, time_span(record), dict(used)
 
 
 def use_changes(
@@ -73,7 +73,7 @@ def use_changes(
 ) -> Iterator[tuple[str, Milliseconds, int]]:
     """Yield each change of the use of a node's resources: the resource, the time, and the amount from then on."""
     before: dict[str, int] = {}
-    for at, _, used in intervals(pods, record):
+    for at, _, used in use_intervals(pods, record):
         for name in names:
             now = used.get(name, 0)
             if now != before.get(name):
@@ -81,7 +81,7 @@ def use_changes(
                 before[name] = now
 
 
-def curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:
+def mean_curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:
     """Return the mean of a level in each of PARTS equal parts of the time; in each millisecond, if there are fewer.
 
     `levels`: starts, ends and levels of intervals in order; the level between them is 0.
@@ -109,7 +109,7 @@ class Fragmentation:
     """
 
     def __init__(self, record: Record) -> None:
-        self._kinds = _kinds(record)
+        self._kinds = _pod_kinds(record)
         self.weights: Mapping[str, int] = {
             resource: sum(weight for _, weight in kinds) for resource, kinds in self._kinds.items()
         }
@@ -122,7 +122,7 @@ class Fragmentation:
         amounts = dict(zip(self.resources, free, strict=True))
         return {
             resource: sum(
-                weight * (amounts[resource] - _usable(kind, amounts, resource))
+                weight * (amounts[resource] - _usable_devices(kind, amounts, resource))
                 for kind, weight in self._kinds[resource]
             )
             for resource in self._kinds
@@ -130,12 +130,12 @@ class Fragmentation:
         }
 
 
-def _usable(kind: Amounts, free: Mapping[str, int], resource: str) -> int:
+def _usable_devices(kind: Amounts, free: Mapping[str, int], resource: str) -> int:
     fitting = min(free[name] // amount for name, amount in kind.items())
     return fitting * kind[resource]
 
 
-def _kinds(record: Record) -> Mapping[str, Sequence[tuple[Amounts, int]]]:
+def _pod_kinds(record: Record) -> Mapping[str, Sequence[tuple[Amounts, int]]]:
     """Return the kinds of pods that hold each GPU resource, with the number of their pods, the most frequent first."""
     shared = {id(pod.admitted): pod.admitted for pod in record.pods if pod.state is not State.DENIED}
     counts = Counter(id(pod.admitted) for pod in record.pods if pod.state is not State.DENIED)

@@ -11,7 +11,7 @@ BEGINNING = "at the beginning"
 """Title of pods that existed at the beginning."""
 
 
-def seconds(time: Milliseconds | None) -> int | float | None:
+def to_seconds(time: Milliseconds | None) -> int | float | None:
     """Return a time in seconds, with milliseconds as decimals; None without a time."""
     if time is None:
         return None
@@ -19,22 +19,22 @@ def seconds(time: Milliseconds | None) -> int | float | None:
     return time / 1000 if milliseconds else whole
 
 
-def amount(resource: str, nanos: int) -> str:
+def format_amount(resource: str, nanos: int) -> str:
     """Return an amount: devices as a number, other resources as Kubernetes writes them."""
     return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.format_amount(resource, nanos)
 
 
-def devices(amounts: Amounts) -> str:
+def format_gpus(amounts: Amounts) -> str:
     """Return the GPUs in amounts; all amounts if there are no GPUs."""
     gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
     chosen = gpus or {name: held for name, held in amounts.items() if held}
-    texts = [f"{amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())]
+    texts = [f"{format_amount(name, held)} × {short_name(name)}" for name, held in sorted(chosen.items())]
     return ", ".join(texts) or "nothing"
 
 
-def request(pod: PodRecord) -> str:
+def format_request(pod: PodRecord) -> str:
     """Return the GPUs that a pod requested, and the GPUs it was given if they differ: "requested → given"."""
-    requested, given = devices(pod.admitted.requested), devices(pod.admitted.given)
+    requested, given = format_gpus(pod.admitted.requested), format_gpus(pod.admitted.given)
     return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
 
 

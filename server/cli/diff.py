@@ -35,7 +35,7 @@ from server.option_types import Seconds
 
 if TYPE_CHECKING:
     from rules_engine.difference.answer import Answer, InForce
-    from rules_engine.difference.run import Run, Side
+    from rules_engine.difference.run import DifferenceRun, Side
     from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import RuleSource, Sides
@@ -254,10 +254,10 @@ def _decide_pods(
     processes: int | None,
     allowed: "frozenset[Kind]",
     in_force: "InForce | None",
-) -> "Run":
+) -> "DifferenceRun":
     """Decide all pods, and print the problems of the input."""
     from rules_engine.difference.processes import ProcessError
-    from rules_engine.difference.run import run
+    from rules_engine.difference.run import run_difference
     from rules_engine.documents.load import load_cluster
     from rules_engine.model.wording import format_count
     from rules_engine.report.text import Screen
@@ -268,7 +268,7 @@ def _decide_pods(
     old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
     try:
         with progress_bar("remaining", threaded=False) as report:
-            result = run(
+            result = run_difference(
                 old,
                 new,
                 inputs,
@@ -298,10 +298,10 @@ def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side
 def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     if format == "json":
-        from rules_engine.difference.document import document
+        from rules_engine.difference.document import difference_document
 
-        stream.writelines(document(result, partial(json_text, stream=stream, indent=None)))
+        stream.writelines(difference_document(result, partial(json_text, stream=stream, indent=None)))
     else:
-        from rules_engine.difference.report import report
+        from rules_engine.difference.report import difference_report
 
-        write_report(report(result), format, stream)
+        write_report(difference_report(result), format, stream)

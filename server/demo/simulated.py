@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.model.wording import format_duration
-from rules_engine.simulation.play import play
+from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import PodRecord, State
 from rules_engine.sources.rule_files import DEFAULT_RULES, has_errors
 from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -65,7 +65,8 @@ def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
     if simulation is None or has_errors((*problems, *files.rule_problems)):
         raise ValueError(f"{file} cannot be simulated: {'; '.join(problem.message for problem in problems)}")
     first, last = (
-        play(variant, files.rule_set, DEFAULT_RULES.name) for variant in (simulation, replace(simulation, until=None))
+        play_simulation(variant, files.rule_set, DEFAULT_RULES.name)
+        for variant in (simulation, replace(simulation, until=None))
     )
     if first.interrupted or last.interrupted:
         raise KeyboardInterrupt

@@ -20,21 +20,27 @@ REQUESTS = [request(asks({MIG3: count})) for count in (1, 1, 2)]
 def test_decisions_equal_the_endpoints_decisions_in_any_order(calls: list[tuple[AdmissionRequest, Cluster]]) -> None:
     decisions = Decisions(RULES)
     for made, view in calls:
-        decision, result = decisions.mutated(made, view)
+        decision, result = decisions.mutate_request(made, view)
         assert decision == mutate(RULES, made, view)
         assert result == decision.result
-        assert decisions.validated(made, view) == validate(RULES, made, view)
+        assert decisions.validate_request(made, view) == validate(RULES, made, view)
 
 
 def test_decisions_are_cached_from_the_second_request_on_a_view_on() -> None:
     decisions = Decisions(RULES)
     all_pods, without_one, without_another = VIEWS
     views = [all_pods, without_one, all_pods, without_another, all_pods]
-    assert [decisions.validated(REQUESTS[0], view).cached for view in views] == [False, False, False, False, True]
+    assert [decisions.validate_request(REQUESTS[0], view).cached for view in views] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_pod_that_was_turned_back_is_mutated_once() -> None:
     decisions = Decisions(RULES)
-    first, _ = decisions.mutated(REQUESTS[0], VIEWS[0])
-    again, _ = decisions.mutated(REQUESTS[0], VIEWS[0])
+    first, _ = decisions.mutate_request(REQUESTS[0], VIEWS[0])
+    again, _ = decisions.mutate_request(REQUESTS[0], VIEWS[0])
     assert again is first

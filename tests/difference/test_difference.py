@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from rules_engine.difference import grouping
 from rules_engine.difference.answer import NOTHING_DECIDED, Answer
-from rules_engine.difference.comparison import compare, rules_of
-from rules_engine.difference.grouping import MAX_NAME, OTHERS, Grouping
+from rules_engine.difference.comparison import compare_outcomes, differing_rules
+from rules_engine.difference.grouping import MAX_NAME_LENGTH, OTHERS, Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
 from rules_engine.evaluation import RuleSet
@@ -76,8 +76,8 @@ def outcome(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) ->
 def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster()) -> Change:  # noqa: B008 - immutable
     """Return the change of a pod's outcome. Asserts that there is one, and that both sides without it are equal."""
     before, after = outcome(made, *old, on=on), outcome(made, *new, on=on)
-    assert compare(before, before) is None
-    change = compare(before, after)
+    assert compare_outcomes(before, before) is None
+    change = compare_outcomes(before, after)
     assert change is not None
     return change
 
@@ -147,8 +147,8 @@ def test_rules_in_audit_mode_decide_nothing() -> None:
 def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
     made = asks({MIG2: 1})
     request, view = submitted(made).request, cluster({MIG1: 1})
-    assert Outcomes(compiled(ladder(MIG2, when_exhausted=WhenExhausted.DENY))).mutated(request, view) is None
-    assert Outcomes(compiled(ladder(MIG2, MIG1, annotation=""))).mutated(request, view) == asks({MIG1: 1})
+    assert Outcomes(compiled(ladder(MIG2, when_exhausted=WhenExhausted.DENY))).mutate_request(request, view) is None
+    assert Outcomes(compiled(ladder(MIG2, MIG1, annotation=""))).mutate_request(request, view) == asks({MIG1: 1})
 
 
 # Rules that read the user
@@ -212,7 +212,7 @@ def test_a_pod_that_is_denied_now_has_one_kind_of_change() -> None:
     denies = validation(check("false", "never"), name="no")
     change = changed(asks({GPU: 1}), [warns], [denies])
     assert change.kinds == {Kind.DENIED}
-    assert rules_of(change) == ("Validation/no", "Validation/w")
+    assert differing_rules(change) == ("Validation/no", "Validation/w")
     assert changed(asks({GPU: 1}), [denies], [warns]).kinds == {Kind.ADMITTED}
 
 
@@ -220,19 +220,21 @@ def test_another_rung_explains_its_resources_and_its_annotation() -> None:
     old, new = ladder(MIG2, MIG1), ladder(MIG2, GPU)
     change = changed(asks({MIG2: 1}), [old], [new], cluster({MIG1: 1, GPU: 1}))
     assert change.kinds == {Kind.RUNG}
-    assert rules_of(change) == ("FallbackLadder/ladder",)
+    assert differing_rules(change) == ("FallbackLadder/ladder",)
 
 
 def test_another_number_of_devices_is_by_the_rule_that_moves_to_them() -> None:
     change = changed(asks({MIG2: 1}), [scaled(2)], [scaled(3)], cluster({MIG1: 9}))
     assert change.kinds == {Kind.RESOURCES}
-    assert rules_of(change) == ("FallbackLadder/ladder",)
+    assert differing_rules(change) == ("FallbackLadder/ladder",)
     both, other = asks({MIG2: 1, GPU: 1}), ladder(GPU, MIG1, name="other", annotation="")
     change = changed(both, [scaled(2)], [scaled(2), other], cluster({MIG1: 9}))
     assert change.kinds == {Kind.RUNG}
-    assert rules_of(change) == ("FallbackLadder/other",)
+    assert differing_rules(change) == ("FallbackLadder/other",)
     denies = validation(check("false", "never"))
-    assert rules_of(changed(asks({MIG2: 1}), [scaled(2)], [scaled(2), denies], cluster({MIG1: 9}))) == (denies.id,)
+    assert differing_rules(changed(asks({MIG2: 1}), [scaled(2)], [scaled(2), denies], cluster({MIG1: 9}))) == (
+        denies.id,
+    )
 
 
 def test_amounts_that_no_rung_explains_are_another_kind() -> None:
@@ -254,21 +256,21 @@ def test_warnings_in_another_order_are_no_change() -> None:
     before = outcome(asks({}), one, other)
     after = outcome(asks({}), one, dataclasses.replace(other, priority=1))
     assert before.warnings != after.warnings
-    assert compare(before, after) is None
+    assert compare_outcomes(before, after) is None
 
 
 def test_an_equal_outcome_by_another_rule_is_a_change_of_rule() -> None:
     old, new = injection({"cpu": 2}, gpu_type=None, name="a"), injection({"cpu": 2}, gpu_type=None, name="b")
     change = changed(asks({GPU: 1}), [old], [new])
     assert change.kinds == {Kind.RULE}
-    assert rules_of(change) == ("ResourceInjection/a", "ResourceInjection/b")
+    assert differing_rules(change) == ("ResourceInjection/a", "ResourceInjection/b")
 
 
 def test_a_new_rule_that_keeps_the_pod_changes_nothing() -> None:
     view = cluster({MIG2: 1})
     kept = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1), on=view)
     assert [deciding.action for deciding in kept.deciding] == [Action.KEEP]
-    assert compare(outcome(asks({MIG2: 1}), on=view), kept) is None
+    assert compare_outcomes(outcome(asks({MIG2: 1}), on=view), kept) is None
 
 
 def test_amounts_are_compared_by_value() -> None:
@@ -276,7 +278,7 @@ def test_amounts_are_compared_by_value() -> None:
         Outcome(resources=(Amount(container="c", resource="cpu", request=Quantity.parse(text)),))
         for text in ("2", "2000m")
     )
-    assert compare(one, other) is None
+    assert compare_outcomes(one, other) is None
 
 
 def test_an_annotation_that_the_pod_has_already_is_no_change() -> None:
@@ -294,7 +296,7 @@ def test_locations_of_rules_are_not_compared() -> None:
     made = injection({"cpu": 2}, gpu_type=None)
     before = outcome(asks({GPU: 1}), made)
     moved = tuple(replace(deciding, location=Location("new.yaml", 9, 9)) for deciding in before.deciding)
-    assert compare(before, replace(before, deciding=moved)) is None
+    assert compare_outcomes(before, replace(before, deciding=moved)) is None
 
 
 @pytest.mark.parametrize("fields", [{}, {"failure_policy": FailurePolicy.IGNORE}, {"validation_actions": WARN}])
@@ -308,7 +310,7 @@ def test_locations_of_failed_expressions_are_not_compared(fields: dict[str, Any]
         )
         for file in ("old/a.yaml", "new/a.yaml")
     )
-    assert compare(old, new) is None
+    assert compare_outcomes(old, new) is None
     assert f"{old.message}{old.warnings}".count("object.metadata.uid: no such key") == 1
     assert "a.yaml" not in repr((old.message, old.warnings, old.deciding[0].effect))
 
@@ -317,10 +319,10 @@ def test_an_unknown_outcome_is_a_change_of_its_own() -> None:
     unknown = outcome(asks({GPU: 1}), validation(READS_USER))
     other = outcome(asks({GPU: 1}), validation(IS_ROOT))
     for before, after in ((unknown, Outcome()), (Outcome(allowed=False), unknown), (unknown, other)):
-        change = compare(before, after)
+        change = compare_outcomes(before, after)
         assert change is not None
         assert change.kinds == {Kind.UNKNOWN}
-        assert rules_of(change) == ()
+        assert differing_rules(change) == ()
         assert change.before.userless_key is change.after.userless_key is None
 
 
@@ -356,7 +358,7 @@ def test_a_user_decides_alike_under_equal_rules_on_equal_pods(old: list[Rule], n
     view = cluster({MIG1: 3})
     before, after = outcome(asks({MIG2: 1}), *old, on=view), outcome(asks({MIG2: 1}), *new, on=view)
     assert before.unknown
-    assert (compare(before, after) is None) is kept
+    assert (compare_outcomes(before, after) is None) is kept
 
 
 @law
@@ -365,10 +367,10 @@ def test_no_change_for_an_unknown_user_is_none_for_any_user(data: st.DataObject)
     pool, made, view = data.draw(some_rules(user=True)), data.draw(pods()), data.draw(clusters())
     chosen = st.lists(st.sampled_from(pool), unique_by=lambda rule: rule.id)
     old, new = (Outcomes(compiled(*data.draw(chosen))) for _ in range(2))
-    if compare(old.of(submitted(made), view), new.of(submitted(made), view)) is None:
+    if compare_outcomes(old.of(submitted(made), view), new.of(submitted(made), view)) is None:
         for user in ("ada", "root"):
             one = submitted(made, user=user, user_unknown=False)
-            assert compare(old.of(one, view), new.of(one, view)) is None
+            assert compare_outcomes(old.of(one, view), new.of(one, view)) is None
 
 
 # Lines and totals
@@ -449,7 +451,7 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
 
 def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Outcome(warnings=("w" * 10_000,))
-    monkeypatch.setattr(grouping, "MAX_BYTES", 14_000)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 14_000)
     groups = Grouping()
     for name, after in (("a", large), ("b", DENIED), ("c", large), ("d", Outcome(warnings=("x" * 10_000,)))):
         groups.add(submitted(asks({}), name=name), Outcome(), after)
@@ -459,7 +461,7 @@ def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pyte
 
 
 def test_memory_stays_below_the_bound_for_any_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MAX_BYTES", 1024 * 1024)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 1024 * 1024)
     groups = Grouping()
     old, new = Outcomes(compiled()), Outcomes(compiled(validation(check("false", "no"))))
 
@@ -479,12 +481,12 @@ def test_memory_stays_below_the_bound_for_any_pods(monkeypatch: pytest.MonkeyPat
     groups.leave_out()
     assert groups.omitted
     assert len(groups.lines) > 1
-    assert used < 2 * grouping.MAX_BYTES
+    assert used < 2 * grouping.MAX_CHANGE_BYTES
 
 
 @pytest.mark.parametrize("where", ["workload", "container", "resource", "annotation", "gpu"])
 def test_memory_stays_below_the_bound_for_any_names(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MAX_BYTES", 1024 * 1024)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 1024 * 1024)
     groups = Grouping()
     tracemalloc.start()
     try:
@@ -502,7 +504,7 @@ def test_memory_stays_below_the_bound_for_any_names(where: str, monkeypatch: pyt
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert used < 3 * grouping.MAX_BYTES
+    assert used < 3 * grouping.MAX_CHANGE_BYTES
     assert groups.totals[""].changed == 50
 
 
@@ -512,7 +514,7 @@ def test_long_names_are_cut() -> None:
     gpus = ((long, NANOS),)
     groups.add(submitted(asks({}), name=long, namespace=long), Outcome(), Outcome(warnings=("w",), gpus=gpus))
 
-    cut = f"{'x' * MAX_NAME}…"
+    cut = f"{'x' * MAX_NAME_LENGTH}…"
     assert [line.workload for line in groups.lines] == [Workload(namespace=cut, kind="Job", name=cut)]
     assert groups.totals[""].namespaces == {cut: 1}
     assert groups.totals[""].gpus == {cut: (0, NANOS)}
@@ -540,7 +542,7 @@ def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouping, "MAX_LINES", max_lines)
         patch.setattr(grouping, "MAX_NAMES", 1)
-        patch.setattr(grouping, "MAX_BYTES", max_bytes)
+        patch.setattr(grouping, "MAX_CHANGE_BYTES", max_bytes)
         whole, parts = Grouping(), [Grouping() for _ in range(3)]
         for position, (entry, share) in enumerate(zip(pods, shares, strict=True)):
             whole.add(*entry, position)
@@ -631,7 +633,7 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
             one = submitted(named, name=name, namespace=namespace, count=data.draw(st.integers(1, 3)))
             naive = look(one, old, new, view)
             outcomes = before.of(one, view), after.of(one, view)
-            change = compare(*outcomes)
+            change = compare_outcomes(*outcomes)
             assert (change.kinds if change else frozenset()) == naive.kinds
             found.add(one, *outcomes)
             seen.append(naive)
@@ -649,4 +651,4 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
 def test_equal_rules_change_nothing(data: st.DataObject) -> None:
     rule_set, made, view = data.draw(rule_sets(user=data.draw(st.booleans()))), data.draw(pods()), data.draw(clusters())
     one = submitted(made)
-    assert compare(Outcomes(rule_set).of(one, view), Outcomes(rule_set).of(one, view)) is None
+    assert compare_outcomes(Outcomes(rule_set).of(one, view), Outcomes(rule_set).of(one, view)) is None

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from rules_engine.difference.answer import Answer, SideInForce
-from rules_engine.difference.document import document as rendered
+from rules_engine.difference.document import difference_document as rendered
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.differences import (

@@ -13,7 +13,7 @@ import pytest
 
 from rules_engine.difference.reading import object_stream
 from rules_engine.difference.reading.inputs import Inputs
-from rules_engine.difference.reading.share import RUN, Share
+from rules_engine.difference.reading.share import RUN_LENGTH, Share
 from rules_engine.loading.files import STDIN
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -259,7 +259,7 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 4])
 def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
-    pods = [live(asks({GPU: 1}), ("ReplicaSet", "a"), name=f"pod-{number}") for number in range(3 * RUN + 1)]
+    pods = [live(asks({GPU: 1}), ("ReplicaSet", "a"), name=f"pod-{number}") for number in range(3 * RUN_LENGTH + 1)]
     nodes = [node_object("n", {GPU: "2"})]
     paths = [
         *(manifest(tmp_path, f"{name}.yaml", f"{POD}\n---\n{POD}") for name in "abc"),
@@ -283,7 +283,7 @@ def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
 
 
 def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(2 * RUN)])
+    path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(2 * RUN_LENGTH)])
     with Inputs([path], [], DEFAULT, Problems()) as inputs:
         inputs.read()
         parsed = []
@@ -293,7 +293,7 @@ def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pyt
             return json.loads(text)
 
         monkeypatch.setattr(object_stream, "parse_lenient", decode)
-        assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), frozenset()))) == len(parsed) == RUN
+        assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), frozenset()))) == len(parsed) == RUN_LENGTH
 
 
 def test_forked_processes_read_at_places_of_their_own(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading.live_pods import as_it_is, makes, turned_back
+from rules_engine.difference.reading.live_pods import has_equal_resources, restore_from_template, strip_live_fields
 from tests.support.evaluation import GPU, MIG3, container, injection, mutated, pod
 from tests.support.live_objects import live, template
 
@@ -16,7 +16,7 @@ OTHERS = {"key": "team", "operator": "NotIn", "values": ["b"]}
 
 def back(running: Any, submitted: Any) -> Any:
     """Turn a live pod back from the template of a submitted one."""
-    restored = turned_back(running, template(submitted))
+    restored = restore_from_template(running, template(submitted))
     assert restored is not None
     return restored
 
@@ -36,7 +36,7 @@ def back(running: Any, submitted: Any) -> Any:
 )
 def test_a_name_that_the_api_server_has_generated_is_left_out(base: str, name: str, generated: bool) -> None:
     running = live(pod(container("main")), name=name, generateName=base)
-    metadata: Any = as_it_is(running)["metadata"]
+    metadata: Any = strip_live_fields(running)["metadata"]
     assert metadata.get("name") == (None if generated else name)
 
 
@@ -90,17 +90,17 @@ def test_a_template_with_malformed_amounts_makes_no_pod() -> None:
     submitted: Any = pod(container("main", limits={"cpu": "many"}), resources={"limits": {"cpu": "1"}})
     restored = back(live(submitted), submitted)
     assert restored["spec"]["resources"] == {"limits": {"cpu": "1"}}
-    assert not makes(restored, live(submitted))
+    assert not has_equal_resources(restored, live(submitted))
 
 
 def test_labels_of_the_node_are_left_out() -> None:
     labels = {REGION: "r", ZONE: "z"}
     submitted: Any = pod(container("main"))
-    own: Any = as_it_is(live(submitted, on="node", labels={"app": "train", **labels}))
+    own: Any = strip_live_fields(live(submitted, on="node", labels={"app": "train", **labels}))
     assert own["metadata"]["labels"] == {"app": "train"}
-    alone: Any = as_it_is(live(submitted, on="node", labels=labels))
+    alone: Any = strip_live_fields(live(submitted, on="node", labels=labels))
     assert "labels" not in alone["metadata"]
-    unbound: Any = as_it_is(live(submitted, labels=labels))
+    unbound: Any = strip_live_fields(live(submitted, labels=labels))
     assert unbound["metadata"]["labels"] == labels
 
 
@@ -138,7 +138,7 @@ def test_match_label_keys_are_separated_from_selectors() -> None:
         }
 
     running = live(pod(container("main"), **spec(merged, only)))
-    found: Any = as_it_is(running)["spec"]
+    found: Any = strip_live_fields(running)["spec"]
     expected = spec(separated, {**only, "labelSelector": {}})
     assert {name: found[name] for name in expected} == expected
     assert running["spec"]["affinity"]["podAffinity"][required][0] is merged

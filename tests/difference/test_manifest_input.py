@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading.recorded_input import submitted_by
+from rules_engine.difference.reading.recorded_input import submit_manifest
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.model.problems.problem import Problems
@@ -19,7 +19,7 @@ def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
     file.write_text(text)
     problems = Problems()
     found = [
-        submitted_by(manifest, "default", "east", problems) for part in stream_pods(file) for manifest in part.pods
+        submit_manifest(manifest, "default", "east", problems) for part in stream_pods(file) for manifest in part.pods
     ]
     return found, [problem.message for problem in problems.items]
 

@@ -9,7 +9,7 @@ from select import select
 
 import pytest
 
-from rules_engine.difference.processes import ProcessError, end_without_parent, in_processes
+from rules_engine.difference.processes import ProcessError, end_without_parent, run_in_processes
 from tests.support.server import PATIENCE_SECONDS
 
 
@@ -40,7 +40,7 @@ def leaving() -> Iterator[None]:
 def test_results_are_in_order() -> None:
     parent = os.getpid()
     with held():
-        found = in_processes(3, lambda number: (number, os.getpid(), b"x" * 1_000_000), no_poll)
+        found = run_in_processes(3, lambda number: (number, os.getpid(), b"x" * 1_000_000), no_poll)
     assert [number for number, _, _ in found] == [0, 1, 2]
     assert len({parent, *(process for _, process, _ in found)}) == 4
 
@@ -64,7 +64,7 @@ def test_a_process_that_ends_without_a_result_ends_all(end: object, message: str
         return number
 
     with held(), pytest.raises(ProcessError) as caught:
-        in_processes(2, work, no_poll)
+        run_in_processes(2, work, no_poll)
     assert str(caught.value) == message
 
 
@@ -76,7 +76,7 @@ def test_an_interrupt_ends_all_processes() -> None:
         raise KeyboardInterrupt
 
     with held(), pytest.raises(KeyboardInterrupt):
-        in_processes(2, work, poll)
+        run_in_processes(2, work, poll)
 
 
 def test_an_interrupt_while_processes_are_started_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_an_interrupt_while_processes_are_started_ends_them(monkeypatch: pytest.
     monkeypatch.setattr(os, "fork", interrupted)
     try:
         with held(), pytest.raises(KeyboardInterrupt):
-            in_processes(2, lambda _number: signal.pause(), no_poll)
+            run_in_processes(2, lambda _number: signal.pause(), no_poll)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -103,7 +103,7 @@ def test_a_process_that_cannot_be_started_ends_all(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "fork", lambda: next(forks, no_more)())
     with held(), pytest.raises(ProcessError) as caught:
-        in_processes(2, lambda _number: signal.pause(), no_poll)
+        run_in_processes(2, lambda _number: signal.pause(), no_poll)
     assert str(caught.value) == "a process cannot be started: Resource temporarily unavailable"
 
 
@@ -114,7 +114,7 @@ def test_an_interrupt_is_left_to_the_parent() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         return number
 
-    assert in_processes(2, work, no_poll) == [0, 1]
+    assert run_in_processes(2, work, no_poll) == [0, 1]
 
 
 def test_progress_is_polled_until_the_end() -> None:
@@ -130,7 +130,7 @@ def test_progress_is_polled_until_the_end() -> None:
         if polled == 3:
             os.write(writer, b"x")
 
-    assert in_processes(1, work, poll) == [b"x"]
+    assert run_in_processes(1, work, poll) == [b"x"]
     assert polled >= 3
     os.close(reader)
     os.close(writer)
@@ -163,5 +163,5 @@ def test_no_process_waits_for_a_parent_that_was_killed_to_read_its_result() -> N
                 return b"x" * 1_000_000
 
             with leaving():
-                in_processes(2, work, lambda: os.kill(parent, signal.SIGKILL))
+                run_in_processes(2, work, lambda: os.kill(parent, signal.SIGKILL))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

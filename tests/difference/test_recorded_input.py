@@ -25,9 +25,9 @@ from rules_engine.difference.reading.recorded_input import (
     RecordedInput,
     RecordedSide,
     Replay,
-    is_log,
+    is_decision_log,
 )
-from rules_engine.difference.reading.share import RUN, Share
+from rules_engine.difference.reading.share import RUN_LENGTH, Share
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -76,7 +76,7 @@ def replayed(
     with ExitStack() as stack:
         for path in paths:
             file = stack.enter_context(ObjectFile(path))
-            assert is_log(file)
+            assert is_decision_log(file)
             found.add(file, problems)
         pods = list(found.pods(replay, totals, problems, share or Share()))
     totals.merge(found.totals)
@@ -398,7 +398,7 @@ def test_the_log_of_several_servers_may_be_mixed_and_have_other_lines(tmp_path: 
 
 
 def test_each_line_is_in_one_share(tmp_path: Path) -> None:
-    calls = [("/mutate", asks({MIG3: 1}, name=f"p{n}")) for n in range(2 * RUN + 9)]
+    calls = [("/mutate", asks({MIG3: 1}, name=f"p{n}")) for n in range(2 * RUN_LENGTH + 9)]
     paths = [log(tmp_path / name, served(FALLS), *calls) for name in "ab"]
     whole, totals, problems = replayed(*paths)
     merged, found = RecordedTotals(), []
@@ -418,7 +418,7 @@ def test_other_files_are_no_logs(tmp_path: Path, content: str) -> None:
     path = tmp_path / "file"
     path.write_text(content)
     with ObjectFile(path) as file:
-        assert not is_log(file)
+        assert not is_decision_log(file)
 
 
 @pytest.fixture(scope="module")
@@ -449,7 +449,7 @@ def test_any_bytes_are_read_or_counted(
     path = tmp_path_factory.getbasetemp() / "any-bytes"
     path.write_bytes(bytes(content))
     with ObjectFile(path) as file:
-        if not is_log(file):
+        if not is_decision_log(file):
             return
     rules = [FALLS, NO_ROOT]
     pods, totals, _ = replayed(path, old=rules, new=rules)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rules_engine.cli.program import ENCODING_ERRORS
 from rules_engine.difference.answer import Answer, SideInForce
 from rules_engine.difference.grouping import RecordedTotals
-from rules_engine.difference.report import report
+from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.wording import MAX_NAMES
 from rules_engine.report.text import MAX_FIELDS, MAX_ROWS, MAX_TEXT, Screen
@@ -39,7 +39,7 @@ class Terminal(StringIO):
 
 def text(found: Answer) -> str:
     stream = StringIO()
-    Screen(stream).report(report(found))
+    Screen(stream).report(difference_report(found))
     return stream.getvalue()
 
 
@@ -367,7 +367,7 @@ def test_kinds_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
 
-    Screen(stream).report(report(answer()))
+    Screen(stream).report(difference_report(answer()))
 
     assert "\x1b[31mDenied\x1b[0m" in stream.getvalue()
     assert "\x1b[33mUnknown\x1b[0m" in stream.getvalue()

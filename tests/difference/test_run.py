@@ -11,8 +11,8 @@ import pytest
 from rules_engine.difference import processes
 from rules_engine.difference import run as runs
 from rules_engine.difference.reading import inputs
-from rules_engine.difference.reading.share import RUN
-from rules_engine.difference.run import Run, Side, run
+from rules_engine.difference.reading.share import RUN_LENGTH
+from rules_engine.difference.run import DifferenceRun, Side, run_difference
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
@@ -36,9 +36,9 @@ def side(name: str, rule_set: RuleSet) -> Side:
     return Side(name=name, rule_set=rule_set, digest=name)
 
 
-def decided(paths: Sequence[Path], old: RuleSet = NO_RULES, new: RuleSet = FALL, **options: Any) -> Run:
+def decided(paths: Sequence[Path], old: RuleSet = NO_RULES, new: RuleSet = FALL, **options: Any) -> DifferenceRun:
     clusters = options.pop("clusters", ())
-    return run(side("a", old), side("b", new), paths, clusters, DEFAULT, **options)
+    return run_difference(side("a", old), side("b", new), paths, clusters, DEFAULT, **options)
 
 
 def manifest(folder: Path, name: str, text: str) -> Path:
@@ -54,7 +54,7 @@ def large(tmp_path: Path) -> list[Path]:
         live(
             asks({MIG1 if number % 3 else GPU: 1 + number % 2}), ("ReplicaSet", f"set-{number % 5}"), name=f"p{number}"
         )
-        for number in range(4 * RUN)
+        for number in range(4 * RUN_LENGTH)
     ]
     controllers = [controller("ReplicaSet", f"set-{number}", asks({MIG1: 1})) for number in range(5)]
     paths = [write_list(tmp_path / "c.json", [*pods, *controllers, node_object("n", {GPU: "4"})])]
@@ -89,7 +89,7 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
     rules = ladder(MIG1, GPU)
-    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(3 * RUN)]
+    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(3 * RUN_LENGTH)]
     log = recorded_log(tmp_path / "log", recording(rules, on=DEFAULT), [*calls, ("/validate", asks({GPU: 1}))])
     with log.open("ab") as file:
         file.write(b"{\n")
@@ -98,16 +98,16 @@ def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: l
     assert other.answer is not None
     for found in (one, other):
         assert [(problem.location.line, problem.message) for problem in found.problems] == [
-            (3 * RUN + 4, "the line is left out: cut, or not JSON")
+            (3 * RUN_LENGTH + 4, "the line is left out: cut, or not JSON")
         ]
     assert one.answer.recorded == other.answer.recorded
     assert one.answer.recorded is not None
-    assert one.answer.recorded.replayed == 3 * RUN + 1
+    assert one.answer.recorded.replayed == 3 * RUN_LENGTH + 1
     assert one.answer.grouping.lines == other.answer.grouping.lines
     assert one.answer.grouping.totals == other.answer.grouping.totals
     assert {name: totals.pods for name, totals in one.answer.grouping.totals.items()} == {
-        "": 4 * RUN + 3,
-        "recorded": 3 * RUN + 1,
+        "": 4 * RUN_LENGTH + 3,
+        "recorded": 3 * RUN_LENGTH + 1,
     }
     alone = decided([log])
     assert alone.answer is not None
@@ -190,7 +190,7 @@ def test_usage_is_read_for_resources_whose_free_amounts_rules_read() -> None:
     allocatable, free = ladder(MIG3, "cpu"), ladder(MIG1, GPU, offered=Offered.AVAILABLE)
     any_free = validation("cluster.available(object.spec.nodeName) > 1")
     for rules, usage in (((allocatable,), set()), ((allocatable, free), {MIG1, GPU}), ((free, any_free), None)):
-        assert runs._usage_read([ViewFields.of(compiled(rule)) for rule in rules]) == usage
+        assert runs._usage_resources([ViewFields.of(compiled(rule)) for rule in rules]) == usage
 
 
 def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
@@ -265,13 +265,13 @@ def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
 
 def test_small_input_is_decided_in_one_process(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
-    in_processes = processes.in_processes
+    in_processes = processes.run_in_processes
 
     def counted(count: int, *arguments: Any) -> Any:
         counts.append(count)
         return in_processes(count, *arguments)
 
-    monkeypatch.setattr(runs, "in_processes", counted)
+    monkeypatch.setattr(runs, "run_in_processes", counted)
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1, 2})
     decided(large)
     assert counts == []
@@ -308,7 +308,7 @@ def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
 
 def test_names_of_an_answer(tmp_path: Path) -> None:
     path = manifest(tmp_path, "ada", POD % "ada")
-    answer = run(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force=IN_FORCE).answer
+    answer = run_difference(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, in_force=IN_FORCE).answer
     assert answer is not None
     assert (answer.old, answer.new, answer.same_rules, answer.in_force) == ("a", "a", True, IN_FORCE)
     assert answer.exit_code == 0

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.comparison import compare, rules_of
+from rules_engine.difference.comparison import compare_outcomes, differing_rules
 from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.shown_changes import Difference, shown_changes
-from rules_engine.difference.values import Amount, Deciding, Fall, Kind, Outcome
+from rules_engine.difference.shown_changes import Difference, group_changes
+from rules_engine.difference.values import Amount, Contribution, Fall, Kind, Outcome
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
@@ -34,9 +34,9 @@ TITLES: Mapping[Kind, str] = {
 
 
 @st.composite
-def decidings(draw: st.DrawFn, rule: RuleId) -> Deciding:
+def decidings(draw: st.DrawFn, rule: RuleId) -> Contribution:
     moves = draw(st.lists(st.permutations("pqr"), max_size=2))
-    return Deciding(
+    return Contribution(
         rule=rule,
         location=Location("rules.yaml", draw(st.integers(1, 3)), 1),
         action=draw(st.sampled_from(Action)),
@@ -75,16 +75,18 @@ def outcomes(draw: st.DrawFn) -> Outcome:
 def test_each_kind_and_rule_has_a_difference(before: Outcome, after: Outcome) -> None:
     grouping = Grouping()
     grouping.add(submitted("a"), before, after)
-    change = compare(before, after)
+    change = compare_outcomes(before, after)
     if change is None:
-        assert shown_changes(grouping.lines) == []
+        assert group_changes(grouping.lines) == []
         return
-    (shown,) = shown_changes(grouping.lines)
+    (shown,) = group_changes(grouping.lines)
 
     assert frozenset(shown.kinds) == change.kinds
     for kind in shown.kinds:
         assert [each for each in shown.differences if each.title.startswith(TITLES[kind])]
-    assert [each.title for each in shown.differences if each.title.startswith("Validation/")] == list(rules_of(change))
+    assert [each.title for each in shown.differences if each.title.startswith("Validation/")] == list(
+        differing_rules(change)
+    )
     for each in shown.differences:
         assert each.before != each.after or kept_place(each) or before.unknown
 
@@ -101,7 +103,7 @@ def test_no_pod_is_lost(pods: list[tuple[str, int, Outcome, Outcome]]) -> None:
     for name, count, before, after in pods:
         grouping.add(submitted(name, count=count), before, after)
 
-    shown = shown_changes(grouping.lines)
+    shown = group_changes(grouping.lines)
 
     assert sum(each.pods for each in shown) == grouping.totals[""].changed
     for kind, count in grouping.totals[""].kinds.items():

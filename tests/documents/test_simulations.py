@@ -24,7 +24,7 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
-from rules_engine.simulation.play import play
+from rules_engine.simulation.play import play_simulation
 from rules_engine.sources.rule_files import read_rules
 from tests.support.loading import codes, load_text, rule
 
@@ -331,7 +331,7 @@ def test_rules_read_the_names_and_the_default_requests_of_the_api_server(
     (folder / "rule.yaml").write_text(rule("Validation", validations))
     kind = "pod" if spec["kind"] == "Pod" else "workload"
     simulation = sound(folder, scenario(f"[{{{kind}: {json.dumps(spec)}}}]"))
-    record = play(simulation, read_rules([folder / "rule.yaml"]).rule_set, "")
+    record = play_simulation(simulation, read_rules([folder / "rule.yaml"]).rule_set, "")
     assert [found.admitted.message.partition(": ")[2] for found in record.pods] == messages
 
 
@@ -406,7 +406,9 @@ def test_the_cluster_may_be_the_output_of_kubectl(folder: Path) -> None:
 def test_a_node_takes_as_many_pods_as_its_allocatable_says(folder: Path) -> None:
     arrivals = "[{count: 3, pod: {metadata: {name: p}, spec: {containers: [{name: c}]}}}]"
 
-    record = play(sound(folder, scenario(arrivals, cluster="{nodes: [{name: w, allocatable: {pods: 2}}]}")), RULES, "")
+    record = play_simulation(
+        sound(folder, scenario(arrivals, cluster="{nodes: [{name: w, allocatable: {pods: 2}}]}")), RULES, ""
+    )
 
     assert [pod.node for pod in record.pods] == ["w", "w", ""]
     assert record.pods[2].message == "0/1 nodes are available: 1 Too many pods."

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from rules_engine.difference.answer import Answer
-from rules_engine.difference.report import report
+from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Outcome
 from rules_engine.report import markdown as renderer
 from rules_engine.report.markdown import MAX_BYTES, MAX_ROWS
@@ -34,7 +34,7 @@ EVIL = (
 
 
 def markdown(found: Answer) -> str:
-    return renderer.render_markdown(report(found))
+    return renderer.render_markdown(difference_report(found))
 
 
 def page(found: Answer) -> Page:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.simulation.play import play
+from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import PodRecord, Record
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.laws import law
@@ -44,7 +44,7 @@ def test_records_agree_with_a_second_implementation(seed: int) -> None:
     drawn, rule_set = generator.draw(), generator.rules()
     naive = NaiveSimulation(drawn, rule_set)
     expected = naive.play()
-    record = play(drawn, rule_set, "rules")
+    record = play_simulation(drawn, rule_set, "rules")
     assert [key(found) for found in record.pods] == [found.key for found in expected]
     assert record.ended == (naive.now if drawn.until is None else drawn.until)
 
@@ -53,7 +53,7 @@ def test_records_agree_with_a_second_implementation(seed: int) -> None:
 @given(SEEDS)
 def test_no_node_is_overcommitted(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
-    record = play(generator.draw(pods=False), generator.rules(), "rules")
+    record = play_simulation(generator.draw(pods=False), generator.rules(), "rules")
     allocatable = {found.name: found.allocatable for found in record.nodes}
     for moment in {found.bound for found in record.pods if found.bound is not None}:
         used: Counter[tuple[str, str]] = Counter()
@@ -76,7 +76,7 @@ def test_the_order_of_nodes_does_not_matter(seed: int) -> None:
     by_kind = {"Node": nodes, "Pod": objects.pods, "Namespace": objects.of("Namespace")}
     shuffled = ClusterObjects(by_kind, now=objects.now)
     other = replace(drawn, objects=shuffled, cluster=shuffled.view)
-    assert play(other, rule_set, "rules").pods == play(drawn, rule_set, "rules").pods
+    assert play_simulation(other, rule_set, "rules").pods == play_simulation(drawn, rule_set, "rules").pods
 
 
 @law
@@ -84,7 +84,7 @@ def test_the_order_of_nodes_does_not_matter(seed: int) -> None:
 def test_the_same_seed_gives_the_same_record(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
-    assert play(drawn, rule_set, "rules").pods == play(drawn, rule_set, "rules").pods
+    assert play_simulation(drawn, rule_set, "rules").pods == play_simulation(drawn, rule_set, "rules").pods
 
 
 @law
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_record(seed: int) -> None:
 def test_a_pod_has_the_same_run_time_under_other_rules(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
     drawn = generator.draw()
-    one, other = (run_times(play(drawn, rule_set, "rules")) for rule_set in (NO_RULES, generator.rules()))
+    one, other = (run_times(play_simulation(drawn, rule_set, "rules")) for rule_set in (NO_RULES, generator.rules()))
     assert {**other, **one} == {**one, **other}
 
 
@@ -121,8 +121,8 @@ def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
     end = Random(seed).randint(0, 20) * 1000
-    whole = play(replace(drawn, until=None), rule_set, "rules")
-    part = play(replace(drawn, until=end), rule_set, "rules")
+    whole = play_simulation(replace(drawn, until=None), rule_set, "rules")
+    part = play_simulation(replace(drawn, until=end), rule_set, "rules")
     begun = [found for found in whole.pods if found.arrived <= end]
     assert [(found.name, found.arrived) for found in part.pods] == [(found.name, found.arrived) for found in begun]
     for one, other in zip(part.pods, begun, strict=True):
@@ -131,5 +131,5 @@ def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
 
 def test_equal_pods_share_their_admission() -> None:
     drawn = simulation([node("n")], load("p", pod=template(0), count=5), load("q", pod=template(0), controlled=True))
-    record = play(drawn, NO_RULES, "rules")
+    record = play_simulation(drawn, NO_RULES, "rules")
     assert len({id(pod.admitted) for pod in record.pods}) == 2

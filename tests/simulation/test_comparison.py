@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.simulation.answer import answer
+from rules_engine.simulation.answer import build_answer
 from rules_engine.simulation.comparison import METRICS, Verdict
 from rules_engine.simulation.record import PodRecord, Record, State
 from tests.support.simulation_records import (
@@ -61,7 +61,7 @@ def test_each_metric_is_better_in_its_direction(metric: str, good: Record, bad: 
 
 
 def verdict(metric: str, first: Record, other: Record) -> Verdict:
-    (found,) = [each for each in answer([first, other]).comparison if each.metric.name == metric]
+    (found,) = [each for each in build_answer([first, other]).comparison if each.metric.name == metric]
     return found.verdicts[0]
 
 
@@ -101,7 +101,7 @@ def test_fewer_pods_that_wait_are_no_better_if_more_were_denied() -> None:
 
 
 def test_all_are_compared_with_the_first() -> None:
-    compared = answer([RAN, WAITS, RAN]).comparison[0]
+    compared = build_answer([RAN, WAITS, RAN]).comparison[0]
 
     assert compared.values == [1, 0, 1]
     assert compared.verdicts == [Verdict.WORSE, Verdict.EQUAL]
@@ -110,20 +110,20 @@ def test_all_are_compared_with_the_first() -> None:
 def test_one_rule_set_and_parts_of_simulations_are_not_compared() -> None:
     part = replace(RAN, interrupted=True)
 
-    assert answer([RAN]).comparison == ()
-    assert answer([RAN, part]).comparison == ()
-    assert (answer([RAN, part]).interrupted, answer([RAN, RAN]).interrupted) == (True, False)
+    assert build_answer([RAN]).comparison == ()
+    assert build_answer([RAN, part]).comparison == ()
+    assert (build_answer([RAN, part]).interrupted, build_answer([RAN, RAN]).interrupted) == (True, False)
 
 
 def test_all_are_measured_up_to_the_same_time() -> None:
-    short, long = answer([replace(RAN, ended=MINUTE), RAN]).results
+    short, long = build_answer([replace(RAN, ended=MINUTE), RAN]).results
 
     assert short.totals == long.totals
     assert short.record.ended == HOUR
 
 
 def test_a_load_equals_itself() -> None:
-    compared = answer([whole_record(), whole_record()])
+    compared = build_answer([whole_record(), whole_record()])
 
     assert {verdict for each in compared.comparison for verdict in each.verdicts} == {Verdict.EQUAL}
 

@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rules_engine.report.tables import write_csv
-from rules_engine.simulation.answer import answer
-from rules_engine.simulation.document import PODS, USAGE, pod_rows, usage_rows
-from rules_engine.simulation.document import document as rendered
+from rules_engine.simulation.answer import build_answer
+from rules_engine.simulation.document import POD_COLUMNS, USAGE_COLUMNS, pod_rows, usage_rows
+from rules_engine.simulation.document import simulation_document as rendered
 from rules_engine.simulation.record import Record, State
 from tests.support.output_schemas import objects_of
 from tests.support.simulation_records import (
@@ -33,7 +33,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "simulat
 
 
 def document(*records: Record) -> Any:
-    return json.loads("".join(rendered(answer(records), json.dumps)))
+    return json.loads("".join(rendered(build_answer(records), json.dumps)))
 
 
 EMPTY = record([], [], 0, simulation=simulation(until=1_500))
@@ -123,7 +123,9 @@ def test_a_comparison_has_all_values() -> None:
 
 
 def test_the_same_record_gives_the_same_bytes() -> None:
-    assert list(rendered(answer([whole_record()]), json.dumps)) == list(rendered(answer([whole_record()]), json.dumps))
+    assert list(rendered(build_answer([whole_record()]), json.dumps)) == list(
+        rendered(build_answer([whole_record()]), json.dumps)
+    )
 
 
 def rows(written: str) -> list[dict[str, str]]:
@@ -132,8 +134,8 @@ def rows(written: str) -> list[dict[str, str]]:
 
 def pods_table(*records: Record) -> list[dict[str, str]]:
     stream = StringIO()
-    write_csv(stream, PODS, pod_rows(answer(records)))
-    assert stream.getvalue().splitlines()[0] == ",".join(PODS)
+    write_csv(stream, POD_COLUMNS, pod_rows(build_answer(records)))
+    assert stream.getvalue().splitlines()[0] == ",".join(POD_COLUMNS)
     return rows(stream.getvalue())
 
 
@@ -175,9 +177,9 @@ def test_texts_are_escaped_for_terminals_and_spreadsheets() -> None:
 
 def test_a_change_of_use_is_a_line() -> None:
     stream = StringIO()
-    write_csv(stream, USAGE, usage_rows(answer([whole_record()])))
+    write_csv(stream, USAGE_COLUMNS, usage_rows(build_answer([whole_record()])))
 
-    assert stream.getvalue().splitlines()[0] == ",".join(USAGE)
+    assert stream.getvalue().splitlines()[0] == ",".join(USAGE_COLUMNS)
     assert [tuple(row.values()) for row in rows(stream.getvalue()) if row["resource"] in (GPU, "memory")] == [
         ("rules", "a", GPU, "0", "2", "4"),
         ("rules", "a", "memory", "0", "0", str(64 << 30)),

@@ -3,10 +3,10 @@
 from rules_engine.model.rules.simulation import NodeEvent, NodeState
 from rules_engine.report.html import render_html
 from rules_engine.report.values import WIDTH, Drawing
-from rules_engine.simulation.answer import answer
-from rules_engine.simulation.drawings import LANE, node_drawings
+from rules_engine.simulation.answer import build_answer
+from rules_engine.simulation.drawings import LANE_HEIGHT, node_drawings
 from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.report import MAX_BARS, MAX_DRAWN, report
+from rules_engine.simulation.report import MAX_BARS, MAX_DRAWN, simulation_report
 from tests.support.html_pages import Page
 from tests.support.simulation_records import (
     GPU,
@@ -25,7 +25,7 @@ ONE, THREE = admitted_pod({GPU: 1}), admitted_pod({GPU: 3})
 
 
 def source_of(*records: Record) -> str:
-    return render_html(report(answer(records), drawn=True))
+    return render_html(simulation_report(build_answer(records), drawn=True))
 
 
 def large_record(nodes: int, pods: int) -> Record:
@@ -87,7 +87,7 @@ def test_several_rule_sets_share_the_bounds() -> None:
 
 
 def drawn(found: Record, max_bars: int = 100) -> list[Drawing]:
-    (result,) = answer([found]).results
+    (result,) = build_answer([found]).results
     return list(node_drawings(result, result.totals.nodes, max_bars))
 
 
@@ -98,8 +98,8 @@ def bars(found: Record) -> list[tuple[float, float, int, int]]:
         (
             float(bar.x) / WIDTH,
             (float(bar.x) + float(bar.width)) / WIDTH,
-            bar.y // LANE,
-            (bar.height + 1) // LANE,
+            bar.y // LANE_HEIGHT,
+            (bar.height + 1) // LANE_HEIGHT,
         )
         for bar in timeline.shapes
     ]

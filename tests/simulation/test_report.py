@@ -7,10 +7,10 @@ import pytest
 
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.report.text import MAX_ROWS, Screen
-from rules_engine.simulation.answer import answer
+from rules_engine.simulation.answer import build_answer
 from rules_engine.simulation.record import Record, State
-from rules_engine.simulation.report import report
-from rules_engine.simulation.words import request
+from rules_engine.simulation.report import simulation_report
+from rules_engine.simulation.words import format_request
 from tests.support.html_pages import missing_words, page_of
 from tests.support.simulation_records import (
     GPU,
@@ -36,7 +36,7 @@ class Terminal(StringIO):
 
 def text(*records: Record) -> str:
     stream = StringIO()
-    Screen(stream).report(report(answer(records)))
+    Screen(stream).report(simulation_report(build_answer(records)))
     return stream.getvalue()
 
 
@@ -125,7 +125,7 @@ def test_a_comparison_comes_before_the_answers() -> None:
     shown = text(whole, other)
     assert COMPARISON in shown
     assert shown.index("Rules rules") < shown.index("Rules other")
-    assert not missing_words(shown, page_of(report(answer([whole, other]), drawn=True)))
+    assert not missing_words(shown, page_of(simulation_report(build_answer([whole, other]), drawn=True)))
 
 
 def test_every_rule_set_has_its_columns() -> None:
@@ -211,16 +211,16 @@ def test_names_and_messages_are_escaped() -> None:
 def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     stream = Terminal()
-    Screen(stream).report(report(answer([whole_record(), replace(whole_record(), pods=())])))
+    Screen(stream).report(simulation_report(build_answer([whole_record(), replace(whole_record(), pods=())])))
 
     assert "\x1b[31mworse" in stream.getvalue()
     assert "\x1b" not in text(whole_record())
 
 
 def test_requests_are_gpus_or_all() -> None:
-    assert request(recorded_pod("p", admitted_pod({SMALL: 2, "cpu": 4}))) == "2 × 1g.10gb"
-    assert request(recorded_pod("p", admitted_pod({"cpu": 4, "memory": "1Gi"}))) == "4 × cpu, 1Gi × memory"
-    assert request(recorded_pod("p", admitted_pod({}))) == "nothing"
+    assert format_request(recorded_pod("p", admitted_pod({SMALL: 2, "cpu": 4}))) == "2 × 1g.10gb"
+    assert format_request(recorded_pod("p", admitted_pod({"cpu": 4, "memory": "1Gi"}))) == "4 × cpu, 1Gi × memory"
+    assert format_request(recorded_pod("p", admitted_pod({}))) == "nothing"
 
 
 def test_too_little_and_much_time_is_shown() -> None:

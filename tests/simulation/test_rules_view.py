@@ -13,7 +13,7 @@ from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState
-from rules_engine.simulation.node_states import in_state
+from rules_engine.simulation.node_states import node_in_state
 from rules_engine.simulation.rules_view import RulesView
 from server.cluster.reading import HeldPod
 from server.cluster.store import Store
@@ -44,16 +44,16 @@ def test_the_view_stays_the_same_while_nothing_changes() -> None:
     assert view.cluster is view.cluster is NODES
     view.hold("a", {GPU: 10**9}, 1)
     assert view.cluster is NODES
-    view.change("a", lambda found: in_state(found, NodeState.READY))
+    view.change("a", lambda found: node_in_state(found, NodeState.READY))
     assert view.cluster is NODES
-    view.change("a", lambda found: in_state(found, NodeState.CORDONED))
+    view.change("a", lambda found: node_in_state(found, NodeState.CORDONED))
     assert view.cluster.nodes[0].unschedulable
 
 
 def test_nodes_that_rules_do_not_see_are_passed_over() -> None:
     view = RulesView(NODES, reads_pods=True)
     view.hold("c", {GPU: 1}, 1)
-    view.change("c", lambda found: in_state(found, NodeState.CORDONED))
+    view.change("c", lambda found: node_in_state(found, NodeState.CORDONED))
     assert view.cluster is NODES
 
 
@@ -87,9 +87,9 @@ class Both:
         self.store.remove_pod(HeldPod(PodKey(f"ml/{name}", ""), "", ()))
 
     def change(self, name: str, state: NodeState) -> None:
-        self.view.change(name, lambda found: in_state(found, state))
+        self.view.change(name, lambda found: node_in_state(found, state))
         [found] = [one for one in self.store.cluster.nodes if one.name == name]
-        self.store.put_node(in_state(replace(found, used={}), state))
+        self.store.put_node(node_in_state(replace(found, used={}), state))
 
     def check(self) -> None:
         self.store.publish()

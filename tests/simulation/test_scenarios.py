@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rules_engine.documents.simulations import load_simulation
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Severity
-from rules_engine.simulation.answer import answer
-from rules_engine.simulation.document import document
-from rules_engine.simulation.play import play
+from rules_engine.simulation.answer import build_answer
+from rules_engine.simulation.document import simulation_document
+from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record
 from tests.support.simulation import rules
 
@@ -128,7 +128,7 @@ def rule_set() -> RuleSet:
 
 def shown(record: Record) -> Any:
     """Return the answer as JSON."""
-    return json.loads("".join(document(answer([record]), json.dumps)))
+    return json.loads("".join(simulation_document(build_answer([record]), json.dumps)))
 
 
 @given(scenario=scenarios())
@@ -141,6 +141,6 @@ def test_a_scenario_has_errors_or_is_played_to_its_end(scenario: Any, rule_set: 
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     assert (simulation is None) == bool(errors)
     if simulation is not None:
-        record = play(simulation, rule_set, "default")
-        again = play(simulation, rule_set, "default")
+        record = play_simulation(simulation, rule_set, "default")
+        again = play_simulation(simulation, rule_set, "default")
         assert shown(record) == shown(again)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.totals import GpuHours, WaitingTimes, totals, waited
-from rules_engine.simulation.usage import MAX_KINDS, PARTS, curve, run_time
+from rules_engine.simulation.totals import GpuHours, WaitingTimes, compute_totals, waiting_time
+from rules_engine.simulation.usage import MAX_KINDS, PARTS, mean_curve, run_time
 from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
@@ -36,14 +36,14 @@ def test_denials_that_differ_only_in_the_pod_name_are_merged() -> None:
     kinds = [admitted_pod({GPU: 1}, message=f"no rung for pod ml/{name}") for name in ("a", "b", "c")]
     pods = [recorded_pod(name, kind, state=State.DENIED) for name, kind in zip("abd", kinds, strict=True)]
 
-    [many, one] = totals(record([recorded_node("n", gpu=1)], pods, HOUR)).denials
+    [many, one] = compute_totals(record([recorded_node("n", gpu=1)], pods, HOUR)).denials
 
     assert (many.text, [pod.name for pod in many.pods]) == ("no rung for pod ml/a", ["a", "b"])
     assert (one.text, [pod.name for pod in one.pods]) == ("no rung for pod ml/c", ["d"])
 
 
 def test_totals_of_a_record_with_each_state() -> None:
-    measured = totals(whole_record())
+    measured = compute_totals(whole_record())
 
     assert (measured.time, measured.pods, measured.bound, measured.fell, measured.replaced) == (2 * HOUR, 8, 5, 2, 1)
     assert measured.states == {
@@ -71,7 +71,7 @@ def test_totals_of_a_record_with_each_state() -> None:
 
 
 def test_the_use_of_a_resource_is_an_average_over_time() -> None:
-    use = totals(whole_record()).resources[GPU]
+    use = compute_totals(whole_record()).resources[GPU]
 
     held = 4 * 30 + 60 + 118 + 1 + 119  # GPU-minutes
     assert use.capacity == 8 * NANOS
@@ -82,7 +82,7 @@ def test_the_use_of_a_resource_is_an_average_over_time() -> None:
 
 
 def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
-    hours = totals(whole_record()).gpu_hours
+    hours = compute_totals(whole_record()).gpu_hours
 
     fell = Fraction(60 + 118, 60)
     others = Fraction(4 * 30 + 1 + 119, 60)
@@ -97,7 +97,7 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
 
 def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     small = admitted_pod({GPU: 1}, {SMALL: 1})
-    hours = totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
+    hours = compute_totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
 
     assert hours == GpuHours(
         capacity=Fraction(1), requested=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
@@ -118,7 +118,7 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
 def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p95: int | None) -> None:
     pods = [recorded_pod(f"p-{n}", ONE, node="a", arrived=0, bound=time) for n, time in enumerate(times)]
 
-    measured = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    measured = compute_totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
 
     assert (measured.p50, measured.p95) == (p50, p95)
 
@@ -128,7 +128,7 @@ def test_pods_that_never_ran_are_the_last_of_all(ran: int, p50: int | None, p95:
     states = [State.PENDING, State.DENIED]
     pods = [recorded_pod(f"p-{n}", ONE, node="a", bound=n) for n in range(1, ran + 1)]
     pods += [recorded_pod(f"p-{n}", ONE, state=states[n % 2]) for n in range(20 - ran)]
-    measured = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    measured = compute_totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
     assert (measured.p50_of_all, measured.p95_of_all) == (p50, p95)
 
 
@@ -136,20 +136,20 @@ def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:
     there = recorded_pod("there", ONE, arrival=None, node="a")
     freed = recorded_pod("freed", ONE, arrival=None, node="a", bound=7)
 
-    assert (waited(there), waited(freed), waited(recorded_pod("new", ONE, node="a"))) == (None, 7, 0)
+    assert (waiting_time(there), waiting_time(freed), waiting_time(recorded_pod("new", ONE, node="a"))) == (None, 7, 0)
 
 
 def test_a_denied_pod_neither_fell_nor_uses_anything() -> None:
     denied = fallen()
     pods = [recorded_pod("p", denied, state=State.DENIED)]
 
-    measured = totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
+    measured = compute_totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
 
     assert (measured.fell, measured.falls, measured.bound) == (0, [], 0)
 
 
 def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
-    measured = totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
+    measured = compute_totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
 
     assert measured.resources[GPU].share == Fraction(1, 4)
     assert measured.resources[GPU].curve == [Fraction(NANOS)]
@@ -159,13 +159,13 @@ def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
 def test_a_resource_that_no_node_offers_has_no_share() -> None:
     pods = [recorded_pod("p", admitted_pod({SMALL: 1}))]
 
-    measured = totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
+    measured = compute_totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
 
     assert (measured.capacity, measured.share, measured.fragmentation) == (0, None, None)
 
 
 def fragmentation(gpus: int, *pods: PodRecord, cpu: int = 64) -> Fraction | None:
-    return totals(record([recorded_node("a", gpu=gpus, cpu=cpu)], pods, MINUTE)).resources[GPU].fragmentation
+    return compute_totals(record([recorded_node("a", gpu=gpus, cpu=cpu)], pods, MINUTE)).resources[GPU].fragmentation
 
 
 def test_devices_that_the_pods_cannot_use_are_fragmented() -> None:
@@ -194,7 +194,7 @@ def test_the_most_frequent_kinds_of_pods_count() -> None:
 def test_fragmentation_of_all_resources_counts_shares_of_cards() -> None:
     pods = [recorded_pod("wait", TWO), recorded_pod("small", admitted_pod({SMALL: 8}))]
 
-    measured = totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
+    measured = compute_totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
 
     assert [measured.resources[name].fragmentation for name in (GPU, SMALL)] == [Fraction(1, 3), 1]
     assert measured.fragmentation == Fraction(1 + 1, 3 + 1)
@@ -238,7 +238,7 @@ def held(found: Record, node: str | None, resource: str, at: int) -> int:
 
 @given(found=records())
 def test_the_use_equals_the_sum_over_milliseconds(found: Record) -> None:
-    measured = totals(found)
+    measured = compute_totals(found)
     times = range(max(found.ended, 1))
     for resource, use in measured.resources.items():
         each = [held(found, None, resource, at) for at in times]
@@ -256,7 +256,7 @@ def test_the_use_equals_the_sum_over_milliseconds(found: Record) -> None:
 def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
     pods = [recorded_pod("first", ONE, node="a"), recorded_pod("last", TWO, node="a", arrived=HOUR)]
 
-    measured = totals(record([recorded_node("a", gpu=4)], pods, HOUR))
+    measured = compute_totals(record([recorded_node("a", gpu=4)], pods, HOUR))
 
     for use in (measured.resources[GPU], measured.nodes[0].resources[GPU]):
         assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
@@ -265,7 +265,7 @@ def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
 @settings(max_examples=examples(25))
 @given(found=records())
 def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Record) -> None:
-    measured = totals(found)
+    measured = compute_totals(found)
     times = range(max(found.ended, 1))
     asked = given_ = lost = short = Fraction()
     for at in times:
@@ -301,14 +301,14 @@ def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Rec
 
 @given(found=records())
 def test_the_order_of_nodes_does_not_matter(found: Record) -> None:
-    turned = totals(replace(found, nodes=found.nodes[::-1]))
+    turned = compute_totals(replace(found, nodes=found.nodes[::-1]))
 
-    assert replace(turned, nodes=turned.nodes[::-1]) == totals(found)
+    assert replace(turned, nodes=turned.nodes[::-1]) == compute_totals(found)
 
 
 @given(found=records())
 def test_parts_add_up(found: Record) -> None:
-    measured = totals(found)
+    measured = compute_totals(found)
 
     assert sum(measured.states.values()) == measured.pods
     assert measured.gpu_hours.given - measured.gpu_hours.requested == measured.gpu_hours.lost - measured.gpu_hours.short
@@ -319,7 +319,7 @@ def test_parts_add_up(found: Record) -> None:
 
 @pytest.mark.parametrize("end", [1, 7, PARTS, 1_000, 12_345])
 def test_a_curve_keeps_the_sum(end: int) -> None:
-    found = curve([(0, end // 2, 6), (end // 2, end, 2)], end)
+    found = mean_curve([(0, end // 2, 6), (end // 2, end, 2)], end)
 
     assert len(found) == min(PARTS, end)
     widths = [(part + 1) * end // len(found) - part * end // len(found) for part in range(len(found))]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Grouping, RecordedTotals
-from rules_engine.difference.values import Amount, Deciding, Fall, Outcome, Submitted, Workload
+from rules_engine.difference.values import Amount, Contribution, Fall, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import pod_request
@@ -49,8 +49,8 @@ def devices(resource: str, count: int) -> tuple[Amount]:
     return (amount("main", resource, str(count), str(count)),)
 
 
-def deciding(rule: RuleId, place: Location, action: Action = Action.CHANGE, **fields: Any) -> Deciding:
-    return Deciding(rule=rule, location=place, action=action, **fields)
+def deciding(rule: RuleId, place: Location, action: Action = Action.CHANGE, **fields: Any) -> Contribution:
+    return Contribution(rule=rule, location=place, action=action, **fields)
 
 
 def kept(count: int = 1, **fields: Any) -> Outcome:

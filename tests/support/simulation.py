@@ -16,7 +16,7 @@ from rules_engine.model.rules.simulation import (
     PodGroup,
     Simulation,
 )
-from rules_engine.simulation.play import Progress, play
+from rules_engine.simulation.play import Progress, play_simulation
 from rules_engine.simulation.record import PodRecord, Record
 from rules_engine.sources.rule_sources import PathSource, read_sources
 from tests.support.scheduling import GPU, NOW, pod
@@ -111,7 +111,7 @@ def played(
     **members: Any,
 ) -> Record:
     """Play a simulation on objects of the API, without rules by default."""
-    return play(simulation(nodes, *arrivals, **members), rule_set, "rules", progress=progress)
+    return play_simulation(simulation(nodes, *arrivals, **members), rule_set, "rules", progress=progress)
 
 
 def states(record: Record) -> dict[str, str]:

@@ -70,9 +70,9 @@ class Controllers:
             template = as_mapping(as_mapping(as_mapping(item.get("data")).get("spec")).get("template"))
             if owner is not None:
                 self._keep(
-                    _revision(text_member(owner, "uid"), text_member(metadata, "name")), _owner_of(owner), template
+                    _revision_key(text_member(owner, "uid"), text_member(metadata, "name")), _owner_of(owner), template
                 )
-        elif is_controller(item, kind) and not _is_scaled_down(item):
+        elif is_builtin_controller(item, kind) and not _is_scaled_down(item):
             above = controller_reference(item)
             owner = above if above is not None else {"kind": kind, "name": text_member(metadata, "name")}
             template = as_mapping(as_mapping(item.get("spec")).get("template"))
@@ -97,7 +97,7 @@ class Controllers:
         revision = text_member(as_mapping(as_mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
         # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
         for name in (revision, f"{text_member(owner, 'name')}-{revision}") if revision else ():
-            revised = self._find(_revision(uid, name))
+            revised = self._find(_revision_key(uid, name))
             if revised is not None:
                 return revised if current is None else Controller(current.owner, revised.template)
         return current
@@ -121,11 +121,11 @@ def _owner_of(reference: Object) -> Owner:
     return Owner(text_member(reference, "kind"), text_member(reference, "name"))
 
 
-def _revision(uid: str, name: str) -> str:
+def _revision_key(uid: str, name: str) -> str:
     return f"{uid}/{name}" if uid else ""
 
 
-def is_controller(item: Object, kind: str) -> bool:
+def is_builtin_controller(item: Object, kind: str) -> bool:
     """Return True for an object of, or a reference to, a built-in controller: other groups have equal kinds."""
     version: Json = item.get("apiVersion", "")
     return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])

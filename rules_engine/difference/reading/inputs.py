@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from rules_engine.difference.grouping import RecordedTotals
-from rules_engine.difference.reading.live_input import LiveInput, Mutated
+from rules_engine.difference.reading.live_input import LiveInput, MutatePod
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
-from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_log, submitted_by
+from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_decision_log, submit_manifest
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
@@ -35,7 +35,7 @@ MAX_PROBLEMS = 1_000
 HEAD_BYTES = 4096
 """Bytes of the beginning of a file by which JSON is recognized."""
 
-OTHER_FILES = 256
+RESERVED_FILES = 256
 """Open files besides the inputs: pipes of processes, temporary files, and files of Python."""
 
 EXAMPLE = "pods of tests, inventories and simulations are no input"
@@ -44,7 +44,7 @@ LIVE_YAML = "live objects are read in JSON only: write them with -o json"
 _GROUP = API_VERSION.partition("/")[0]
 """The API group of tests, inventories and simulations."""
 
-RECORDED = "recorded"
+RECORDED_COLUMN = "recorded"
 """The column of recorded admissions, which are decided on the recorded views of their cluster."""
 
 
@@ -128,15 +128,15 @@ class Inputs:
         for path in self._paths:
             for file in find_files([path], self._problems):
                 real_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
-        _allow_open(len(real_files))
+        _raise_file_limit(len(real_files))
         for file, is_named in real_files.values():
             self.files.append(str(file))
             with self._reporting(file):
                 self._open(file, is_named=is_named)
         for live_input in self._live.values():
             live_input.report_left_out(self._problems)
-        self._unlisted_column = _column_of(self._live[""], "", "") if "" in self._live else None
-        names = _names(self._clusters)
+        self._unlisted_column = _live_column(self._live[""], "", "") if "" in self._live else None
+        names = _cluster_names(self._clusters)
         columns = [self._column(path, name) for path, name in names.items()]
         self.columns = tuple(column for column in columns if column is not None)
 
@@ -158,7 +158,7 @@ class Inputs:
     def column_names(self) -> list[str]:
         """The names of all columns."""
         names = [column.name for column in self.columns]
-        return [*names, RECORDED] if names and self.recorded.files else names or [""]
+        return [*names, RECORDED_COLUMN] if names and self.recorded.files else names or [""]
 
     @property
     def recorded_column(self) -> str:
@@ -191,7 +191,7 @@ class Inputs:
         return each * processes + sum(file.size for _, file, _ in self._manifests)
 
     def pods(
-        self, mutated: Mutated, namespace: str, share: Share, usage: Set[str] | None
+        self, mutated: MutatePod, namespace: str, share: Share, usage: Set[str] | None
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 
@@ -222,7 +222,7 @@ class Inputs:
 
     def _open(self, path: Path, *, is_named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
-        if is_log(file):
+        if is_decision_log(file):
             self.recorded.add(file, self._problems)
             return
         if _is_json(file):
@@ -259,7 +259,7 @@ class Inputs:
                 share.next_object()
                 for column in self._columns_of(""):
                     pod_problems = Problems()
-                    yield submitted_by(manifest, namespace, column.name, pod_problems), column.cluster
+                    yield submit_manifest(manifest, namespace, column.name, pod_problems), column.cluster
                     self._keep(pod_problems.items, part.sources)
 
     def _keep(self, problems: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> None:
@@ -285,7 +285,7 @@ class Inputs:
     def _column(self, path: Path, name: str) -> ClusterColumn | None:
         """Return the cluster of a dump, which may be an input as well, or of an inventory; None with a problem."""
         real = os.path.realpath(path)
-        column = _column_of(self._live[real], name, real) if real in self._live else self._of_dump(path, name, real)
+        column = _live_column(self._live[real], name, real) if real in self._live else self._of_dump(path, name, real)
         if column is not None:
             return column
         inventory, problems, sources = load_inventory(path)
@@ -299,7 +299,7 @@ class Inputs:
             dump_problems = Problems()
             if _is_json(file) and dump.add(file, dump_problems) and not dump_problems.failed:
                 dump.report_left_out(self._problems)
-                return _column_of(dump, name, real)
+                return _live_column(dump, name, real)
         return None
 
     @contextmanager
@@ -313,10 +313,10 @@ class Inputs:
             report_unreadable(path, error, self._problems)
 
 
-def _allow_open(files: int) -> None:
+def _raise_file_limit(files: int) -> None:
     """Raise the limit of open files as far as possible: a folder may have more files than the default limit."""
     soft_limit, hard_limit = getrlimit(RLIMIT_NOFILE)
-    needed = files + OTHER_FILES
+    needed = files + RESERVED_FILES
     if soft_limit < needed:
         with suppress(OSError, ValueError):  # reported with the files that cannot be opened
             setrlimit(RLIMIT_NOFILE, (needed if hard_limit == RLIM_INFINITY else min(needed, hard_limit), hard_limit))
@@ -327,7 +327,7 @@ def _is_json(file: ObjectFile) -> bool:
     return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
-def _column_of(live_input: LiveInput, name: str, real: str) -> ClusterColumn | None:
+def _live_column(live_input: LiveInput, name: str, real: str) -> ClusterColumn | None:
     """Return the cluster of live objects; None if they have no node."""
     cluster = live_input.usage.cluster
     if cluster is None:
@@ -335,9 +335,9 @@ def _column_of(live_input: LiveInput, name: str, real: str) -> ClusterColumn | N
     return ClusterColumn(name=name, cluster=cluster, counted=live_input.usage.counted, file=real)
 
 
-def _names(clusters: Sequence[Path]) -> Mapping[Path, str]:
+def _cluster_names(clusters: Sequence[Path]) -> Mapping[Path, str]:
     """Return the names of clusters: "" for a single cluster, else the names of their files."""
     if len(clusters) == 1:
         return {clusters[0]: ""}
-    stems = Counter([RECORDED, *(path.stem for path in clusters)])
+    stems = Counter([RECORDED_COLUMN, *(path.stem for path in clusters)])
     return {path: path.stem if stems[path.stem] == 1 else str(path) for path in clusters}

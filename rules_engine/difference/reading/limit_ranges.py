@@ -8,13 +8,15 @@ from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, o
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
-LIMITED = "kubernetes.io/limit-ranger"
+LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 """The annotation in which LimitRanger records the amounts that it set."""
 
 MAX_AMOUNTS = 100_000
 """Amounts of all LimitRanges that are kept, some 200 bytes each. A namespace has two or four."""
 
-_SET = re.compile(r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)")
+_PART = re.compile(
+    r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)"
+)
 """A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
 
 _PREFIX = "LimitRanger plugin set: "
@@ -25,7 +27,7 @@ _DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
 """Members of a LimitRange by the members of `resources`."""
 
 
-class AmountSet(NamedTuple):
+class AmountPlace(NamedTuple):
     """The place of an amount: the list of its container, `limits` or `requests`, and the resource."""
 
     member: str
@@ -34,11 +36,11 @@ class AmountSet(NamedTuple):
     resource: str
 
 
-def amounts_set(annotation: str) -> frozenset[AmountSet]:
+def parse_set_amounts(annotation: str) -> frozenset[AmountPlace]:
     """Return the places of the amounts that LimitRanger recorded in its last call for a pod."""
-    parts = map(_SET.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
+    parts = map(_PART.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
     return frozenset(
-        AmountSet(_MEMBERS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
+        AmountPlace(_MEMBERS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
         for part in parts
         if part is not None
         for resource in part["resources"].split(", ")
@@ -71,18 +73,18 @@ class LimitRanges:
             self._count += 1
             defaults.setdefault((kind, resource), amount)
 
-    def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountSet, Json]:
+    def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountPlace, Json]:
         """Return the defaults of a namespace for amounts that the live pod has and the submitted pod lacks."""
         defaults = self._defaults.get(namespace)
         if not defaults:
             return {}
-        missing = _amounts(observed).keys() - _amounts(submitted).keys()
+        missing = _amounts_by_place(observed).keys() - _amounts_by_place(submitted).keys()
         return {
             place: defaults[place.kind, place.resource] for place in missing if (place.kind, place.resource) in defaults
         }
 
 
-def with_amounts(pod: dict[str, Json], amounts: Mapping[AmountSet, Json]) -> dict[str, Json]:
+def add_amounts(pod: dict[str, Json], amounts: Mapping[AmountPlace, Json]) -> dict[str, Json]:
     """Return a pod with amounts."""
     by_container: dict[tuple[str, str], dict[str, dict[str, Json]]] = {}
     for place, amount in amounts.items():
@@ -92,13 +94,13 @@ def with_amounts(pod: dict[str, Json], amounts: Mapping[AmountSet, Json]) -> dic
     for member in _MEMBERS:
         if member in spec:
             spec[member] = [
-                _with(container, by_container.get((member, text_member(container, "name")), {}))
+                _add_to_container(container, by_container.get((member, text_member(container, "name")), {}))
                 for container in object_items(spec[member])
             ]
     return {**pod, "spec": spec}
 
 
-def _with(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
+def _add_to_container(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
     if not kinds:
         return dict(container)
     resources = as_mapping(container.get("resources"))
@@ -108,23 +110,23 @@ def _with(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
     }
 
 
-def kept(made: Json, observed: Object, places: Set[AmountSet]) -> Mapping[AmountSet, Json]:
+def differing_amounts(made: Json, observed: Object, places: Set[AmountPlace]) -> Mapping[AmountPlace, Json]:
     """Return the observed amounts of places where the mutated pod has a different amount.
 
     LimitRanger set these. Where both are equal, rules wrote the amount.
     """
-    made_amounts, observed_amounts = _amounts(as_mapping(made)), _amounts(observed)
+    made_amounts, observed_amounts = _amounts_by_place(as_mapping(made)), _amounts_by_place(observed)
     return {
         place: observed_amounts[place]
         for place in places
-        if place in observed_amounts and _nanos(made_amounts.get(place)) != _nanos(observed_amounts[place])
+        if place in observed_amounts and _parse_nanos(made_amounts.get(place)) != _parse_nanos(observed_amounts[place])
     }
 
 
-def _amounts(pod: Object) -> dict[AmountSet, Json]:
+def _amounts_by_place(pod: Object) -> dict[AmountPlace, Json]:
     """Return the amounts of a pod's containers by their places."""
     return {
-        AmountSet(member, text_member(container, "name"), kind, resource): amount
+        AmountPlace(member, text_member(container, "name"), kind, resource): amount
         for member in _MEMBERS
         for container in object_items(as_mapping(pod.get("spec")).get(member))
         for kind in _DEFAULTS
@@ -132,7 +134,7 @@ def _amounts(pod: Object) -> dict[AmountSet, Json]:
     }
 
 
-def _nanos(amount: Json) -> int | None:
+def _parse_nanos(amount: Json) -> int | None:
     try:
         return Quantity.parse(str(amount)).nanos
     except QuantityError:

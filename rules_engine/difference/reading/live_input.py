@@ -7,16 +7,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rules_engine.difference.reading.controllers import Controllers, Owner, is_controller
+from rules_engine.difference.reading.controllers import Controllers, Owner, is_builtin_controller
 from rules_engine.difference.reading.limit_ranges import (
-    LIMITED,
+    LIMIT_RANGER_ANNOTATION,
     MAX_AMOUNTS,
     LimitRanges,
-    amounts_set,
-    kept,
-    with_amounts,
+    add_amounts,
+    differing_amounts,
+    parse_set_amounts,
 )
-from rules_engine.difference.reading.live_pods import as_it_is, is_static, makes, turned_back
+from rules_engine.difference.reading.live_pods import (
+    has_equal_resources,
+    is_static_pod,
+    restore_from_template,
+    strip_live_fields,
+)
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, ClusterUsage
@@ -34,7 +39,7 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.wording import format_count
 
-Mutated = Callable[[AdmissionRequest, Cluster], Json]
+MutatePod = Callable[[AdmissionRequest, Cluster], Json]
 """A function that returns the pod of a request after the mutation by the old rules; None if they deny it."""
 
 NO_CONTROLLER = "no controller"
@@ -87,7 +92,7 @@ class LiveInput:
                 problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
             self.files.append(file)
             self._repeated.append(repeated)
-            node = self.usage.other
+            node = self.usage.duplicate_node
             if node:
                 message = f"there is another node {escape_controls(node)}: name the file of each cluster with --cluster"
                 problems.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
@@ -107,7 +112,7 @@ class LiveInput:
         self,
         views: ViewsWithout,
         home: ViewsWithout,
-        mutated: Mutated,
+        mutated: MutatePod,
         cluster_name: str,
         problems: Problems,
         share: Share,
@@ -124,83 +129,85 @@ class LiveInput:
                     if (
                         text_member(item, "kind") == "Pod"
                         and text_member(metadata, "uid")
-                        and not _is_leaving(item)
-                        and not _is_among(repeated, share.number)
+                        and not _is_terminating(item)
+                        and not _contains_number(repeated, share.number)
                     ):
-                        yield self._submitted(item, home.without(item), mutated, cluster_name), views.without(item)
+                        yield self._restore_pod(item, home.without(item), mutated, cluster_name), views.without(item)
             except OSError as error:
                 report_unreadable(Path(file.name), error, problems)
 
-    def _submitted(self, pod: dict[str, Json], view: Cluster, mutated: Mutated, cluster_name: str) -> Submitted:
+    def _restore_pod(self, pod: dict[str, Json], view: Cluster, mutated: MutatePod, cluster_name: str) -> Submitted:
         metadata = as_mapping(pod.get("metadata"))
         namespace = text_member(metadata, "namespace")
         found_controller = self._controllers.of(pod)
-        owner = found_controller.owner if found_controller is not None else _owner(pod)
+        owner = found_controller.owner if found_controller is not None else _owner_of(pod)
         workload = Workload(
             cluster=cluster_name,
             namespace=escape_controls(namespace),
             kind=escape_controls(owner.kind),
             name=escape_controls(owner.name),
         )
-        restored = turned_back(pod, found_controller.template) if found_controller is not None else None
+        restored = restore_from_template(pod, found_controller.template) if found_controller is not None else None
         if restored is None:
-            reason = _without_template(pod) if found_controller is None else OTHER_CONTAINERS
+            reason = _missing_template_reason(pod) if found_controller is None else OTHER_CONTAINERS
         else:
-            request = pod_request(self._limited(restored, pod, namespace, view, mutated), namespace=namespace)
+            request = pod_request(self._add_defaults(restored, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
-            if made is not None and makes(made, pod):
+            if made is not None and has_equal_resources(made, pod):
                 return Submitted(workload=workload, request=request)
             reason = DENIED if made is None else OTHER_RESOURCES
-        request = pod_request(as_it_is(pod), namespace=namespace)
+        request = pod_request(strip_live_fields(pod), namespace=namespace)
         return Submitted(workload=workload, request=request, as_it_is=reason)
 
-    def _limited(
-        self, restored: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: Mutated
+    def _add_defaults(
+        self, restored: dict[str, Json], pod: dict[str, Json], namespace: str, view: Cluster, mutated: MutatePod
     ) -> dict[str, Json]:
         """Return a pod with the amounts that LimitRanger set, as observed.
 
         An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
         objects, it is left out.
         """
-        annotation = text_member(as_mapping(as_mapping(pod.get("metadata")).get("annotations")), LIMITED)
+        annotation = text_member(
+            as_mapping(as_mapping(pod.get("metadata")).get("annotations")), LIMIT_RANGER_ANNOTATION
+        )
         if not annotation:
             return restored
         # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
         defaults = self._limit_ranges.defaults(restored, pod, namespace)
-        with_defaults = with_amounts(restored, defaults)
+        with_defaults = add_amounts(restored, defaults)
         made = mutated(pod_request(with_defaults, namespace=namespace), view)
-        places = amounts_set(annotation) | defaults.keys()
-        return with_amounts(with_defaults, kept(with_defaults if made is None else made, pod, places))
+        places = parse_set_amounts(annotation) | defaults.keys()
+        return add_amounts(with_defaults, differing_amounts(with_defaults if made is None else made, pod, places))
 
 
-def _without_template(pod: dict[str, Json]) -> str:
+def _missing_template_reason(pod: dict[str, Json]) -> str:
     """Return the reason why a pod has no template."""
-    reference = _controller(pod)
+    reference = _controller_reference(pod)
     if reference is None:
         return NO_CONTROLLER
     kind = text_member(reference, "kind")
-    reason = "controller not in the input" if is_controller(reference, kind) else "controller of another kind"
+    reason = "controller not in the input" if is_builtin_controller(reference, kind) else "controller of another kind"
     return f"{reason}: {escape_controls(kind)}"
 
 
-def _owner(pod: dict[str, Json]) -> Owner:
+def _owner_of(pod: dict[str, Json]) -> Owner:
     """Return the controller that a pod refers to, or the pod itself."""
-    reference = _controller(pod)
+    reference = _controller_reference(pod)
     if reference is None:
         return Owner("Pod", text_member(as_mapping(pod.get("metadata")), "name"))
     return Owner(text_member(reference, "kind"), text_member(reference, "name"))
 
 
-def _controller(pod: dict[str, Json]) -> Object | None:
+def _controller_reference(pod: dict[str, Json]) -> Object | None:
     """Return the reference to the controller of a pod; None for a bare or a static pod."""
-    return None if is_static(pod) else controller_reference(pod)
+    return None if is_static_pod(pod) else controller_reference(pod)
 
 
-def _is_among(ordered: Sequence[int], number: int) -> bool:
+def _contains_number(ordered: Sequence[int], number: int) -> bool:
     """Return True if a number is among sorted numbers."""
     position = bisect_left(ordered, number)
     return position < len(ordered) and ordered[position] == number
 
 
-def _is_leaving(pod: dict[str, Json]) -> bool:
+def _is_terminating(pod: dict[str, Json]) -> bool:
     return is_finished(pod) or as_mapping(pod.get("metadata")).get("deletionTimestamp") is not None

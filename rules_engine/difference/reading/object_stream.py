@@ -44,7 +44,7 @@ class ObjectFile:
     def __init__(self, path: Path, progress: Progress = no_progress) -> None:
         self.name = str(path)
         self._progress = progress
-        self._file = _opened(path)
+        self._file = _open_file(path)
         self._at = 0
         self._end: int | None = None
         self._indented = False
@@ -112,17 +112,17 @@ def _kind_of_items(members: Object) -> str:
     return text_member(members, "kind").removesuffix("List")
 
 
-def _opened(path: Path) -> BinaryIO | Spool:
+def _open_file(path: Path) -> BinaryIO | Spool:
     if path == STDIN:
-        return _copied(standard_input())
+        return _copy_to_spool(standard_input())
     file = path.open("rb")
     if file.seekable():
         return file
     with file:
-        return _copied(file)
+        return _copy_to_spool(file)
 
 
-def _copied(source: BinaryIO) -> Spool:
+def _copy_to_spool(source: BinaryIO) -> Spool:
     """Copy a stream to a temporary file. Raises OSError, also if the disk is full or the stream too long."""
     file = Spool()
     try:

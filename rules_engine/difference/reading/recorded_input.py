@@ -48,7 +48,7 @@ HEAD_BYTES = MAX_LINE_BYTES
 MAX_FIELDS = 64
 """Lists of fields that are kept, the most recent ones: each rule set has one."""
 
-MAX_NAMED = 3
+MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""
 
 MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
@@ -114,8 +114,8 @@ class _Line(_Head, frozen=True):
 
 _RECORD = b'"record"'
 
-_head = Decoder(_Head).decode
-_line = Decoder(_Line).decode
+_decode_head = Decoder(_Head).decode
+_decode_line = Decoder(_Line).decode
 
 
 class RecordedSide(Struct, frozen=True):
@@ -170,12 +170,12 @@ class RecordedInput:
             if reason:
                 self.totals.unreadable[reason] += 1
                 left_out += 1
-                if left_out <= MAX_NAMED:
+                if left_out <= MAX_LINE_WARNINGS:
                     message = f"the line is left out: {reason}"
                     problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
-        if left_out > MAX_NAMED:
-            lines = "line is" if left_out == MAX_NAMED + 1 else "lines are"
-            message = f"{left_out - MAX_NAMED:,} more {lines} left out"
+        if left_out > MAX_LINE_WARNINGS:
+            lines = "line is" if left_out == MAX_LINE_WARNINGS + 1 else "lines are"
+            message = f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out"
             problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
 
     def _first_pass(self, line: bytes | None) -> str:
@@ -183,7 +183,7 @@ class RecordedInput:
         if line is None:
             return TOO_LONG
         try:
-            head = _head(line)
+            head = _decode_head(line)
         except ValidationError:
             return NO_DECISION
         except LINE_ERRORS:
@@ -223,7 +223,7 @@ class _Reader:
         self._replay = replay
         self._totals = totals
         self._calls = calls
-        self._views = RecordedViews(self._refused_view)
+        self._views = RecordedViews(self._missing_view_reason)
         self._fields: dict[str, str] = {}
         """Reasons why requests cannot be decided again, by the name of their list of fields; "" if they can."""
 
@@ -236,7 +236,7 @@ class _Reader:
     def _read_record(self, line: bytes) -> bool:
         """Keep fields or a view. Return False for a line that may be a decision."""
         try:
-            record = _head(line).record
+            record = _decode_head(line).record
             if record not in RECORD_KINDS:
                 return False
             members = decode(line)
@@ -249,26 +249,26 @@ class _Reader:
             self._fields.pop(name, None)
             while len(self._fields) >= MAX_FIELDS:
                 del self._fields[next(iter(self._fields))]
-            self._fields[name] = self._refused_fields(members)
+            self._fields[name] = self._missing_field_reason(members)
         return True
 
-    def _refused_fields(self, members: Mapping[str, Any]) -> str:
+    def _missing_field_reason(self, members: Mapping[str, Any]) -> str:
         if members.get("omitted") is True:
             return NO_FIELDS
         recorded = RecordedFields.parse(members)
         missing = ((side, path) for side in self._replay.sides for path in recorded.missing(side.fields))
-        return next((_not_recorded(side, path) for side, path in missing), "")
+        return next((_not_recorded_reason(side, path) for side, path in missing), "")
 
-    def _refused_view(self, recorded: ViewFields) -> str:
+    def _missing_view_reason(self, recorded: ViewFields) -> str:
         missing = ((side, part) for side in self._replay.sides for part in recorded.missing(side.view))
-        return next((_not_recorded(side, part) for side, part in missing), "")
+        return next((_not_recorded_reason(side, part) for side, part in missing), "")
 
     def _read_decision(self, line: bytes) -> tuple[Submitted, Cluster] | None:
         totals = self._totals
         try:
-            decision_line = _line(line)
+            decision_line = _decode_line(line)
         except LINE_ERRORS:
-            if _is_of_log(line):
+            if _is_log_line(line):
                 totals.admissions += 1
                 totals.not_replayable[UNREADABLE] += 1
             return None
@@ -278,7 +278,7 @@ class _Reader:
         if self._is_later(decision_line):
             totals.later_calls += 1
             return None
-        replayed = self._replayed(decision_line)
+        replayed = self._replay_line(decision_line)
         if isinstance(replayed, str):
             totals.not_replayable[replayed] += 1
             return None
@@ -293,7 +293,7 @@ class _Reader:
         generated = text_member(metadata, "generateName")
         return line.names(line.pod) in self._calls or (bool(generated) and line.names(f"{generated}*") in self._calls)
 
-    def _replayed(self, line: _Line) -> tuple[Submitted, Cluster] | str:
+    def _replay_line(self, line: _Line) -> tuple[Submitted, Cluster] | str:
         """Return the pod of a decision and its view, or the reason why it cannot be decided again."""
         if line.unrecorded:
             return _UNRECORDED.get(line.unrecorded, NOT_RECORDED)
@@ -346,25 +346,25 @@ def _node_labels(pod: Json) -> Set[str]:
     return {*as_mapping(spec.get("nodeSelector")), *(text_member(expression, "key") for expression in expressions)}
 
 
-def _not_recorded(side: RecordedSide, field: str) -> str:
+def _not_recorded_reason(side: RecordedSide, field: str) -> str:
     return f"the rules of {side.option} read {escape_controls(field)}, which was not recorded"
 
 
-def is_log(file: ObjectFile) -> bool:
+def is_decision_log(file: ObjectFile) -> bool:
     """Return True if a line near the beginning of a file comes from a decision log. Raises OSError."""
     file.rewind()
     head = file.read(HEAD_BYTES)
-    return any(map(_is_of_log, head.split(b"\n")))
+    return any(map(_is_log_line, head.split(b"\n")))
 
 
-def _is_of_log(line: bytes) -> bool:
+def _is_log_line(line: bytes) -> bool:
     try:
-        return line.lstrip().startswith(b"{") and _head(line).logged
+        return line.lstrip().startswith(b"{") and _decode_head(line).logged
     except LINE_ERRORS:
         return False
 
 
-def submitted_by(manifest: Manifest, default_namespace: str, cluster_name: str, problems: Problems) -> Submitted:
+def submit_manifest(manifest: Manifest, default_namespace: str, cluster_name: str, problems: Problems) -> Submitted:
     """Return the pods of a manifest, as its controller submits them.
 
     `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or

@@ -29,7 +29,7 @@ OMITTED = "the view of the cluster was too large to be recorded"
 TOO_LARGE = f"the view of the cluster has more than {MAX_NODES:,} nodes or {MAX_LABELS:,} labels of nodes"
 UNREADABLE = "the view of the cluster cannot be read"
 
-_OF_LINE = frozenset({"record", "view", "part", "time"})
+_LINE_MEMBERS = frozenset({"record", "view", "part", "time"})
 """Members of a view's lines that do not belong to the view."""
 
 
@@ -116,7 +116,7 @@ class RecordedViews:
             return TOO_LARGE
 
     def _decode(self, name: str, parts: Sequence[Object]) -> RecordedView | str:
-        content = [{key: value for key, value in part.items() if key not in _OF_LINE} for part in parts]
+        content = [{key: value for key, value in part.items() if key not in _LINE_MEMBERS} for part in parts]
         digest = self._digests[name] = blake2s(encode(content)).digest()
         view = self._decoded.get(digest)
         if view is None:

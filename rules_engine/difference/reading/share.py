@@ -1,6 +1,6 @@
 """The share of the input that one of several processes decides."""
 
-RUN = 64
+RUN_LENGTH = 64
 """Consecutive objects that one process takes: adjacent objects often belong to one workload, whose decisions are
 cached."""
 
@@ -37,7 +37,7 @@ class Share:
     def takes(self) -> bool:
         """Go to the next object of the file; return True if the process takes it."""
         self.next_object()
-        return self.number // RUN % self._processes == self._process
+        return self.number // RUN_LENGTH % self._processes == self._process
 
     @property
     def position(self) -> int:

@@ -13,18 +13,18 @@ class Spool:
 
     def __init__(self) -> None:
         self.size = 0
-        with _explained():
+        with _explain_errors():
             self._file = TemporaryFile()  # noqa: SIM115 - closed by close
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
-        with _explained():
+        with _explain_errors():
             self._file.write(data)
         self.size += len(data)
 
     def flush(self) -> None:
         """Write all to the file, so that it can be read."""
-        with _explained():
+        with _explain_errors():
             self._file.flush()
 
     def fileno(self) -> int:
@@ -38,7 +38,7 @@ class Spool:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

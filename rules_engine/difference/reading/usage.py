@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sized
 from dataclasses import replace
 
-from rules_engine.difference.reading.views import requests_of
+from rules_engine.difference.reading.views import amounts_held_by
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.node import read_node
@@ -32,7 +32,7 @@ class ClusterUsage:
         self.counted = set[str]()
         self.too_many = False
         self._entries = 0
-        self.other = ""
+        self.duplicate_node = ""
         self._nodes: dict[str, Node] = {}
         self._node_uids: dict[str, str] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -43,11 +43,11 @@ class ClusterUsage:
         """Take an object; other kinds are ignored. Return False for a pod that was taken before."""
         kind, metadata = text_member(item, "kind"), as_mapping(item.get("metadata"))
         if kind == "Node":
-            node = read_node(item, _unread)
+            node = read_node(item, _ignore_amount)
             if self._has_room(self._nodes, len(node.labels) + len(node.taints) + len(node.allocatable)):
                 uid = text_member(metadata, "uid")
                 if self._node_uids.setdefault(node.name, uid) != uid:
-                    self.other = node.name
+                    self.duplicate_node = node.name
                 self._nodes[node.name] = node
         elif kind == "Namespace":
             self._namespaces_read = True
@@ -73,7 +73,7 @@ class ClusterUsage:
         node = text_member(as_mapping(pod.get("spec")), "nodeName")
         if node:
             used = self._used.setdefault(node, Counter())
-            for resource, nanos in requests_of(pod).items():
+            for resource, nanos in amounts_held_by(pod).items():
                 used[resource] += nanos
         return True
 
@@ -92,5 +92,5 @@ class ClusterUsage:
         return {resource: Quantity(nanos) for resource, nanos in self._used.get(node, Counter()).items()}
 
 
-def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+def _ignore_amount(_node: str, _resource: str, _error: QuantityError) -> None:
     """Leave out an amount that is malformed: the API server writes none."""

@@ -37,7 +37,7 @@ class ViewsWithout:
         if uid not in self._counted or position is None or is_finished(pod):
             return self._cluster
         usage = self._usage
-        amounts = {name: nanos for name, nanos in requests_of(pod).items() if usage is None or name in usage}
+        amounts = {name: nanos for name, nanos in amounts_held_by(pod).items() if usage is None or name in usage}
         if not amounts:
             return self._cluster
         key = position, frozenset(amounts.items())
@@ -45,22 +45,22 @@ class ViewsWithout:
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            view = self._views[key] = self._less(position, amounts)
+            view = self._views[key] = self._create_view(position, amounts)
         return view
 
-    def _less(self, position: int, amounts: Mapping[str, int]) -> Cluster:
+    def _create_view(self, position: int, amounts: Mapping[str, int]) -> Cluster:
         nodes = list(self._cluster.nodes)
         old = nodes[position]
-        new = nodes[position] = _less(old, amounts)
+        new = nodes[position] = _reduce_usage(old, amounts)
         return self._cluster.changed(tuple(nodes), [(old, new)], self._cluster.namespaces)
 
 
-def _less(node: Node, amounts: Mapping[str, int]) -> Node:
+def _reduce_usage(node: Node, amounts: Mapping[str, int]) -> Node:
     remaining = {resource: Quantity(used.nanos - amounts.get(resource, 0)) for resource, used in node.used.items()}
     return replace(node, used={resource: used for resource, used in remaining.items() if used.nanos})
 
 
-def requests_of(pod: Object) -> Mapping[str, int]:
+def amounts_held_by(pod: Object) -> Mapping[str, int]:
     """Return the amounts that a pod holds on its node, in nanos; none if the pod is malformed."""
     try:
         return Pod.parse(dict(pod)).effective_requests()

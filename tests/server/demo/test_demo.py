@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rules_engine.simulation.play import play
+from rules_engine.simulation.play import play_simulation
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 from server.demo import simulated
 from server.demo.run import DemoError, Server, admit, patched, run, running, show_load
@@ -151,8 +151,8 @@ def test_a_patch_inserts_into_lists_and_may_be_impossible() -> None:
 
 def test_an_interrupted_simulation_interrupts_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*given: Any) -> Any:
-        return replace(play(*given), interrupted=True)
+        return replace(play_simulation(*given), interrupted=True)
 
-    monkeypatch.setattr(simulated, "play", interrupted)
+    monkeypatch.setattr(simulated, "play_simulation", interrupted)
     with pytest.raises(KeyboardInterrupt):
         played(TEN, load())

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.difference.reading.share import RUN
+from rules_engine.difference.reading.share import RUN_LENGTH
 from rules_engine.difference.values import Kind
 from rules_engine.sources.rule_sources import parse_source, read_sources
 from server.cli import main
@@ -342,7 +342,7 @@ def test_rules_of_a_config_map(folder: Path) -> None:
 def large(folder: Path) -> Path:
     """Write a cluster that several processes share."""
     items: list[Any] = [controller("ReplicaSet", f"set-{n}", asks({MIG1: 1})) for n in range(5)]
-    items += [live(asks({MIG1: 1}), ("ReplicaSet", f"set-{n % 5}"), name=f"p{n}") for n in range(4 * RUN)]
+    items += [live(asks({MIG1: 1}), ("ReplicaSet", f"set-{n % 5}"), name=f"p{n}") for n in range(4 * RUN_LENGTH)]
     return write_list(folder / "large.json", items)
 
 

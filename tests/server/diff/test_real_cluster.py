@@ -190,7 +190,7 @@ def decided(
     found = []
     with Inputs(paths, clusters, Cluster(nodes=()), diagnostics) as inputs:
         inputs.read()
-        for submitted, view in inputs.pods(before.mutated, "default", share, None):
+        for submitted, view in inputs.pods(before.mutate_request, "default", share, None):
             outcomes = before.of(submitted, view), after.of(submitted, view)
             grouping.add(submitted, *outcomes, share.position)
             found.append((submitted, *outcomes))

@@ -33,8 +33,8 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.sources.rule_files import RuleFiles, read_rules
 from server.http.admission_record import AdmissionRecord
-from server.state import Served
-from server.telemetry.decision_log import MAX_LINE_BYTES, line
+from server.state import ServedRules
+from server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
 from server.telemetry.recorded_requests import Headers, Recorder
 
 LIVE_SECONDS, RECORDED_SECONDS, MEMORY_MIB = 90, 900, 512
@@ -185,7 +185,7 @@ def views(cluster: Cluster) -> Iterator[Cluster]:
 class Log:
     """The lines of a decision log, as a server writes them."""
 
-    def __init__(self, path: Path, served: Served) -> None:
+    def __init__(self, path: Path, served: ServedRules) -> None:
         self._served = served
         self._file = path.open("wb")
         # A clock on which no view changes too fast.
@@ -207,9 +207,9 @@ class Log:
         decide = mutate if endpoint == "mutate" else validate
         decision = record.decision = decide(self._served.rule_set, request, cluster)
         recorded = self._recorder(record)
-        self._file.writelines(self._headers.announced())
+        self._file.writelines(self._headers.take_announced())
         at = datetime.now(UTC)
-        written = line(record, decision, id=f"{MARK}-1", at=at, view=1, recorded=recorded)
+        written = encode_line(record, decision, id=f"{MARK}-1", at=at, view=1, recorded=recorded)
         self._file.writelines(written.parts)
         return decision.result
 
@@ -220,7 +220,7 @@ MARK = "block-000"
 
 def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) -> int:
     """Write a log of admissions, in whole blocks, with two lines for each; return their number."""
-    log = Log(path, Served(rule_set=rules.rule_set, digest=rules.loaded.digest, records=True))
+    log = Log(path, ServedRules(rule_set=rules.rule_set, digest=rules.loaded.digest, records=True))
     changing = views(cluster_of([doctor.node(number) for number in range(node_count)]))
     cluster = next(changing)
     size = min(BLOCK, admissions)

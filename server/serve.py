@@ -25,19 +25,19 @@ from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
-from server.http.listener import Listener, bind, share_of_connections
+from server.http.listener import Listener, bind_socket, share_of_connections
 from server.option_types import Address
-from server.rules.folder_watch import Watcher, signature
+from server.rules.folder_watch import Watcher, files_signature
 from server.rules.reload import Reloader
-from server.rules.sources import Prepared, Sources, UnusableError, prepare
+from server.rules.sources import Prepared, Sources, UnusableError, prepare_sources
 from server.settings import Settings
-from server.signals import Signals, end_at_once, ignore_all
-from server.state import Served, State
+from server.signals import Signals, exit_on_signals, ignore_signals
+from server.state import ServedRules, State
 from server.telemetry.observers import OverpromiseWarning, Telemetry, TelemetrySettings
 from server.telemetry.process_log import logging_config
 from server.timing import rfc3339
 from server.tls import identity as tls
-from server.tls.renewal import Clients, Expiry, Install, Renewal
+from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 
 if TYPE_CHECKING:
     from server.cluster.connection import Connection
@@ -60,72 +60,74 @@ class StartError(Exception):
 
 def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM. Raises StartError, before anything is served."""
-    end_at_once()
+    exit_on_signals()
     logging.config.dictConfig(logging_config(settings.log_format))
     sys.setswitchinterval(SWITCH_SECONDS)
-    rule_files = signature(settings.rules)
-    prepared = _prepared(settings)
+    rule_files = files_signature(settings.rules)
+    prepared = _read_sources(settings)
     with ExitStack() as stack:
-        bound = stack.enter_context(_bound(settings.listen))
+        bound = stack.enter_context(_bind_address(settings.listen))
         rules = prepared.rules
-        source = _source(settings, prepared)
+        source = _cluster_source(settings, prepared)
         source.start()
         stack.callback(source.stop)
         state = State(
             cluster=source,
-            served=Served(
+            served=ServedRules(
                 rule_set=rules.rule_set,
                 digest=rules.digest,
                 listed=rules.listed,
                 records=settings.decision_log_requests,
             ),
         )
-        state.reserves = _reserves(settings)
+        state.reserves = _can_reserve(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
-        telemetry = stack.enter_context(_telemetry(settings, state))
-        observers = [Callers(settings.reserve_for).only(_reserving(source)), *telemetry.observers]
+        telemetry = stack.enter_context(_run_telemetry(settings, state))
+        observers = [Callers(settings.reserve_for).only(_reservation_observer(source)), *telemetry.observers]
         admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
             observers=observers,
             request_seconds=settings.request_seconds,
         )
-        listener = _listener(settings, state, admission, bound)
-        trust, watchers = _certificate(settings, state, lambda identity: listener.serve(tls.context(identity)), stack)
+        listener = _create_listener(settings, state, admission, bound)
+        trust, watchers = _serve_certificate(
+            settings, state, lambda identity: listener.serve(tls.server_context(identity)), stack
+        )
         drift_monitor = _drift_monitor(settings, state, stack)
         overpromises = OverpromiseWarning(state)
         reloader = Reloader(
             settings.rules,
             state,
             test=settings.test_on_reload,
-            before_adoption=_adopting(source),
-            after_adoption=lambda: _adopted(drift_monitor, overpromises),
+            before_adoption=_before_adoption(source),
+            after_adoption=lambda: _after_adoption(drift_monitor, overpromises),
         )
         if settings.rules:
             watchers.append(Watcher(settings.rules, rule_files, reloader.reload, name="rules"))
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
-        expiry = Expiry(state)
+        expiry = ExpiryMonitor(state)
         expiry.start()
         stack.callback(expiry.stop)
-        metrics_url = stack.enter_context(_metrics(settings, state, telemetry.metrics.exposition))
+        metrics_url = stack.enter_context(_run_metrics(settings, state, telemetry.metrics.exposition))
         signals = Signals(on_hangup=watchers)
         gc.freeze()  # loaded objects stay: traversing them takes the collector 50 ms
         overpromises.check()
-        _announce(listener.address, prepared, trust, metrics_url, settings)
+        _announce_start(listener.address, prepared, trust, metrics_url, settings)
         if drift_monitor:
             drift_monitor.start()
-        all_answered = _run(signals, state, listener, settings)
-    ignore_all()
+        all_answered = _serve_until_signal(signals, state, listener, settings)
+    ignore_signals()
     if not all_answered or state.in_flight:
         # Exit would wait for threads whose clients have disconnected.
         sys.stderr.flush()
         os._exit(0)
 
 
-def _listener(settings: Settings, state: State, admission: Admission, bound: socket.socket) -> Listener:
+def _create_listener(settings: Settings, state: State, admission: Admission, bound: socket.socket) -> Listener:
     """Create the admission listener; it does not accept connections yet."""
     app = create_app(state, admission)
 
@@ -140,7 +142,7 @@ def _listener(settings: Settings, state: State, admission: Admission, bound: soc
     return listener
 
 
-def _run(signals: Signals, state: State, listener: Listener, settings: Settings) -> bool:
+def _serve_until_signal(signals: Signals, state: State, listener: Listener, settings: Settings) -> bool:
     """Serve until a signal, then stop. Return True if every request was answered in time."""
     settle_seconds = 0.0
     number = signals.wait(None)
@@ -158,9 +160,9 @@ def _run(signals: Signals, state: State, listener: Listener, settings: Settings)
     return listener.stop(settings.grace_seconds, settle_seconds)
 
 
-def _prepared(settings: Settings) -> Prepared:
+def _read_sources(settings: Settings) -> Prepared:
     try:
-        prepared, report = prepare(Sources(settings.rules, settings.cluster, settings.declare))
+        prepared, report = prepare_sources(Sources(settings.rules, settings.cluster, settings.declare))
     except UnusableError as error:
         raise StartError(error.diagnostics) from None
     if report:
@@ -176,26 +178,26 @@ def print_or_log(text: str, level: int, settings: Settings) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
+def _cluster_source(settings: Settings, prepared: Prepared) -> ClusterSource:
     """Return the cluster of a file, or the live one."""
     if not settings.is_live:
         return FixedCluster(prepared.cluster)
     from server.cluster.live import LiveCluster
 
     return LiveCluster(
-        _connection(settings),
+        _create_connection(settings),
         cluster_requirements(prepared.rule_set),
         max_staleness_seconds=settings.max_staleness_seconds,
         declared=prepared.cluster.nodes,
     )
 
 
-def _connection(settings: Settings) -> "Connection":
+def _create_connection(settings: Settings) -> "Connection":
     """Return a client of the live cluster; without one, of the cluster of this pod, or of KUBECONFIG.
 
     Raises StartError.
     """
-    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig, missing_in_cluster
+    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, load_kubeconfig, missing_in_cluster
 
     is_in_cluster = settings.cluster is Live.IN_CLUSTER
     missing = missing_in_cluster() if is_in_cluster else None
@@ -203,7 +205,7 @@ def _connection(settings: Settings) -> "Connection":
         hint = "--cluster kubeconfig reads a cluster from outside of it"
         raise StartError(f"gpu-rules serve: --cluster in-cluster: {missing}; {hint}")
     as_pod = is_in_cluster or (settings.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
-    return Connection(in_cluster() if as_pod else kubeconfig)
+    return Connection(in_cluster() if as_pod else load_kubeconfig)
 
 
 def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "DriftMonitor | None":
@@ -212,12 +214,12 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
         return None
     from server.telemetry.drift_monitor import DriftMonitor
 
-    monitor = DriftMonitor(_connection(settings), settings.webhook_name, state)
+    monitor = DriftMonitor(_create_connection(settings), settings.webhook_name, state)
     stack.callback(monitor.stop)
     return monitor
 
 
-def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
+def _before_adoption(source: ClusterSource) -> Callable[[RuleSet], None]:
     """Return a function that reads the collections that changed rules need. It raises UnusableError if it cannot."""
 
     def adopt(rule_set: RuleSet) -> None:
@@ -228,7 +230,7 @@ def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
     return adopt
 
 
-def _adopted(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarning) -> None:
+def _after_adoption(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarning) -> None:
     """Follow up on changed rules that are in force: check, compare, and free the memory of the previous ones."""
     overpromises.check()
     if drift_monitor is not None:
@@ -238,13 +240,13 @@ def _adopted(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarn
     gc.freeze()
 
 
-def _reserves(settings: Settings) -> bool:
+def _can_reserve(settings: Settings) -> bool:
     """Return True if some request can reserve devices and send Events; a fixed cluster needs no reservations."""
     return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 
 @contextmanager
-def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
+def _run_telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
     """Run telemetry as configured. Raises StartError."""
     enabled = TelemetrySettings(
         decision_log=settings.decision_log,
@@ -253,7 +255,7 @@ def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
         events=settings.events,
         callers=Callers(settings.reserve_for),
     )
-    telemetry = Telemetry(enabled, state, _connection(settings) if settings.events else None)
+    telemetry = Telemetry(enabled, state, _create_connection(settings) if settings.events else None)
     try:
         telemetry.start()
     except OSError as error:
@@ -265,7 +267,7 @@ def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
         telemetry.stop()
 
 
-def _reserving(source: ClusterSource) -> Observer:
+def _reservation_observer(source: ClusterSource) -> Observer:
     """Return an observer that reserves the devices of admitted pods."""
 
     def reserve(record: AdmissionRecord) -> None:
@@ -275,21 +277,23 @@ def _reserving(source: ClusterSource) -> Observer:
     return reserve
 
 
-def _bound(at: Address) -> socket.socket:
+def _bind_address(at: Address) -> socket.socket:
     try:
-        return bind(at.host, at.port)
+        return bind_socket(at.host, at.port)
     except OSError as error:
         raise StartError(f"gpu-rules serve: cannot listen on {at}: {error.strerror}") from None
 
 
-def _certificate(settings: Settings, state: State, install: Install, stack: ExitStack) -> tuple[str, list[Watcher]]:
+def _serve_certificate(
+    settings: Settings, state: State, install: Install, stack: ExitStack
+) -> tuple[str, list[Watcher]]:
     """Serve the certificate; return its description, and the watchers that renew it. Raises StartError."""
     try:
         if settings.tls_bootstrap is not None:
-            return _bootstrapped(settings, settings.tls_bootstrap, state, install, stack)
+            return _serve_bootstrapped(settings, settings.tls_bootstrap, state, install, stack)
         files = _tls_files(settings, stack)
         renewal = Renewal(install, state, files.certificate, files.key, settings.client_ca)
-        before = signature(renewal.paths)
+        before = files_signature(renewal.paths)
         renewal.serve_first()
     except tls.TlsError as error:
         raise StartError(f"gpu-rules serve: {error}") from None
@@ -300,19 +304,19 @@ def _certificate(settings: Settings, state: State, install: Install, stack: Exit
     return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
-def _bootstrapped(
+def _serve_bootstrapped(
     settings: Settings, secret: tuple[str, str], state: State, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
     from server.tls.bootstrap import Bootstrap, Place
 
-    before = signature([settings.client_ca] if settings.client_ca else [])
-    clients = Clients(install, state, settings.client_ca)
+    before = files_signature([settings.client_ca] if settings.client_ca else [])
+    clients = ClientCaRenewal(install, state, settings.client_ca)
     namespace, name = secret
     service, webhooks = settings.tls_service or "", settings.webhook_name or ""
     place = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
     state.certificate_from = str(place)
-    bootstrap = Bootstrap(_connection(settings), place, clients.serve)
+    bootstrap = Bootstrap(_create_connection(settings), place, clients.serve)
     bootstrap.wait_reconciled()
     bootstrap.start()
     stack.callback(bootstrap.stop)
@@ -325,21 +329,21 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
     """Return the configured files, or files made for localhost. Raises TlsError."""
     now = datetime.now(UTC)
     if settings.tls_cert is not None and settings.tls_key is not None:
-        return tls.check(settings.tls_cert, settings.tls_key, now=now)
+        return tls.check_files(settings.tls_cert, settings.tls_key, now=now)
     folder = settings.tls_dir
     if folder is None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
-    return tls.for_localhost(folder, now=now)
+    return tls.localhost_files(folder, now=now)
 
 
 @contextmanager
-def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
+def _run_metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
     """Run the metrics listener; yield its URL, or None if it is disabled."""
     if settings.metrics_listen is None:
         yield None
         return
     app = create_metrics_app(state, exposition)
-    with _bound(settings.metrics_listen) as bound:
+    with _bind_address(settings.metrics_listen) as bound:
         listener = Listener(
             "metrics",
             bound,
@@ -354,7 +358,7 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
             listener.stop(0)
 
 
-def _announce(
+def _announce_start(
     address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
 ) -> None:
     """Print the address, the rules and the cluster. From now on requests are answered."""

@@ -16,17 +16,17 @@ _log = logging.getLogger(__name__)
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def end_at_once() -> None:
+def exit_on_signals() -> None:
     """Let SIGINT and SIGTERM end the process, before anything is served; SIGHUP is ignored.
 
     As process 1 of a container, SIGTERM would otherwise do nothing.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _exit)
+        signal.signal(number, _raise_exit)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def ignore_all() -> None:
+def ignore_signals() -> None:
     """Ignore all three signals: the process is already stopping."""
     for number in _NUMBERS:
         signal.signal(number, signal.SIG_IGN)
@@ -45,7 +45,7 @@ class Signals:
         self._readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in _NUMBERS:
-            signal.signal(number, _ignore)
+            signal.signal(number, _ignore_signal)
 
     def wait(self, seconds: float | None) -> int | None:
         """Wait for the next signal; return None if none arrives in time."""
@@ -67,9 +67,9 @@ class Signals:
             self._pending.extend(os.read(self._readable, 64))
 
 
-def _ignore(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the signal is read from the pipe."""
 
 
-def _exit(_number: int, _frame: FrameType | None) -> None:
+def _raise_exit(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)

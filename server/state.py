@@ -19,7 +19,7 @@ from server.timing import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedRules:
     """A rule set in force. `digest`: of the rule documents; replicas with equal digests have the same rules.
 
     `generation` counts the sets that this process has put in force, from 1. `listed`: all rules by kind, in order of
@@ -62,7 +62,7 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class WebhookComparison:
     """Comparison of a webhook configuration with the rules of a generation.
 
     `differences` is None before the first comparison. `fix_command` removes them. `problem` is the failure of the last
@@ -77,7 +77,7 @@ class Compared:
     problem: str | None = None
 
 
-class Listening(Protocol):
+class ListenerCounts(Protocol):
     """Counts of a listener, for metrics."""
 
     name: str
@@ -145,10 +145,10 @@ class State:
         rule_set: RuleSet | None = None,
         cluster: Cluster | ClusterSource | None = None,
         *,
-        served: Served | None = None,
+        served: ServedRules | None = None,
         stopping: bool = False,
     ) -> None:
-        self.served = Served(rule_set=rule_set) if rule_set is not None else served
+        self.served = ServedRules(rule_set=rule_set) if rule_set is not None else served
         self.source = FixedCluster(cluster) if isinstance(cluster, Cluster) else cluster
         self.stopping = stopping
         """True from the signal to stop: requests are still answered, but the server is not ready."""
@@ -162,11 +162,11 @@ class State:
         self.certificate_from = ""
         """File or Secret of the certificate, for logs."""
         self.certificates_refused = 0
-        self.webhooks: Mapping[str, Compared] | None = None
+        self.webhooks: Mapping[str, WebhookComparison] | None = None
         """By endpoint, once compared; None without --webhook-name."""
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
-        self.listeners: tuple[Listening, ...] = ()
+        self.listeners: tuple[ListenerCounts, ...] = ()
         self.last_heartbeat: Callable[[], float] | None = None
         """Time of the admission event loop's last heartbeat (time.monotonic); None if there is no such loop."""
 
@@ -191,16 +191,16 @@ class State:
         """True if rules read free devices, and no devices are reserved for pods that were just admitted."""
         return not self.reserves and self.served is not None and self.served.reads_free_devices
 
-    def expired(self, now: datetime) -> str | None:
+    def expiry_problem(self, now: datetime) -> str | None:
         """Return the expiry of the serving certificate as a text; None while it is valid."""
         end = self.certificate_not_after
         return f"the certificate expired at {rfc3339(end)}" if end is not None and end < now else None
 
-    def not_ready(self, now: datetime) -> str | None:
+    def readiness_problem(self, now: datetime) -> str | None:
         """Return the reason for which the server is not ready; None if it is."""
         if self.stopping:
             return "the server is stopping"
-        expired = self.expired(now)
+        expired = self.expiry_problem(now)
         if expired is not None:
             return expired
         if self.served is None:

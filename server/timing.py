@@ -57,7 +57,7 @@ random = SystemRandom().random
 it, such as Hypothesis."""
 
 
-def jittered(seconds: float, random: Callable[[], float] = random) -> float:
+def add_jitter(seconds: float, random: Callable[[], float] = random) -> float:
     """Return a duration, give or take a fifth."""
     return seconds * (0.8 + 0.4 * random())
 

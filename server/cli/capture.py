@@ -40,7 +40,7 @@ def capture(context: click.Context, form: str, timeout: float) -> None:
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        document = capturing.capture(open_connection(context), timeout)
+        document = capturing.capture_inventory(open_connection(context), timeout)
     except capturing.CaptureError as error:
         for problem in error.problems:
             click.echo(f"gpu-rules capture: {problem}", err=True)

@@ -12,6 +12,6 @@ from rules_engine.cli import Command, help_examples
 )
 def demo() -> None:
     """Send scenarios to a real server over HTTPS and print the results."""
-    from server.demo.run import run
+    from server.demo.run import run_demo
 
-    raise SystemExit(run())
+    raise SystemExit(run_demo())

@@ -152,7 +152,7 @@ def doctor(
     from rules_engine.model.kubernetes.names import ObjectName as Name
     from rules_engine.model.rules.finding import FindingSeverity
     from rules_engine.report.text import Screen
-    from server.doctor.preparation import prepare
+    from server.doctor.preparation import prepare_diagnosis
 
     scope = Scope(
         pod=None if pod is None else Name("Pod", pod[1], pod[0]),
@@ -161,16 +161,16 @@ def doctor(
         since=since,
     )
     if watch:
-        from server.signals import end_at_once
+        from server.signals import exit_on_signals
 
-        end_at_once()
-    prepared = prepare(rules)
+        exit_on_signals()
+    prepared = prepare_diagnosis(rules)
     Screen(sys.stderr).problems(prepared.problems, prepared.sources)
     if prepared.failed:
         raise SystemExit(UNUSABLE)
     if metrics_listen is not None:
         from server.doctor.watch import WatchError, WatchSettings
-        from server.doctor.watch import watch as run
+        from server.doctor.watch import watch_cluster as run
 
         settings = WatchSettings(
             rules=rules,

@@ -28,7 +28,7 @@ class CaptureError(Exception):
         self.problems = problems
 
 
-def capture(connection: Connection, seconds: float) -> dict[str, Json]:
+def capture_inventory(connection: Connection, seconds: float) -> dict[str, Json]:
     """Return the ClusterInventory of a cluster once all of it is read. Raises CaptureError at the first failure."""
     live = LiveCluster(connection, ClusterRequirements(nodes=True, pods=True, namespaces=True))
     live.start()
@@ -37,19 +37,19 @@ def capture(connection: Connection, seconds: float) -> dict[str, Json]:
         cluster = live.current()
         if not cluster.known:
             raise CaptureError(live.problems or [f"the cluster was not read in {seconds:g} seconds"])
-        return inventory(cluster, live.pod_usages())
+        return cluster_inventory(cluster, live.pod_usages())
     finally:
         live.stop()
 
 
-def inventory(cluster: Cluster, pod_usages: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
+def cluster_inventory(cluster: Cluster, pod_usages: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
     """Return the ClusterInventory; `pod_usages`: namespace/name, node and usage of each bound pod."""
     nodes = {node.name for node in cluster.nodes}
     spec: dict[str, Json] = {
-        "nodes": [_node(node) for node in sorted(cluster.nodes, key=lambda node: node.name)],
+        "nodes": [_node_json(node) for node in sorted(cluster.nodes, key=lambda node: node.name)],
         "namespaces": {name: dict(labels) for name, labels in sorted(cluster.namespaces.items())},
         "pods": [
-            _pod(name, node, usage)
+            _pod_json(name, node, usage)
             for name, node, usage in pod_usages
             if node in nodes and any(is_extended_resource(resource) for resource, _ in usage)
         ],
@@ -63,32 +63,32 @@ def as_json(document: Mapping[str, Json]) -> str:
 
 def as_yaml(document: Mapping[str, Json]) -> str:
     """Render YAML with a line for each node, namespace and pod, so that two captures can be diffed."""
-    return HEADER + "\n".join(_lines(document)) + "\n"
+    return HEADER + "\n".join(_yaml_lines(document)) + "\n"
 
 
-def _lines(document: Mapping[str, Json]) -> Iterator[str]:
+def _yaml_lines(document: Mapping[str, Json]) -> Iterator[str]:
     spec = document["spec"]
     for key, value in document.items():
         if key != "spec":
-            yield f"{key}: {_flow(value)}"
+            yield f"{key}: {_flow_style(value)}"
     yield "spec:"
     for key, value in spec.items() if isinstance(spec, dict) else ():
         if not value:
-            yield f"  {key}: {_flow(value)}"
+            yield f"  {key}: {_flow_style(value)}"
         elif isinstance(value, dict):
             yield f"  {key}:"
-            yield from (f"    {_flow(name)}: {_flow(member)}" for name, member in value.items())
+            yield from (f"    {_flow_style(name)}: {_flow_style(member)}" for name, member in value.items())
         elif isinstance(value, list):
             yield f"  {key}:"
-            yield from (f"    - {_flow(item)}" for item in value)
+            yield from (f"    - {_flow_style(item)}" for item in value)
 
 
-def _flow(value: Json) -> str:
+def _flow_style(value: Json) -> str:
     """Render a value on one line; JSON is YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _node(node: Node) -> dict[str, Json]:
+def _node_json(node: Node) -> dict[str, Json]:
     members: dict[str, Json] = {
         "name": node.name,
         "labels": dict(sorted(node.labels.items())),
@@ -96,7 +96,7 @@ def _node(node: Node) -> dict[str, Json]:
             {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
             for taint in node.taints
         ],
-        "allocatable": _amounts(node.allocatable.items()),
+        "allocatable": _amounts_json(node.allocatable.items()),
     }
     entry: dict[str, Json] = {key: value for key, value in members.items() if value}
     if not node.ready:
@@ -106,9 +106,9 @@ def _node(node: Node) -> dict[str, Json]:
     return entry
 
 
-def _pod(name: str, node: str, usage: Usage) -> dict[str, Json]:
+def _pod_json(name: str, node: str, usage: Usage) -> dict[str, Json]:
     namespace, _, own = name.partition("/")
-    requests = _amounts((resource, Quantity(nanos)) for resource, nanos in usage)
+    requests = _amounts_json((resource, Quantity(nanos)) for resource, nanos in usage)
     container: dict[str, Json] = {"name": "all", "resources": {"requests": requests}}
     return {
         "metadata": {"name": own, "namespace": namespace},
@@ -116,7 +116,7 @@ def _pod(name: str, node: str, usage: Usage) -> dict[str, Json]:
     }
 
 
-def _amounts(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, Json]:
+def _amounts_json(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, Json]:
     return {
         resource: str(quantity)
         for resource, quantity in sorted(amounts)

@@ -170,7 +170,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
     return configure
 
 
-def kubeconfig(configuration: "Configuration", paths: str = "", context: str | None = None) -> None:
+def load_kubeconfig(configuration: "Configuration", paths: str = "", context: str | None = None) -> None:
     """Configure from a context, by default the current one, of files: by default KUBECONFIG, or ~/.kube/config."""
     from kubernetes import config
 
@@ -200,7 +200,7 @@ def as_kubectl(folder: Path = SERVICE_ACCOUNT, *, file: str = "", context: str |
         if not has_file and missing_in_cluster(folder) is None:
             in_cluster(folder)(configuration)
         else:
-            kubeconfig(configuration, file, context)
+            load_kubeconfig(configuration, file, context)
 
     return configure
 
@@ -253,7 +253,7 @@ class Connection:
     ) -> "Answer":
         import urllib3
 
-        access = self._accessed()
+        access = self._current_access()
         headers = {"Accept": "application/json", "User-Agent": "gpu-rules", **access.headers()}
         if content_type is not None:
             headers["Content-Type"] = content_type
@@ -268,17 +268,17 @@ class Connection:
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, read_seconds), read=read_seconds),
             )
         except Exception as error:
-            raise _failure(error) from None
+            raise _api_error(error) from None
         answer = Answer(response)
         if response.status not in (200, 201):
             with answer:
                 raise answer.refusal()
         return answer
 
-    def _accessed(self) -> Access:
+    def _current_access(self) -> Access:
         with self._lock:
             if self._access is None:
-                self._access = _access(self._configure)
+                self._access = _create_access(self._configure)
             return self._access
 
 
@@ -341,16 +341,16 @@ class Answer:
             message = None
         if not isinstance(message, str):
             message = self._response.reason or "no reason given"
-        return ApiError.of_status(code, message, _seconds(self._response.headers.get("Retry-After")))
+        return ApiError.of_status(code, message, _retry_after_seconds(self._response.headers.get("Retry-After")))
 
     def _read(self) -> bytes:
         try:
             return self._response.read1(_CHUNK_BYTES)
         except Exception as error:
-            raise _failure(error, Cause.BROKEN) from None
+            raise _api_error(error, Cause.BROKEN) from None
 
 
-def _access(configure: Configure) -> Access:
+def _create_access(configure: Configure) -> Access:
     with _IMPORTING:
         from kubernetes.client import Configuration
         from kubernetes.client.rest import RESTClientObject
@@ -411,7 +411,7 @@ def _pool_classes() -> dict[str, Any]:
     return {"http": pool(HTTPConnectionPool), "https": pool(HTTPSConnectionPool)}
 
 
-def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:
+def _api_error(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:
     """Convert an error of urllib3, http.client or the socket."""
     from urllib3.exceptions import NewConnectionError
     from urllib3.exceptions import TimeoutError as HttpTimeoutError
@@ -427,6 +427,6 @@ def _one_line(text: str) -> str:
     return escape_controls(" ".join(text[: 2 * MAX_MESSAGE_CHARACTERS].split()))[:MAX_MESSAGE_CHARACTERS]
 
 
-def _seconds(text: str | None) -> float | None:
+def _retry_after_seconds(text: str | None) -> float | None:
     """Parse a Retry-After in seconds; the API server sends no dates."""
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 9 else None

@@ -82,7 +82,7 @@ class LiveCluster:
             "pods": reflector(PODS, pod_sink(self._store)),
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
         }
-        self._reflectors = self._needed(needs)
+        self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class LiveCluster:
         Until then the view stays as it was: it never depends on a collection that was not read. Collections that are no
         longer needed are still read.
         """
-        missing = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
+        missing = [reflector for reflector in self._reflectors_for(needs) if reflector not in self._reflectors]
         for reflector in missing:
             self._run(reflector.run, reflector.name)
         synced = self._store.wait_until(lambda _: all(reflector.synced for reflector in missing), seconds)
@@ -113,7 +113,7 @@ class LiveCluster:
             self._reflectors = (*self._reflectors, *missing)
         return synced
 
-    def _needed(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
+    def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
         return tuple(reflector for name, reflector in self._all_reflectors.items() if getattr(needs, name))
 
     def _run(self, target: Callable[[], None], name: str) -> None:

@@ -67,7 +67,7 @@ class Paging:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
 
     If several threads do this at once, the first to enter enables it again, when it leaves.

@@ -43,20 +43,20 @@ class Namespace:
 
 def read_node(raw: Object) -> Node:
     """Read a node, without its usage; malformed amounts are left out. Raises UnreadableError."""
-    _name(as_mapping(raw.get("metadata")))
+    _read_name(as_mapping(raw.get("metadata")))
     return node.read_node(raw, lambda *_: None)
 
 
 def read_namespace(raw: Object) -> Namespace:
     """Read a namespace. Raises UnreadableError."""
     metadata = as_mapping(raw.get("metadata"))
-    return Namespace(_name(metadata), _labels(metadata))
+    return Namespace(_read_name(metadata), _read_labels(metadata))
 
 
 def read_pod(raw: Object) -> HeldPod:
     """Read a pod. Raises UnreadableError, also for malformed requests, whose usage is unknown."""
     metadata = as_mapping(raw.get("metadata"))
-    key = PodKey(f"{text_member(metadata, 'namespace')}/{_name(metadata)}", text_member(metadata, "uid"))
+    key = PodKey(f"{text_member(metadata, 'namespace')}/{_read_name(metadata)}", text_member(metadata, "uid"))
     finished = is_finished(raw)
     bound_to = text_member(as_mapping(raw.get("spec")), "nodeName")
     if finished or not bound_to:
@@ -72,12 +72,12 @@ def read_pod(raw: Object) -> HeldPod:
     return HeldPod(key, intern(bound_to), held)
 
 
-def _labels(metadata: Object) -> Mapping[str, str]:
+def _read_labels(metadata: Object) -> Mapping[str, str]:
     # Interned: thousands of namespaces have the same few labels.
     return {intern(key): intern(value) for key, value in as_string_map(metadata.get("labels")).items()}
 
 
-def _name(metadata: Object) -> str:
+def _read_name(metadata: Object) -> str:
     name = text_member(metadata, "name")
     if not name:
         raise UnreadableError("metadata.name missing")

@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
-from server.cluster.paging import Paging, uncollected
+from server.cluster.paging import Paging, without_gc
 from server.cluster.reading import UnreadableError
 from server.timing import Backoff, random
 
@@ -204,7 +204,7 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 if self._stopping.is_set():
                     return
-                seconds = self._failed(error)
+                seconds = self._record_failure(error)
                 if seconds > 0:
                     self._wait(seconds)
             except Exception:
@@ -227,27 +227,27 @@ class Reflector(Generic[T]):
 
     def _list(self) -> None:
         self._counts["lists"] += 1
-        self._sink.replace(self._listed())
-        self._reached(ends_failure=not self._watch_failed)
+        self._sink.replace(self._list_objects())
+        self._record_contact(ends_failure=not self._watch_failed)
 
-    def _listed(self) -> Iterator[T]:
+    def _list_objects(self) -> Iterator[T]:
         """Yield each object of a list as read by the sink, then set the version at which a watch begins."""
         pages = Paging(self._connection, self._collection.path, self._collection.query, self._stopping.is_set)
-        metadata = yield from self._listed_page(pages)
+        metadata = yield from self._list_page(pages)
         while metadata.get("continue"):
-            metadata = yield from self._listed_page(pages)
+            metadata = yield from self._list_page(pages)
         # The request names no resourceVersion, so the list is the latest state of etcd. Its version counts even if
         # it is older than ours: etcd was restored, and the view follows it.
-        self._version = _version(metadata, "list")
+        self._version = _read_version(metadata, "list")
 
-    def _listed_page(self, pages: Paging) -> Generator[T, None, Object]:
+    def _list_page(self, pages: Paging) -> Generator[T, None, Object]:
         """Yield the objects of one page and return its metadata.
 
         The parsed page is released before the next is requested.
         """
         body = pages.get()
-        with uncollected():
-            metadata, items = _page(body)
+        with without_gc():
+            metadata, items = _parse_page(body)
             for item in items:
                 if isinstance(item, dict):
                     parsed = self._read(item)
@@ -282,7 +282,7 @@ class Reflector(Generic[T]):
                     return
                 if line.strip():
                     kind = self._process_event(line)
-                    self._reached()
+                    self._record_contact()
                     self._counts[kind] += 1
                     seen = True
                 elif self._clock() - start > seconds + self._silence_seconds:
@@ -292,7 +292,7 @@ class Reflector(Generic[T]):
             if self._clock() - start < SHORTEST_WATCH_SECONDS:
                 raise ApiError(Cause.BROKEN, "the watch ended at once")
             self._check_version()
-        self._reached()
+        self._record_contact()
 
     def _check_version(self) -> None:
         """Compare the API server's resourceVersion with the view's. Raises ApiError if it is older.
@@ -301,8 +301,8 @@ class Reflector(Generic[T]):
         server sends no event and no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
         """
         self._counts["checks"] += 1
-        metadata, _ = _page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
-        self._compare_version(_version(metadata, "list"))
+        metadata, _ = _parse_page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
+        self._compare_version(_read_version(metadata, "list"))
 
     def _compare_version(self, version: str) -> bool:
         """Return True if a version equals the view's. Raises ApiError if it is older.
@@ -310,27 +310,27 @@ class Reflector(Generic[T]):
         The versions of one collection are ordered as numbers (KEP-5504). A version that is not a number counts as
         newer: a wrong guess that it is older would cost a list for each event.
         """
-        ours, theirs = _number(self._version), _number(version)
+        ours, theirs = _version_number(self._version), _version_number(version)
         if ours is not None and theirs is not None and theirs < ours:
             raise ApiError(Cause.WENT_BACK, f"the resourceVersion went back from {ours} to {theirs}")
         return version == self._version
 
     def _process_event(self, line: bytes) -> str:
         """Process one event; return the kind that it is counted as."""
-        kind, object = _event(line)
+        kind, object = _parse_event(line)
         if kind == "ERROR":
             code = object.get("code")
             message = object.get("message")
             text = message if isinstance(message, str) else "watch failed"
             raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
-        version = _version(as_mapping(object.get("metadata")), "watch event")
+        version = _read_version(as_mapping(object.get("metadata")), "watch event")
         is_current = self._compare_version(version)
         if kind == "BOOKMARK":
             self._version = version
             return "bookmarks"
         # A number identifies one change of one object, so this event was processed before: its change is in the view.
         # Equal versions that are not numbers prove nothing.
-        if is_current and _number(version) is not None:
+        if is_current and _version_number(version) is not None:
             return "ignored"
         parsed = self._read(object)
         if parsed is not None:
@@ -350,7 +350,7 @@ class Reflector(Generic[T]):
             self._counts["unreadable"] += 1
             return None
 
-    def _reached(self, *, ends_failure: bool = True) -> None:
+    def _record_contact(self, *, ends_failure: bool = True) -> None:
         """Record contact with the API server: a list, an event, a bookmark, or the end of a watch."""
         now = self._clock()
         if ends_failure:
@@ -360,7 +360,7 @@ class Reflector(Generic[T]):
             self._failure.end()
         self._contact = now  # after the failure: a thread that sees the collection current sees no failure
 
-    def _failed(self, error: ApiError) -> float:
+    def _record_failure(self, error: ApiError) -> float:
         """Record a failure and choose list or watch for the retry; return the delay in seconds."""
         self._answer = None
         self._failure.begin(error)
@@ -390,7 +390,7 @@ class _WatchError(ApiError):
     """An ERROR event: the API server cannot resume a watch from its version."""
 
 
-def _page(body: bytes) -> tuple[Object, Sequence[Json]]:
+def _parse_page(body: bytes) -> tuple[Object, Sequence[Json]]:
     page = parse_object(body, "list")
     metadata, items = page.get("metadata"), page.get("items")
     # The items of an empty list may be null.
@@ -399,7 +399,7 @@ def _page(body: bytes) -> tuple[Object, Sequence[Json]]:
     raise ApiError(Cause.MALFORMED, "list: metadata or items missing")
 
 
-def _event(line: bytes) -> tuple[str, Object]:
+def _parse_event(line: bytes) -> tuple[str, Object]:
     event = parse_object(line, "watch event")
     kind, object = event.get("type"), event.get("object")
     if kind in _EVENTS and isinstance(object, dict):
@@ -410,7 +410,7 @@ def _event(line: bytes) -> tuple[str, Object]:
 _EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 
-def _version(metadata: Object, what: str) -> str:
+def _read_version(metadata: Object, what: str) -> str:
     """Return the resourceVersion. Raises ApiError if it is missing or too long."""
     version = metadata.get("resourceVersion")
     if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION_CHARACTERS:
@@ -418,6 +418,6 @@ def _version(metadata: Object, what: str) -> str:
     return version
 
 
-def _number(version: str) -> int | None:
+def _version_number(version: str) -> int | None:
     """Return a version as a number, or None if it is not numeric."""
     return int(version) if version.isascii() and version.isdigit() else None

@@ -37,7 +37,7 @@ class Store:
         self.cluster = Cluster(nodes=self._declared, namespaces_complete=False)
         self._facts: dict[str, Node] = {}
         self._used: dict[str, Counter[str]] = {}
-        self._pods: dict[str, _Held] = {}
+        self._pods: dict[str, _BoundPod] = {}
         self._namespaces = self.cluster.namespaces
         self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
@@ -54,7 +54,7 @@ class Store:
             self.changed.clear()
             changes: list[Change] = []
             for name in self._touched:
-                old, new = self._nodes.get(name), self._built(name)
+                old, new = self._nodes.get(name), self._build_node(name)
                 if new == old:
                     continue
                 changes.append((old, new))
@@ -140,17 +140,17 @@ class Store:
                 self._touch((name,))
 
     def replace_pods(self, pods: Iterable[HeldPod]) -> None:
-        bound: dict[str, _Held] = {}
+        bound: dict[str, _BoundPod] = {}
         seen = []
         for pod in pods:
             if pod.node:
-                bound[pod.key.name] = _Held(pod.node, _shared(pod.usage))
+                bound[pod.key.name] = _BoundPod(pod.node, _intern_usage(pod.usage))
             # A reservation made meanwhile is for a pod newer than this list.
             if (pod.node or pod.finished) and pod.key in self._reservations:
                 seen.append(pod.key)
         used: dict[str, Counter[str]] = {}
         for held in bound.values():
-            _add(used, held.node, held.usage, 1)
+            _add_usage(used, held.node, held.usage, 1)
         with self._lock:
             for key in seen:
                 self._reservations.drop(key)
@@ -170,7 +170,7 @@ class Store:
         with self._lock:
             name = pod.key.name
             old = self._pods.get(name)
-            new = None if gone or not pod.node else _Held(pod.node, _shared(pod.usage))
+            new = None if gone or not pod.node else _BoundPod(pod.node, _intern_usage(pod.usage))
             if new is not None:
                 self._pods[name] = new
             else:
@@ -204,14 +204,14 @@ class Store:
                 self.changed.set()
 
     def _hold(self, node: str, usage: Usage, sign: int) -> None:
-        _add(self._used, node, usage, sign)
+        _add_usage(self._used, node, usage, sign)
         self._touch((node,))
 
     def _touch(self, names: Iterable[str]) -> None:
         self._touched.update(dict.fromkeys(names))
         self.changed.set()
 
-    def _built(self, name: str) -> Node | None:
+    def _build_node(self, name: str) -> Node | None:
         """Return a node with its usage, or None if it does not exist."""
         node = self._facts.get(name)
         used = self._used.get(name)
@@ -220,7 +220,7 @@ class Store:
         return replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items() if nanos})
 
 
-class _Held(NamedTuple):
+class _BoundPod(NamedTuple):
     """Node and usage of a bound pod."""
 
     node: str
@@ -228,11 +228,11 @@ class _Held(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # pods have the same few sizes
-def _shared(usage: Usage) -> Usage:
+def _intern_usage(usage: Usage) -> Usage:
     return usage
 
 
-def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> None:
+def _add_usage(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> None:
     """Add a pod's usage to its node's sums; zeros are deleted."""
     sums = used.setdefault(node, Counter())
     for resource, nanos in usage:

@@ -32,7 +32,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from server.demo.scenarios import SCENARIOS, Admission, Amounts, Load, Scenario
-from server.demo.simulated import played
+from server.demo.simulated import play_load
 from server.http.review import API_VERSION, KIND
 
 TIMEOUT_SECONDS = 30
@@ -54,9 +54,9 @@ class Outcome:
     wrong: str | None = None
 
 
-def run(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
+def run_demo(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
     """Show every scenario. Return the exit code: 0 if all results are as expected."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         failures = _show_all(Console(), scenarios)
     except DemoError as error:
@@ -70,7 +70,7 @@ def run(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
     return 1 if failures else 0
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -84,9 +84,9 @@ def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
             outcomes = []
             for admission in scenario.admissions:
                 if admission.inventory not in servers:
-                    servers[admission.inventory] = stack.enter_context(running(admission.inventory))
-                outcomes.append(admit(servers[admission.inventory], admission))
-            show(console, scenario, outcomes)
+                    servers[admission.inventory] = stack.enter_context(running_server(admission.inventory))
+                outcomes.append(admit_pod(servers[admission.inventory], admission))
+            show_table(console, scenario, outcomes)
             failures += sum(outcome.wrong is not None for outcome in outcomes)
             if scenario.load is not None:
                 failures += show_load(console, scenario, scenario.load)
@@ -141,7 +141,7 @@ class Server:
 
 
 @contextmanager
-def running(inventory: str) -> Iterator[Server]:
+def running_server(inventory: str) -> Iterator[Server]:
     """Run `gpu-rules serve` with the packaged rules and one inventory until the block ends."""
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
         server = Server(url, Path(folder) / "ca.crt")
@@ -167,7 +167,7 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     process = None
     with os.fdopen(read_end, encoding="ascii") as readable:
         try:
-            with log.open("wb") as stderr, _held():
+            with log.open("wb") as stderr, _delay_signals():
                 # In its own session: Ctrl-C interrupts only the demo, which then stops its servers.
                 process = subprocess.Popen(  # noqa: S603 - our own command line
                     command,
@@ -186,11 +186,11 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
             yield url
         finally:
             if process is not None:
-                with _held():
-                    _end(process)
+                with _delay_signals():
+                    _end_process(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
     try:
         process.wait(TIMEOUT_SECONDS)
@@ -200,7 +200,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _held() -> Iterator[None]:
+def _delay_signals() -> Iterator[None]:
     """Delay signals to the end of the block: one during the start of a process would leave it running."""
     delayed: list[int] = []
     before = {number: signal.signal(number, lambda *_: delayed.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -213,15 +213,15 @@ def _held() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def admit(server: Server, admission: Admission) -> Outcome:
+def admit_pod(server: Server, admission: Admission) -> Outcome:
     """Send a pod as the API server does: to /mutate, and the patched pod to /validate."""
     manifest = admission.manifest()
     mutated, milliseconds = server.review("/mutate", admission.namespace, manifest)
     patch = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
-    pod = patched(manifest, patch)
+    pod = apply_patch(manifest, patch)
     outcome = Outcome(
         admission=admission,
-        given=_amounts(pod, "limits"),
+        given=_container_amounts(pod, "limits"),
         annotation=pod["metadata"].get("annotations", {}).get(FALLBACK_ANNOTATION),
         milliseconds=milliseconds,
     )
@@ -230,18 +230,18 @@ def admit(server: Server, admission: Admission) -> Outcome:
     validated, _ = server.review("/validate", admission.namespace, pod)
     if not validated["allowed"]:
         return replace(outcome, wrong=f"denied after the patch: {validated['status']['message']}")
-    return replace(outcome, wrong=_difference(admission, outcome, _amounts(pod, "requests")))
+    return replace(outcome, wrong=_describe_difference(admission, outcome, _container_amounts(pod, "requests")))
 
 
-def _difference(admission: Admission, outcome: Outcome, requests: Mapping[str, Amounts]) -> str | None:
+def _describe_difference(admission: Admission, outcome: Outcome, requests: Mapping[str, Amounts]) -> str | None:
     if outcome.given != admission.given or requests != admission.given:
-        return f"requests and limits must both be\n{_text(admission.given)}"
+        return f"requests and limits must both be\n{_amounts_text(admission.given)}"
     if outcome.annotation != admission.fallback:
         return f"the annotation must be {admission.fallback or 'absent'}"
     return None
 
 
-def patched(document: Any, patch: list[dict[str, Any]]) -> Any:
+def apply_patch(document: Any, patch: list[dict[str, Any]]) -> Any:
     """Return a copy of the document with a JSON Patch of `add`, `replace` and `remove` applied.
 
     Raises KeyError, IndexError or ValueError for a missing parent or another `op`.
@@ -270,13 +270,13 @@ def patched(document: Any, patch: list[dict[str, Any]]) -> Any:
     return result
 
 
-def _amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
+def _container_amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
     return {
         container["name"]: container.get("resources", {}).get(member, {}) for container in pod["spec"]["containers"]
     }
 
 
-def _text(containers: Mapping[str, Amounts]) -> str:
+def _amounts_text(containers: Mapping[str, Amounts]) -> str:
     """Render one line for each amount, GPUs first, below the container's name if there are several."""
     lines = []
     for name, amounts in containers.items():
@@ -293,7 +293,7 @@ def _gpus_first(item: tuple[str, str]) -> tuple[bool, str]:
     return "/" not in item[0], item[0]
 
 
-def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
+def show_table(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
     """Print a scenario's table."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     several = len({admission.inventory for admission in scenario.admissions}) > 1
@@ -304,8 +304,8 @@ def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
         admission = outcome.admission
         table.add_row(
             f"{admission.pod}\n@ {admission.inventory}" if several else admission.pod,
-            Text(_text(admission.requested)),
-            Text(_text(outcome.given)),
+            Text(_amounts_text(admission.requested)),
+            Text(_amounts_text(outcome.given)),
             Text(outcome.annotation or "-"),
             f"{outcome.milliseconds:.1f}",
             style="red" if outcome.wrong else None,
@@ -320,7 +320,7 @@ def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
 def show_load(console: Console, scenario: Scenario, load: Load) -> int:
     """Simulate and print the scheduling of the pods; return the number of unexpected results. Raises DemoError."""
     try:
-        result = played(scenario, load)
+        result = play_load(scenario, load)
     except ValueError as error:
         raise DemoError(str(error)) from None
     console.print(Text(f"Simulated, as by gpu-rules simulate -f {load.simulation}.yaml:"), soft_wrap=True)

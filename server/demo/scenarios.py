@@ -78,7 +78,7 @@ MIG_2G = "nvidia.com/mig-2g.20gb"
 MIG_3G = "nvidia.com/mig-3g.30gb"
 
 
-def _falls(pod: str, inventory: str, requested: str, given: str, fallback: str | None) -> Admission:
+def _ladder_admission(pod: str, inventory: str, requested: str, given: str, fallback: str | None) -> Admission:
     return Admission(
         pod=pod,
         inventory=inventory,
@@ -88,7 +88,7 @@ def _falls(pod: str, inventory: str, requested: str, given: str, fallback: str |
     )
 
 
-def _v100(
+def _v100_admission(
     pod: str, given: Mapping[str, Amounts], *, namespace: str = "default", beside: Amounts | None = None
 ) -> Admission:
     requested: dict[str, Amounts] = {"train": {WHOLE: "2"}}
@@ -107,11 +107,11 @@ def _v100(
 SCENARIOS = (
     Scenario(
         "1  No MIG anywhere: the pod gets a whole GPU",
-        (_falls("gpu-test", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu"),),
+        (_ladder_admission("gpu-test", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu"),),
     ),
     Scenario(
         "2  Ten such pods: all are admitted with a whole GPU; eight run, two wait until others end",
-        tuple(_falls(f"gpu-test-{n}", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu") for n in range(1, 11)),
+        tuple(_ladder_admission(f"gpu-test-{n}", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu") for n in range(1, 11)),
         Load(
             simulation="ten-pods",
             running={"gpu-sim-cluster-worker": 4, "gpu-sim-cluster-worker2": 4},
@@ -121,29 +121,29 @@ SCENARIOS = (
     ),
     Scenario(
         "3  No 2g.20gb but 1g.10gb: one rung down",
-        (_falls("gpu-test", "mig-1g", MIG_2G, MIG_1G, "2g.20gb->1g.10gb"),),
+        (_ladder_admission("gpu-test", "mig-1g", MIG_2G, MIG_1G, "2g.20gb->1g.10gb"),),
     ),
     Scenario(
         "4  The requested resource is offered: nothing changes",
-        (_falls("gpu-test", "mig-3g-2g", MIG_2G, MIG_2G, None),),
+        (_ladder_admission("gpu-test", "mig-3g-2g", MIG_2G, MIG_2G, None),),
     ),
     Scenario(
         "5  No 1g.10gb but 2g.20gb: one rung up",
-        (_falls("gpu-test", "mig-2g", MIG_1G, MIG_2G, "1g.10gb->2g.20gb"),),
+        (_ladder_admission("gpu-test", "mig-2g", MIG_1G, MIG_2G, "1g.10gb->2g.20gb"),),
     ),
     Scenario(
         "6  One pod, three sites: with 3g.30gb, with 2g.20gb and 1g.10gb, without MIG",
         (
-            _falls("train", "mig-3g-2g", MIG_3G, MIG_3G, None),
-            _falls("train", "mig-2g-1g", MIG_3G, MIG_2G, "3g.30gb->2g.20gb"),
-            _falls("train", "two-workers", MIG_3G, WHOLE, "3g.30gb->gpu"),
+            _ladder_admission("train", "mig-3g-2g", MIG_3G, MIG_3G, None),
+            _ladder_admission("train", "mig-2g-1g", MIG_3G, MIG_2G, "3g.30gb->2g.20gb"),
+            _ladder_admission("train", "two-workers", MIG_3G, WHOLE, "3g.30gb->gpu"),
         ),
     ),
     Scenario(
         "7  V100: cpu and memory in proportion to the GPUs (4000m and 8Gi each)",
         (
-            _v100("two-gpus", {"train": {WHOLE: "2", "cpu": "8", "memory": "16Gi"}}),
-            _v100(
+            _v100_admission("two-gpus", {"train": {WHOLE: "2", "cpu": "8", "memory": "16Gi"}}),
+            _v100_admission(
                 "two-containers",
                 {
                     "train": {WHOLE: "2", "cpu": "7", "memory": "14Gi"},
@@ -151,7 +151,7 @@ SCENARIOS = (
                 },
                 beside={"cpu": "1000m", "memory": "2Gi"},
             ),
-            _v100(
+            _v100_admission(
                 "in-gpu-training",
                 {"train": {WHOLE: "2", "cpu": "12", "memory": "24Gi"}},
                 namespace="gpu-training",

@@ -18,7 +18,7 @@ PACKAGED = DEFAULT_RULES.parent.parent / "scenarios"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedLoad:
     """Result of a load: its pods at the end of the Simulation, and at the end of all pods.
 
     `wrong` describes differences from the expected result.
@@ -44,17 +44,17 @@ class Played:
         return (
             *(f"{node} runs {count} of the pods" for node, count in self.running.items()),
             *(f"{pod.name} waits: {pod.message}" for pod in self.waiting),
-            *(_later(later[pod.name]) for pod in self.waiting if pod.name in later),
+            *(_later_sentence(later[pod.name]) for pod in self.waiting if pod.name in later),
         )
 
 
-def _later(pod: PodRecord) -> str:
+def _later_sentence(pod: PodRecord) -> str:
     if pod.bound is None:
         return f"{pod.name} never runs"
     return f"{pod.name} runs on {pod.node} after {format_duration(pod.bound - pod.arrived)}, when another pod has ended"
 
 
-def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
+def play_load(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> PlayedLoad:
     """Play the load of a scenario with the packaged rules.
 
     Raises ValueError if it cannot be read, and KeyboardInterrupt.
@@ -70,11 +70,11 @@ def played(scenario: Scenario, load: Load, folder: Path = PACKAGED) -> Played:
     )
     if first.interrupted or last.interrupted:
         raise KeyboardInterrupt
-    result = Played(load=load, pods=first.pods, last=last.pods, wrong=())
-    return replace(result, wrong=tuple(_differences(scenario, result)))
+    result = PlayedLoad(load=load, pods=first.pods, last=last.pods, wrong=())
+    return replace(result, wrong=tuple(_load_differences(scenario, result)))
 
 
-def _differences(scenario: Scenario, result: Played) -> list[str]:
+def _load_differences(scenario: Scenario, result: PlayedLoad) -> list[str]:
     load = result.load
     differences = []
     if (names := {pod.name for pod in result.pods}) != {admission.pod for admission in scenario.admissions}:

@@ -31,9 +31,9 @@ def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: flo
     `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; by
     default, the system's CAs are trusted. No credentials are sent.
     """
-    base = _base(url, ca)
+    base = _server_url(url, ca)
     if ca is not None:
-        _check(ca)
+        _check_ca_file(ca)
 
     def configure(configuration: "Configuration") -> None:
         configuration.host = base
@@ -46,10 +46,10 @@ def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: flo
         raise InForceError(f"{base}{_PATH}: {error}") from None
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise InForceError(f"{base}{_PATH}: the response has no digest: is this a gpu-rules server?")
-    return InForce(url=base, digest=digest, side=_side(digest, old, new))
+    return InForce(url=base, digest=digest, side=_side_in_force(digest, old, new))
 
 
-def _base(url: str, ca: Path | None) -> str:
+def _server_url(url: str, ca: Path | None) -> str:
     """Return a server's URL without its path `/rules`. Raises InForceError for a URL of another form."""
     shown = escape_controls(truncate(url))
     try:
@@ -67,7 +67,7 @@ def _base(url: str, ca: Path | None) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_PATH)}"
 
 
-def _check(ca: Path) -> None:
+def _check_ca_file(ca: Path) -> None:
     """Raise InForceError if a file has no certificate: the HTTP client's error does not name the file."""
     try:
         create_default_context(cafile=ca)
@@ -77,7 +77,7 @@ def _check(ca: Path) -> None:
         raise InForceError(f"{escape_controls(str(ca))}: {error.strerror}") from None
 
 
-def _side(digest: str, old: str, new: str) -> SideInForce:
+def _side_in_force(digest: str, old: str, new: str) -> SideInForce:
     """Return the side, by its digest, that has the rules in force."""
     if digest == old:
         return SideInForce.BOTH if old == new else SideInForce.OLD

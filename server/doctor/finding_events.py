@@ -21,7 +21,7 @@ QUIET_SECONDS = 3000.0
 KINDS = API_RESOURCES.keys() - {"Event"}
 """The kinds that Events refer to; there are none about Events and about the cluster."""
 
-KEPT: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in KINDS}
+KEPT_MEMBERS: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in KINDS}
 """Members of objects that the Events need."""
 
 DEFAULT_NAMESPACE = "default"
@@ -59,13 +59,13 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
                 about=tuple((key, value) for key, value in reference.items() if value),
                 type="Normal" if finding.severity is FindingSeverity.INFO else "Warning",
                 reason=finding.reason,
-                message=f"{doubt}{_message(finding, name)}",
+                message=f"{doubt}{_event_message(finding, name)}",
                 component=COMPONENT,
                 of_cluster=not name.namespace,
             )
 
 
-def _message(finding: Finding, about: ObjectName) -> str:
+def _event_message(finding: Finding, about: ObjectName) -> str:
     if about == finding.object:
         return finding.message
     if finding.object.namespace in ("", about.namespace):

@@ -13,7 +13,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
-from server.cluster.paging import Paging, uncollected
+from server.cluster.paging import Paging, without_gc
 from server.doctor.finding_events import COMPONENT
 from server.timing import Backoff, random
 
@@ -46,7 +46,7 @@ Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedObjects:
     """The objects of a cluster; `unread`: why a kind could not be read."""
 
     objects: ClusterObjects
@@ -77,7 +77,7 @@ class Listing:
         self._end = 0.0
         self._left = 0
 
-    def read(self) -> Listed:
+    def read(self) -> ListedObjects:
         """List all kinds of a diagnosis. Raises ApiError, also if nodes or pods may not be listed."""
         objects: dict[str, list[dict[str, Json]]] = {}
 
@@ -88,10 +88,10 @@ class Listing:
                 self._progress(collection, len(of_kind))
             objects[kind] = of_kind
 
-        with uncollected():
+        with without_gc():
             unread = self._list_all(API_RESOURCES, collect)
             cluster = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
-        return Listed(objects=cluster, unread=unread)
+        return ListedObjects(objects=cluster, unread=unread)
 
     def write(self, kinds: Mapping[str, str], file: BinaryIO) -> Mapping[str, str]:
         """Write the objects of some kinds, by their collections, to a file as one List in JSON, as kubectl prints it.
@@ -169,7 +169,7 @@ class Listing:
                 break
             except ApiError as error:
                 if error.cause is Cause.TIMED_OUT and self._clock() >= self._end:
-                    raise self._too_late() from None
+                    raise self._timeout_error() from None
                 pause = backoff.seconds(error.retry_after_seconds)
                 if error.cause not in _RETRIED or tries == MAX_TRIES or self._clock() + pause > self._end:
                     raise
@@ -180,8 +180,8 @@ class Listing:
         if self._left < 0:
             raise ApiError(Cause.TOO_LARGE, f"the lists are larger than {MAX_READ_BYTES} bytes")
         if self._clock() > self._end:
-            raise self._too_late()
+            raise self._timeout_error()
         return body
 
-    def _too_late(self) -> ApiError:
+    def _timeout_error(self) -> ApiError:
         return ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")

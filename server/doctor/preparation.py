@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.kept_fields import Kept, merge_by_kind
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
-from server.rules.folder_watch import Signature, signature
+from server.rules.folder_watch import Signature, files_signature
 
 PACKAGED = PackagedSource("diagnostics")
 """The packaged set of Diagnostics."""
@@ -41,12 +41,12 @@ class Prepared:
         return has_errors(self.problems)
 
 
-def prepare(rules: Sequence[RuleSource]) -> Prepared:
+def prepare_diagnosis(rules: Sequence[RuleSource]) -> Prepared:
     """Read the packaged Diagnostics, and rules: their ladders, and their Diagnostics.
 
     A Diagnostic among the rules replaces the packaged one of the same name.
     """
-    seen = signature(paths_of(rules))
+    seen = files_signature(paths_of(rules))
     diagnostics: dict[str, Diagnostic] = {}
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}

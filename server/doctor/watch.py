@@ -20,19 +20,19 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
-from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events
-from server.doctor.listing import Listed, Listing
-from server.doctor.preparation import Prepared, paths_of, prepare
+from server.doctor.finding_events import KEPT_MEMBERS, QUIET_SECONDS, finding_events
+from server.doctor.listing import ListedObjects, Listing
+from server.doctor.preparation import Prepared, paths_of, prepare_diagnosis
 from server.http.app import create_probes_app
 from server.http.handlers import PageHandler
 from server.http.limits import PLAIN_CONNECTIONS
-from server.http.listener import Listener, bind, share_of_connections
+from server.http.listener import Listener, bind_socket, share_of_connections
 from server.http.probes import Page
 from server.option_types import Address
-from server.rules.folder_watch import signature
+from server.rules.folder_watch import files_signature
 from server.signals import Signals
 from server.telemetry.events import Events
-from server.telemetry.finding_metrics import Diagnosed, FindingMetrics, WatchState
+from server.telemetry.finding_metrics import DiagnosisCounts, FindingMetrics, WatchState
 from server.telemetry.process_log import logging_config
 from server.timing import PeriodicTask, rfc3339
 
@@ -59,12 +59,12 @@ class WatchSettings:
     log_format: str
 
 
-def watch(settings: WatchSettings, prepared: Prepared, connection: Connection) -> None:
+def watch_cluster(settings: WatchSettings, prepared: Prepared, connection: Connection) -> None:
     """Diagnose until SIGINT or SIGTERM. Raises WatchError, before the first diagnosis."""
     logging.config.dictConfig(logging_config(settings.log_format))
     with ExitStack() as stack:
         try:
-            bound = stack.enter_context(bind(settings.metrics_listen.host, settings.metrics_listen.port))
+            bound = stack.enter_context(bind_socket(settings.metrics_listen.host, settings.metrics_listen.port))
         except OSError as error:
             message = f"cannot listen on {settings.metrics_listen}: {error.strerror}"
             raise WatchError(message) from None
@@ -75,7 +75,7 @@ def watch(settings: WatchSettings, prepared: Prepared, connection: Connection) -
             stack.callback(events.stop)
         repeated = RepeatedDiagnosis(settings, prepared, connection, events)
         metrics = FindingMetrics(lambda: repeated.state, events)
-        app = create_probes_app(_health, lambda: readiness(repeated.state), metrics.exposition)
+        app = create_probes_app(_health_page, lambda: readiness_page(repeated.state), metrics.exposition)
         listener = Listener(
             "metrics",
             bound,
@@ -87,7 +87,7 @@ def watch(settings: WatchSettings, prepared: Prepared, connection: Connection) -
         task = PeriodicTask(repeated.step, name="doctor", doing="diagnosing", retry_seconds=settings.interval_seconds)
         signals = Signals(on_hangup=())
         url = f"http://{Address(*listener.address)}"
-        _announce(f"gpu-rules doctor diagnoses every {settings.interval_seconds:g} s; metrics at {url}", settings)
+        _print_or_log(f"gpu-rules doctor diagnoses every {settings.interval_seconds:g} s; metrics at {url}", settings)
         task.start()
         stack.callback(task.stop)
         signals.wait(None)
@@ -137,17 +137,17 @@ class RepeatedDiagnosis:
         self.state = replace(self.state, last=last, failure=None)
         return self._settings.interval_seconds
 
-    def _diagnose(self, start: float) -> Diagnosed:
+    def _diagnose(self, start: float) -> DiagnosisCounts:
         prepared, settings = self._prepared, self._settings
-        kept = prepared.kept if self._events is None else merge_by_kind(prepared.kept, KEPT)
+        kept = prepared.kept if self._events is None else merge_by_kind(prepared.kept, KEPT_MEMBERS)
         listed = Listing(self._connection, kept, seconds=settings.timeout_seconds).read()
         self._log_unread(listed)
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
         if self._events is not None:
             self._events.add_new(finding_events(report, listed.objects))
-        return counts(report, self._clock() - start)
+        return count_findings(report, self._clock() - start)
 
-    def _log_unread(self, listed: Listed) -> None:
+    def _log_unread(self, listed: ListedObjects) -> None:
         unread = tuple(listed.unread.values())
         if unread != self._unread:
             for message in unread:
@@ -156,9 +156,9 @@ class RepeatedDiagnosis:
 
     def _reload(self) -> None:
         """Read changed rules; rules with errors are refused, and the previous ones stay."""
-        if signature(paths_of(self._settings.rules)) == self._seen:
+        if files_signature(paths_of(self._settings.rules)) == self._seen:
             return
-        prepared = prepare(self._settings.rules)
+        prepared = prepare_diagnosis(self._settings.rules)
         self._seen = prepared.seen
         text = "\n".join(render_problem(problem, prepared.sources) for problem in prepared.problems)
         if prepared.failed:
@@ -170,13 +170,13 @@ class RepeatedDiagnosis:
         self.state = replace(self.state, refused=None)
 
 
-def counts(report: Diagnosis, seconds: float) -> Diagnosed:
+def count_findings(report: Diagnosis, seconds: float) -> DiagnosisCounts:
     """Return the counts of a report."""
     findings: Counter[tuple[str, FindingSeverity, Certainty]] = Counter()
     for group in report.findings:
         for finding in (group.finding, *group.effects):
             findings[finding.reason, finding.severity, finding.certainty] += len(group.objects)
-    return Diagnosed(
+    return DiagnosisCounts(
         at=datetime.now(UTC),
         seconds=seconds,
         findings=findings,
@@ -187,7 +187,7 @@ def counts(report: Diagnosis, seconds: float) -> Diagnosed:
     )
 
 
-def readiness(state: WatchState) -> Page:
+def readiness_page(state: WatchState) -> Page:
     """Return the readiness report: 503 before the first successful diagnosis."""
     if state.last is None:
         reason = state.failure or "the first diagnosis is under way"
@@ -195,11 +195,11 @@ def readiness(state: WatchState) -> Page:
     return HTTPStatus.OK, {"status": "ok", "diagnosed": rfc3339(state.last.at), "failure": state.failure}
 
 
-def _health() -> Page:
+def _health_page() -> Page:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def _announce(text: str, settings: WatchSettings) -> None:
+def _print_or_log(text: str, settings: WatchSettings) -> None:
     if settings.log_format == "json":
         _log.info("%s", text)
     else:

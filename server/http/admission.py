@@ -22,18 +22,18 @@ from server.http.limits import (
     PARSED_BYTES_PER_TOKEN,
     REQUEST_SECONDS,
 )
-from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refused
+from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refusal_response
 from server.http.review import (
     RefusedObjectError,
     ReviewError,
     StatusReason,
-    parse,
-    respond,
+    parse_review,
+    respond_decision,
     respond_error,
     too_large,
     uid_of,
 )
-from server.state import Served, Slots, State
+from server.state import ServedRules, Slots, State
 
 
 class Decide(Protocol):
@@ -44,7 +44,7 @@ class Decide(Protocol):
     ) -> Decision: ...
 
 
-ENDPOINTS: dict[str, Callable[[Served], Decide]] = {
+ENDPOINTS: dict[str, Callable[[ServedRules], Decide]] = {
     "/mutate": attrgetter("mutate"),
     "/validate": attrgetter("validate"),
 }
@@ -91,11 +91,11 @@ class Admission:
         try:
             response = Response(HTTPStatus.OK, self._decide(request, record, deadline))
         except ReviewError as error:
-            response = _failed(error, record)
+            response = _error_response(error, record)
         except Exception:
             # A bug is logged and answered with 500, never with a decision.
             _log.exception("unexpected error while answering request %s", record.uid or "without a uid")
-            response = _failed(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
+            response = _error_response(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
         record.seconds = perf_counter() - begin
         self._observe(record)
         return response
@@ -109,7 +109,7 @@ class Admission:
         record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
         record.uid, record.decision = uid, Decision(refusal=too_large(message))
         self._observe(record)
-        return Response(HTTPStatus.OK, respond(uid, record.decision))
+        return Response(HTTPStatus.OK, respond_decision(uid, record.decision))
 
     @property
     def too_many(self) -> str:
@@ -125,11 +125,11 @@ class Admission:
         reason = _REASONS.get(refusal.status)
         if path in ENDPOINTS and reason is not None:
             return self._fail(path, ReviewError(reason, refusal.message))
-        return refused(refusal)
+        return refusal_response(refusal)
 
     def _fail(self, path: str, error: ReviewError) -> Response:
         record = AdmissionRecord(path[1:])
-        response = _failed(error, record)
+        response = _error_response(error, record)
         self._observe(record)
         return response
 
@@ -143,17 +143,17 @@ class Admission:
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
         served = self._state.served
         try:
-            admission = parse(request.body)
+            admission = parse_review(request.body)
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
-            return respond(error.uid, error.decision)
+            return respond_decision(error.uid, error.decision)
         record.uid, record.request = admission.uid, admission
         cluster = self._state.cluster
         if served is None or cluster is None:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", admission.uid)
         decision = ENDPOINTS[request.path](served)(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
-        return respond(admission.uid, decision)
+        return respond_decision(admission.uid, decision)
 
     def _observe(self, record: AdmissionRecord) -> None:
         for observe in self._observers:
@@ -179,7 +179,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string of JSON, also one without an end, so that each byte is read once."""
 
 
-def _failed(error: ReviewError, record: AdmissionRecord) -> Response:
+def _error_response(error: ReviewError, record: AdmissionRecord) -> Response:
     """Return the response to a request without a decision, and record the error in its admission record."""
     record.uid, record.error = error.uid, error.reason
     headers = RETRY if error.reason is StatusReason.UNAVAILABLE else JSON

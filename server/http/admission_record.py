@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from server.http.review import StatusReason
-from server.state import Served
+from server.state import ServedRules
 
 
 class AdmissionRecord:
@@ -29,7 +29,7 @@ class AdmissionRecord:
         self.uid: str | None = None
         self.request: AdmissionRequest | None = None
         self.decision: Decision | None = None
-        self.served: Served | None = None
+        self.served: ServedRules | None = None
         self.cluster: Cluster | None = None
         self.error: StatusReason | None = None
 

@@ -28,7 +28,7 @@ PageOf: TypeAlias = Callable[[], probes.Page]
 
 def create_app(state: State, admission: Admission) -> Flask:
     """Create the application with `POST /mutate` and `/validate`, `GET /healthz` and `/readyz`."""
-    app = _app(lambda: probes.health(state), lambda: probes.readiness(state))
+    app = _create_base_app(lambda: probes.health_page(state), lambda: probes.readiness_page(state))
     # One byte more: Werkzeug cuts a body without Content-Length here, and raises nothing.
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES + 1
 
@@ -37,17 +37,17 @@ def create_app(state: State, admission: Admission) -> Flask:
         received = Request("POST", request.path, request.query_string.decode("latin-1"))
         received.content_type = request.content_type or ""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            return _flask(admission.refuse(request.path, CONTENT_ENCODED))
+            return _flask_response(admission.refuse(request.path, CONTENT_ENCODED))
         try:
             body = request.get_data(cache=False)
         except HTTPException as error:
-            return _flask(admission.refuse(request.path, _not_received(error)))
+            return _flask_response(admission.refuse(request.path, _body_refusal(error)))
         if len(body) > BODY_BYTES:
-            return _flask(admission.refuse(request.path, BODY_TOO_LARGE))
+            return _flask_response(admission.refuse(request.path, BODY_TOO_LARGE))
         if len(body) < (request.content_length or 0):
-            return _flask(admission.refuse(request.path, _CUT_SHORT))
+            return _flask_response(admission.refuse(request.path, _CUT_SHORT))
         received.body = body
-        return _flask(admission.admit(received))
+        return _flask_response(admission.admit(received))
 
     for path in ENDPOINTS:
         app.add_url_rule(path, path, admit, methods=["POST"], provide_automatic_options=False)
@@ -56,18 +56,18 @@ def create_app(state: State, admission: Admission) -> Flask:
 
 def create_metrics_app(state: State, exposition: Exposition) -> Flask:
     """Create the application with `GET /healthz`, `/readyz`, `/metrics` and `/rules`."""
-    app = create_probes_app(lambda: probes.health(state), lambda: probes.readiness(state), exposition)
+    app = create_probes_app(lambda: probes.health_page(state), lambda: probes.readiness_page(state), exposition)
 
     @app.get("/rules")
     def rules() -> flask.Response:
-        return _json(*probes.rules(state))
+        return _json_response(*probes.rules_page(state))
 
     return app
 
 
 def create_probes_app(health: PageOf, readiness: PageOf, exposition: Exposition) -> Flask:
     """Create an application with `GET /healthz`, `/readyz` and `/metrics`."""
-    app = _app(health, readiness)
+    app = _create_base_app(health, readiness)
 
     @app.get("/metrics")
     def metrics() -> flask.Response:
@@ -77,7 +77,7 @@ def create_probes_app(health: PageOf, readiness: PageOf, exposition: Exposition)
     return app
 
 
-def status(error: HTTPException) -> flask.Response:
+def status_response(error: HTTPException) -> flask.Response:
     """Return an HTTP error as metav1.Status."""
     code = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
     request = flask.request
@@ -95,33 +95,33 @@ def status(error: HTTPException) -> flask.Response:
     return response
 
 
-def _app(health: PageOf, readiness: PageOf) -> Flask:
+def _create_base_app(health: PageOf, readiness: PageOf) -> Flask:
     """Create an application with the health endpoints and JSON errors."""
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
-    app.register_error_handler(HTTPException, status)
+    app.register_error_handler(HTTPException, status_response)
 
     @app.get("/healthz")
     def healthz() -> flask.Response:
-        return _json(*health())
+        return _json_response(*health())
 
     @app.get("/readyz")
     def readyz() -> flask.Response:
-        return _json(*readiness())
+        return _json_response(*readiness())
 
     return app
 
 
-def _not_received(error: HTTPException) -> Refusal:
+def _body_refusal(error: HTTPException) -> Refusal:
     """Return the refusal of a body that cannot be received."""
     return BODY_TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
 
 
-def _flask(response: Response) -> flask.Response:
+def _flask_response(response: Response) -> flask.Response:
     return flask.Response(response.body, response.status, dict(response.headers))
 
 
-def _json(code: int, content: dict[str, Any]) -> flask.Response:
+def _json_response(code: int, content: dict[str, Any]) -> flask.Response:
     return flask.Response(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n", code, mimetype=_JSON)
 
 

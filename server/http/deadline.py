@@ -9,10 +9,10 @@ from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.json.patch import Json
 from server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS
 
-SHARE = 0.8
+TIMEOUT_SHARE = 0.8
 """Share of the caller's timeout, so that the response arrives in time."""
 
-SLICE = 1_000
+SLICE_COST = 1_000
 """Cost units between two reads of the clock: about a millisecond of the interpreter, which is slower than the rest."""
 
 MAX_QUERY = 64
@@ -40,8 +40,8 @@ class Deadline:
     def __init__(self, arrived: float, query: str, seconds: float, patient_until: float = inf) -> None:
         if query and len(query) <= MAX_QUERY:
             timeout = _timeout_seconds(query)
-            if timeout is not None and timeout * SHARE < seconds:
-                seconds = timeout * SHARE
+            if timeout is not None and timeout * TIMEOUT_SHARE < seconds:
+                seconds = timeout * TIMEOUT_SHARE
         self._seconds = seconds
         self._end = arrived + seconds
         self._patient_until = patient_until
@@ -54,10 +54,10 @@ class Deadline:
         """Return a budget for a decision about a pod. Raises TakesLonger if the pod is too large for the event loop."""
         if self._patient_until < inf and _is_large(pod):
             raise TakesLonger
-        return _Timed(self._end, self._seconds, self._patient_until)
+        return _TimedBudget(self._end, self._seconds, self._patient_until)
 
 
-class _Timed(Budget):
+class _TimedBudget(Budget):
     """Budget that checks the clock before granting each slice of its limit."""
 
     __slots__ = ("_end", "_patient_until", "_seconds")
@@ -77,7 +77,7 @@ class _Timed(Budget):
             raise CostExceeded(f"the time of {self._seconds:g} s for one request is used up")
         if thread_time() > self._patient_until:  # not the time of threads that compete with this one
             raise TakesLonger
-        self.left = min(granted, SLICE)
+        self.left = min(granted, SLICE_COST)
         self.withheld = granted - self.left
 
 

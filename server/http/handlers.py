@@ -23,7 +23,7 @@ from server.http.limits import (
     SMALL_BYTES,
     Limit,
 )
-from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response, refused
+from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response, refusal_response
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -47,21 +47,21 @@ class PageHandler:
         try:
             future = self._threads.submit(self._call, request)
         except RuntimeError:  # the executor is shut down
-            return refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING))
+            return refusal_response(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING))
         return asyncio.wrap_future(future, loop=self._loop)
 
     def refuse(self, refusal: Refusal, path: str) -> Response:  # noqa: ARG002 - see Handler
-        return refused(refusal)
+        return refusal_response(refusal)
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, request: Request) -> Response:
         try:
-            return wsgi.call(self._application, request, self._server, self._scheme)
+            return wsgi.call_application(self._application, request, self._server, self._scheme)
         except Exception:
             _log.exception("unexpected error in the application")
-            return refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
+            return refusal_response(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
 
 
 class AdmissionHandler:

@@ -97,7 +97,7 @@ class Listener:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
-        self.loop.set_exception_handler(_unexpected)
+        self.loop.set_exception_handler(_log_unexpected)
         self.loop.call_soon(self._begin)
         self._thread.start()
 
@@ -215,13 +215,13 @@ class Listener:
                 return False
             except OSError as error:
                 if error.errno != errno.ECONNABORTED:
-                    self._without_files()
+                    self._pause_accepting()
                     return False
                 continue
             self._open(accepted, address[0])
         return True
 
-    def _without_files(self) -> None:
+    def _pause_accepting(self) -> None:
         """Close a connection and pause accepting: no file descriptor is available."""
         self.connections.exceeded.count(Limit.FILES)
         self.connections.close_some()
@@ -257,7 +257,7 @@ class Listener:
             if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
                 self.connections.exceeded.count(Limit.HANDSHAKE_TIME, protocol.peer)
             elif isinstance(error, ssl.SSLError):
-                self.failed_handshakes.count(_failure(error), protocol.peer)
+                self.failed_handshakes.count(_handshake_failure(error), protocol.peer)
             elif not isinstance(error, OSError):  # a client that disconnects
                 raise
 
@@ -295,7 +295,7 @@ class HandshakeFailure(Enum):
     OTHER = "other"
 
 
-def _failure(error: ssl.SSLError) -> HandshakeFailure:
+def _handshake_failure(error: ssl.SSLError) -> HandshakeFailure:
     if isinstance(error, ssl.SSLCertVerificationError):
         return HandshakeFailure.CLIENT_CERTIFICATE
     return _FAILURES.get(error.reason or "", HandshakeFailure.OTHER)
@@ -338,11 +338,11 @@ def share_of_connections(most: int) -> int:
     return max(connections_allowed(together) * most // together, LEAST_CONNECTIONS)
 
 
-def _unexpected(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_unexpected(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:
     _log.error("unexpected error in a connection: %s", context["message"], exc_info=context.get("exception"))
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """Bind a socket, without SO_REUSEPORT, so that a port in use is an error. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, kind, protocol)

@@ -91,7 +91,7 @@ class Response:
         self.length = len(body) if length is None else length
 
 
-def refused(refusal: Refusal) -> Response:
+def refusal_response(refusal: Refusal) -> Response:
     """Return the response to a refused request."""
     headers = RETRY if refusal.status is HTTPStatus.SERVICE_UNAVAILABLE else JSON
     return Response(refusal.status, respond_status(refusal.status, refusal.message), headers)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
 from server.http.limits import STALLED_SECONDS
-from server.state import Compared, State
+from server.state import State, WebhookComparison
 from server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -23,7 +23,7 @@ OVERPROMISES = (
 )
 
 
-def health(state: State) -> Page:
+def health_page(state: State) -> Page:
     """Return the liveness report; 503 while the event loop is blocked."""
     if state.last_heartbeat is not None and monotonic() - state.last_heartbeat() > STALLED_SECONDS:
         reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
@@ -31,9 +31,9 @@ def health(state: State) -> Page:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Page:
+def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Page:
     """Return the readiness report. A stale view is ready: an outage of the API server must not empty the Service."""
-    reason = state.not_ready(clock())
+    reason = state.readiness_problem(clock())
     if reason is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
@@ -43,7 +43,7 @@ def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.
     return HTTPStatus.OK, report
 
 
-def rules(state: State) -> Page:
+def rules_page(state: State) -> Page:
     """Return the rules in force, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
     if served is None:
@@ -53,7 +53,7 @@ def rules(state: State) -> Page:
         "digest": served.digest,
         "since": rfc3339(served.since),
         "rulesByKind": served.rules_by_kind,
-        "rules": [_rule(rule) for rule in served.listed[:MAX_LISTED]],
+        "rules": [_rule_json(rule) for rule in served.listed[:MAX_LISTED]],
         "lastReload": None,
         "webhooks": None,
     }
@@ -65,15 +65,15 @@ def rules(state: State) -> Page:
             "refused": reload.refused,
         }
     if state.webhooks is not None:
-        report["webhooks"] = {endpoint: _compared(webhook) for endpoint, webhook in state.webhooks.items()}
+        report["webhooks"] = {endpoint: _comparison_json(webhook) for endpoint, webhook in state.webhooks.items()}
     return HTTPStatus.OK, report
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule_json(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
 
 
-def _compared(comparison: Compared) -> dict[str, Any]:
+def _comparison_json(comparison: WebhookComparison) -> dict[str, Any]:
     return {
         "configuration": comparison.configuration,
         "generation": comparison.generation,

@@ -61,7 +61,7 @@ from server.http.messages import (
     Refusal,
     Request,
     Response,
-    refused,
+    refusal_response,
 )
 
 _log = logging.getLogger(__name__)
@@ -291,10 +291,10 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._set_deadline(HEADER_SECONDS)
 
     def on_url(self, url: bytes) -> None:
-        self._received.target += url
+        self._current_message.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        message = self._received
+        message = self._current_message
         if message.in_body:
             return  # trailers are not read
         message.headers.append((name, value))
@@ -304,7 +304,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
-        parser, message = self._parser, self._received
+        parser, message = self._parser, self._current_message
         version = parser.get_http_version()
         path, query = self._split_target(message.target)
         message.request = request = Request(
@@ -324,7 +324,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._send_continue()
 
     def on_body(self, data: bytes) -> None:
-        body = self._received.body
+        body = self._current_message.body
         if len(body) + len(data) > BODY_BYTES:
             self._refuse_large_body()
             raise _RefusedError
@@ -332,7 +332,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def on_message_complete(self) -> None:
         self._last |= not self._parser.should_keep_alive()  # trailers count here
-        message, self._message = self._received, None
+        message, self._message = self._current_message, None
         request = cast("Request", message.request)
         request.body = bytes(message.body)
         self._queue.append(request)
@@ -344,7 +344,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             raise _RefusedError
 
     @property
-    def _received(self) -> _Message:
+    def _current_message(self) -> _Message:
         """The request that httptools parses: it has called `on_message_begin`."""
         return cast("_Message", self._message)
 
@@ -363,7 +363,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Process the headers that the protocol uses, and return Content-Length. Refuse ambiguous requests."""
         hosts, length, size, version = 0, 0, len(message.target), request.version
         for name, value in message.headers:
-            size += len(name) + len(value) + _BETWEEN
+            size += len(name) + len(value) + _SEPARATOR_BYTES
             match field := name.lower():
                 case b"host":
                     hosts += 1
@@ -452,15 +452,15 @@ class HttpProtocol(asyncio.BufferedProtocol):
             _log.exception("unexpected error while answering a request")
             self._last = True
             self._queue.clear()
-            response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
+            response = refusal_response(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
         if isinstance(response, Response):
             self._write(response, head_only=queued.method == "HEAD")
         else:
             self.deadline = inf
             self._future = response
-            response.add_done_callback(partial(self._answered, head_only=queued.method == "HEAD"))
+            response.add_done_callback(partial(self._finish_answer, head_only=queued.method == "HEAD"))
 
-    def _answered(self, future: "Future[Response]", *, head_only: bool) -> None:
+    def _finish_answer(self, future: "Future[Response]", *, head_only: bool) -> None:
         self._future = None
         if future.cancelled():
             return
@@ -503,7 +503,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         content = b"" if head_only else response.body
         self._transport.write(
             b"%bContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
-                _head(response.status, response.headers), response.length, service.date,
+                _encode_head(response.status, response.headers), response.length, service.date,
                 _CLOSE if closing else b"", content,
             )
         )  # fmt: skip
@@ -599,7 +599,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
 
 @lru_cache(maxsize=64)
-def _head(status: int, headers: Headers) -> bytes:
+def _encode_head(status: int, headers: Headers) -> bytes:
     """Return the encoded status line and headers; cached, since few combinations occur."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
@@ -627,7 +627,7 @@ _RTSP_BYTES = len(b" RTSP/1.0\r\n")
 FRAMED_PER_BYTE = 16
 """Maximum bytes received for each byte of a body: a chunk of one byte takes six."""
 
-_BETWEEN = len(b": \r\n")
+_SEPARATOR_BYTES = len(b": \r\n")
 """Bytes of a header line that are neither name nor value."""
 
 _CLOSE = b"Connection: close\r\n"

@@ -79,15 +79,15 @@ class RefusedObjectError(Exception):
         self.decision = Decision(refusal=refusal)
 
 
-def parse(body: bytes) -> AdmissionRequest:
+def parse_review(body: bytes) -> AdmissionRequest:
     """Parse an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
 
     Of duplicate keys the last one counts, as in the API server.
     """
-    review = _document(body)
-    uid = _uid_in(review)
+    review = _parse_json(body)
+    uid = _read_uid(review)
     try:
-        return _request(review, uid, body)
+        return _read_request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
 
@@ -122,7 +122,7 @@ def uid_of(body: bytes) -> str | None:
 _TOO_DEEP = "the object is nested too deeply"
 
 
-def _invalid(message: str) -> Refusal:
+def _invalid_object(message: str) -> Refusal:
     return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
 
 
@@ -131,29 +131,29 @@ def too_large(message: str) -> Refusal:
     return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message)
 
 
-def respond(uid: str, decision: Decision) -> bytes:
+def respond_decision(uid: str, decision: Decision) -> bytes:
     """Return the AdmissionReview with the response to a request."""
-    return b"".join((_BEFORE_UID, orjson.dumps(uid), decision.once(_after_uid)))
+    return b"".join((_BEFORE_UID, orjson.dumps(uid), decision.once(_encode_after_uid)))
 
 
 _BEFORE_UID = b'{"apiVersion":"%b","kind":"%b","response":{"uid":' % (API_VERSION.encode(), KIND.encode())
 
 
-def _after_uid(decision: Decision) -> bytes:
+def _encode_after_uid(decision: Decision) -> bytes:
     """Return the rest of the response, which is the same for all requests with this decision."""
     response: dict[str, Json] = {"allowed": decision.allowed}
     status = decision.status
     if status is not None:
-        response["status"] = _status(status.code, status.reason, status.message)
+        response["status"] = _status_json(status.code, status.reason, status.message)
     elif decision.patch:
         patch = orjson.dumps([operation.to_json() for operation in decision.patch])
         response["patchType"] = "JSONPatch"
         response["patch"] = b64encode(patch).decode("ascii")
     if decision.warnings:
-        response["warnings"] = list(_warnings(decision.warnings))
+        response["warnings"] = list(_warning_lines(decision.warnings))
     if decision.audit_annotations:
         response["auditAnnotations"] = {
-            key: _cut(value, MAX_AUDIT_VALUE) for key, value in decision.audit_annotations.items()
+            key: _truncate_text(value, MAX_AUDIT_VALUE) for key, value in decision.audit_annotations.items()
         }
     return b",%b}" % orjson.dumps(response)[1:]
 
@@ -163,22 +163,22 @@ def respond_error(error: ReviewError) -> bytes:
 
     With a uid it is an AdmissionReview; without, a metav1.Status, whose message the API server's client reports.
     """
-    status = _status(error.reason.code, error.reason.text, error.message)
+    status = _status_json(error.reason.code, error.reason.text, error.message)
     if error.uid is not None:
-        return _review({"uid": error.uid, "allowed": False, "status": status})
-    return _failure(status)
+        return _encode_review({"uid": error.uid, "allowed": False, "status": status})
+    return _failure_status(status)
 
 
 def respond_status(status: HTTPStatus, message: str) -> bytes:
     """Return a metav1.Status, the response to a request that is not an admission."""
     reason = _REASONS.get(status.value) or status.phrase.replace(" ", "")
-    return _failure(_status(status.value, reason, message))
+    return _failure_status(_status_json(status.value, reason, message))
 
 
 _REASONS = {reason.code: reason.text for reason in StatusReason}
 
 
-def _failure(status: dict[str, Json]) -> bytes:
+def _failure_status(status: dict[str, Json]) -> bytes:
     return orjson.dumps({"apiVersion": "v1", "kind": "Status", "status": "Failure", **status})
 
 
@@ -186,7 +186,7 @@ class _MalformedError(ValueError):
     """A malformed AdmissionReview."""
 
 
-def _document(body: bytes) -> Json:
+def _parse_json(body: bytes) -> Json:
     try:
         document: Json = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -197,18 +197,18 @@ def _document(body: bytes) -> Json:
     return document
 
 
-def _uid_in(review: Json) -> str | None:
+def _read_uid(review: Json) -> str | None:
     return text_member(lenient.as_mapping(lenient.as_mapping(review).get("request")), "uid") or None
 
 
-def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
+def _read_request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     if not isinstance(review, dict):
         raise _MalformedError(f"the body must be an {KIND}, not {json_type(review)}")
     if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
         raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
     if review.get("request") is None:
         raise _MalformedError("the AdmissionReview has no request")
-    parsed = _parsed(review, uid)
+    parsed = _decode_request(review, uid)
     if parsed.operation not in OPERATIONS:
         raise _MalformedError(f"request.operation must be one of {', '.join(sorted(OPERATIONS))}")
     if not (parsed.kind and parsed.version):
@@ -218,7 +218,7 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     return parsed
 
 
-def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
+def _decode_request(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
     try:
         request = read_mapping(review["request"], ())
         if uid is None:
@@ -228,7 +228,7 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
         raise _MalformedError(f"request{error.path.replace('/', '.')} {error.message}") from None
 
 
-def _amounts(pod: Json) -> list[Object]:
+def _pod_amounts(pod: Json) -> list[Object]:
     """Return all objects of quantities that decisions read; none if `pod` is malformed."""
     spec = lenient.as_mapping(lenient.as_mapping(pod).get("spec"))
     if not spec:
@@ -241,7 +241,7 @@ def _amounts(pod: Json) -> list[Object]:
 
 
 def _has_floats(pod: Json) -> bool:
-    return float in [type(value) for amounts in _amounts(pod) for value in amounts.values()]
+    return float in [type(value) for amounts in _pod_amounts(pod) for value in amounts.values()]
 
 
 class _Inexact(str):
@@ -258,19 +258,21 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
     """
     if len(body) > LARGE_BODY_BYTES:
         message = "quantities of a large pod must be strings: numbers cannot be read exactly"
-        raise RefusedObjectError(uid, _invalid(message))
+        raise RefusedObjectError(uid, _invalid_object(message))
     try:
-        request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
+        request = json.loads(body, parse_int=_parse_integer, parse_float=_parse_float)["request"]
     except RecursionError:
         raise RefusedObjectError(uid, too_large(_TOO_DEEP)) from None
     for member in _PODS:
         pod = request.get(member)
-        for amounts in _amounts(pod):
+        for amounts in _pod_amounts(pod):
             for name, value in amounts.items():
                 if isinstance(value, _Inexact):
                     where = json_pointer(*_path_to(amounts, pod), name)
-                    message = f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
-                    raise RefusedObjectError(uid, _invalid(message))
+                    message = (
+                        f"{where}: the number {_truncate_text(value, MAX_DIGITS)} cannot be read exactly: quote it"
+                    )
+                    raise RefusedObjectError(uid, _invalid_object(message))
 
 
 def _path_to(part: Object, document: Json) -> Path:
@@ -292,13 +294,13 @@ MAX_DIGITS = 64
 """Maximum length of a number that is parsed: more than any exact one has."""
 
 
-def _integer(text: str) -> int | _Inexact:
+def _parse_integer(text: str) -> int | _Inexact:
     if len(text) <= MAX_DIGITS and -(2**63) <= int(text) < 2**64:
         return int(text)
     return _Inexact(text)
 
 
-def _float(text: str) -> float | _Inexact:
+def _parse_float(text: str) -> float | _Inexact:
     value = float(text)
     try:
         exact = text == repr(value) or (len(text) <= MAX_DIGITS and Decimal(text) == Decimal(repr(value)))
@@ -307,27 +309,27 @@ def _float(text: str) -> float | _Inexact:
     return value if exact else _Inexact(text)
 
 
-def _review(response: dict[str, Json]) -> bytes:
+def _encode_review(response: dict[str, Json]) -> bytes:
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
-def _status(code: int, reason: str, message: str) -> dict[str, Json]:
-    return {"code": code, "reason": reason, "message": _cut(message, MAX_MESSAGE)}
+def _status_json(code: int, reason: str, message: str) -> dict[str, Json]:
+    return {"code": code, "reason": reason, "message": _truncate_text(message, MAX_MESSAGE)}
 
 
-def _warnings(warnings: Iterable[str]) -> Iterator[str]:
+def _warning_lines(warnings: Iterable[str]) -> Iterator[str]:
     """Yield warnings of one line each, as many as fit; the last one states that more were omitted."""
     size = 0
     for warning in warnings:
-        line = _cut(_one_line(warning), MAX_WARNING)
+        line = _truncate_text(_one_line(warning), MAX_WARNING)
         size += len(line.encode())
-        if size > MAX_WARNINGS_BYTES - len(_MORE):
-            yield _MORE
+        if size > MAX_WARNINGS_BYTES - len(_OMITTED_WARNING):
+            yield _OMITTED_WARNING
             return
         yield line
 
 
-_MORE = "further warnings are omitted"
+_OMITTED_WARNING = "further warnings are omitted"
 
 # The API server drops a warning with a control character in it (apimachinery, util/net/http.go, NewWarningHeader).
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
@@ -337,7 +339,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.translate(_CONTROL).split())
 
 
-def _cut(text: str, length: int) -> str:
+def _truncate_text(text: str, length: int) -> str:
     """Truncate to `length` characters, and replace surrogates, which UTF-8 cannot encode."""
     if len(text) > length:
         text = text[: length - 1] + "…"

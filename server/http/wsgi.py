@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 
-def call(application: "WSGIApplication", request: Request, server: tuple[str, int], scheme: str) -> Response:
+def call_application(
+    application: "WSGIApplication", request: Request, server: tuple[str, int], scheme: str
+) -> Response:
     """Call the application and return its response. `server`: host and port of the listener."""
-    start = _Start()
-    content = application(environ(request, server, scheme), start)
+    start = _StartResponse()
+    content = application(request_environ(request, server, scheme), start)
     try:
         body = b"".join(content)
     finally:
@@ -27,7 +29,7 @@ def call(application: "WSGIApplication", request: Request, server: tuple[str, in
     return Response(start.status, body, headers, length if request.method == "HEAD" else None)
 
 
-def environ(request: Request, server: tuple[str, int], scheme: str) -> "WSGIEnvironment":
+def request_environ(request: Request, server: tuple[str, int], scheme: str) -> "WSGIEnvironment":
     """Return the WSGI environ of a request."""
     values: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
@@ -58,7 +60,7 @@ def environ(request: Request, server: tuple[str, int], scheme: str) -> "WSGIEnvi
     return values
 
 
-class _Start:
+class _StartResponse:
     """`start_response` of one request."""
 
     __slots__ = ("headers", "status")
@@ -72,8 +74,8 @@ class _Start:
     ) -> Callable[[bytes], object]:
         self.status = int(status[:3])
         self.headers = headers
-        return _write
+        return _refuse_write
 
 
-def _write(_content: bytes) -> None:
+def _refuse_write(_content: bytes) -> None:
     raise NotImplementedError("responses are returned, not written")

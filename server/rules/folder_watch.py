@@ -42,12 +42,12 @@ Signature: TypeAlias = tuple[tuple[str, object], ...]
 _log = logging.getLogger(__name__)
 
 
-def signature(paths: Sequence[Path]) -> Signature:
+def files_signature(paths: Sequence[Path]) -> Signature:
     """Return the state of the files under paths, without reading them."""
-    return tuple((str(path), _identity(path)) for path in find_files(paths, Problems()))
+    return tuple((str(path), _file_identity(path)) for path in find_files(paths, Problems()))
 
 
-def _identity(path: Path) -> object:
+def _file_identity(path: Path) -> object:
     try:
         status = path.stat()
     except OSError as error:
@@ -88,7 +88,7 @@ class Watcher:
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
-        self._inotify = _inotify()
+        self._inotify = _open_inotify()
         try:
             while not self._stopping.is_set():
                 try:
@@ -117,12 +117,12 @@ class Watcher:
 
     def _has_settled(self) -> bool:
         """Return True if something has changed, and stayed the same for QUIET_SECONDS."""
-        current = signature(self._paths)
+        current = files_signature(self._paths)
         if current == self._seen:
             return False
         for _ in range(MAX_ROUNDS):
             self._stopping.wait(QUIET_SECONDS)
-            before, current = current, signature(self._paths)
+            before, current = current, files_signature(self._paths)
             if current == before:
                 break
         self._seen = current
@@ -164,7 +164,7 @@ class Watcher:
         return folders
 
 
-def _inotify() -> "INotify | None":
+def _open_inotify() -> "INotify | None":
     try:
         from inotify_simple import INotify
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rules_engine.evaluation import RuleSet
-from server.rules.folder_watch import MAX_ROUNDS, signature
+from server.rules.folder_watch import MAX_ROUNDS, files_signature
 from server.rules.sources import Rules, UnusableError, prepare_rules
-from server.state import Reload, Served, State
+from server.state import Reload, ServedRules, State
 
 TEST_SECONDS = 120
 """Timeout of RuleTests."""
@@ -27,22 +27,22 @@ MAX_REFUSED = 1_000
 _log = logging.getLogger(__name__)
 
 
-def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
+def read_stable_rules(paths: Sequence[Path], *, test: bool = False) -> Rules:
     """Read rules, and again if they changed meanwhile, so that no set is half old and half new.
 
     Raises UnusableError.
     """
     for _ in range(MAX_ROUNDS):
-        before = signature(paths)
+        before = files_signature(paths)
         try:
             rules = prepare_rules(paths)
             if test and rules.tests:
-                _test(paths, rules.digest)
+                _run_tests(paths, rules.digest)
         except UnusableError as error:
             failure: UnusableError | None = error
         else:
             failure = None
-        if signature(paths) == before:
+        if files_signature(paths) == before:
             break
     if failure is not None:
         raise failure
@@ -74,7 +74,7 @@ class Reloader:
         """Read the current files. Return True if their rules are in force. Invalid files raise nothing."""
         now = datetime.now(UTC)
         try:
-            rules = read_whole(self._paths, test=self._test)
+            rules = read_stable_rules(self._paths, test=self._test)
             if self._before_adoption is not None:
                 self._before_adoption(rules.rule_set)
         except UnusableError as error:
@@ -86,7 +86,7 @@ class Reloader:
         unchanged = served if served is not None and rules.digest == served.digest else None
         generation = unchanged.generation if unchanged else served.generation + 1 if served else 1
         # Unchanged rules may have other locations: their files have other comments, tests or names.
-        self._state.served = Served(
+        self._state.served = ServedRules(
             rule_set=rules.rule_set,
             generation=generation,
             digest=rules.digest,
@@ -97,7 +97,7 @@ class Reloader:
         if unchanged:
             _log.info("rules unchanged: generation %d stays in force", generation)
         else:
-            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _counts(rules))
+            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _kind_counts(rules))
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._after_adoption()
@@ -115,11 +115,11 @@ class Reloader:
         _log.error("changed rules refused, generation %d stays in force:\n%s", generation, diagnostics)
 
 
-def _counts(rules: Rules) -> str:
+def _kind_counts(rules: Rules) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in rules.rules_by_kind.items())
 
 
-def _test(paths: Sequence[Path], digest: str) -> None:
+def _run_tests(paths: Sequence[Path], digest: str) -> None:
     """Run the RuleTests in a child process. Raises UnusableError unless they pass."""
     command = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
     try:

@@ -77,9 +77,9 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     """Read and compile rules. Raises UnusableError."""
     rules = read_rules(paths or (DEFAULT_RULES,))
     loaded = rules.loaded
-    diagnostics = _diagnostics(rules.problems, loaded.sources)
+    diagnostics = _render_problems(rules.problems, loaded.sources)
     if rules.failed:
-        raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_place, rules.problems)))
+        raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_problem_place, rules.problems)))
     if not loaded.rules:
         searched = " ".join(map(str, paths))
         message = f"gpu-rules serve: no rules in {searched}: a server without rules admits every pod"
@@ -93,7 +93,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     )
 
 
-def prepare(sources: Sources) -> tuple[Prepared, str]:
+def prepare_sources(sources: Sources) -> tuple[Prepared, str]:
     """Read and compile rules and cluster; return them with the warnings. Raises UnusableError."""
     reports = []
     rules = cluster = None
@@ -102,8 +102,8 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
         reports.append(rules.diagnostics)
     except UnusableError as error:
         reports.append(error.diagnostics)
-    cluster, problems, lines = _cluster(sources)
-    reports.append(_diagnostics(problems, lines))
+    cluster, problems, lines = _read_cluster(sources)
+    reports.append(_render_problems(problems, lines))
     diagnostics = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
         raise UnusableError(diagnostics)
@@ -116,7 +116,7 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
     return prepared, diagnostics
 
 
-def _cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+def _read_cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
     """Read the cluster of a file, or the nodes declared for a live one; return it with problems and lines."""
     file = sources.declared if isinstance(sources.cluster, Live) else sources.cluster or DEFAULT_CLUSTER
     return (Cluster(), (), {}) if file is None else load_cluster(file)
@@ -129,10 +129,10 @@ def _cluster_from(sources: Sources) -> str:
     return str(sources.cluster or "the packaged inventory two-workers")
 
 
-def _diagnostics(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
+def _render_problems(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(render_problem(problem, lines) for problem in problems)
 
 
-def _place(problem: Problem) -> str:
+def _problem_place(problem: Problem) -> str:
     """Render location and code of a problem, without its message, which quotes names and values."""
     return f"{problem.location}: {problem.severity.value} [{problem.code}]"

@@ -76,7 +76,7 @@ class Line(NamedTuple):
         return sum(map(len, self.parts))
 
 
-TOGETHER = 1024 // 3
+LINES_PER_WRITE = 1024 // 3
 """Lines written by one call: as many parts as the system accepts (IOV_MAX)."""
 
 STOP_SECONDS = 2.0
@@ -152,7 +152,7 @@ class DecisionLog:
         view = self._views.number(record.cluster)
         recorded = None if self._recorder is None else self._recorder(record)
         at = datetime.now(UTC)
-        encoded = line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
+        encoded = encode_line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
         with self._lock:
             self._waiting.append(encoded)
             self._bytes += encoded.size
@@ -176,10 +176,10 @@ class DecisionLog:
             with self._open_file() as descriptor:
                 lines = [*self._lines_to_repeat(descriptor), *self._take_lines()]
                 while lines:
-                    part = lines[:TOGETHER]
+                    part = lines[:LINES_PER_WRITE]
                     self._write(descriptor, [piece for line in part for piece in line.parts])
                     self.sent += len(part)
-                    del lines[:TOGETHER]
+                    del lines[:LINES_PER_WRITE]
                     self._release(part)
                     if not lines and monotonic() < until:
                         self._stopping.wait(GATHER_SECONDS)
@@ -204,7 +204,7 @@ class DecisionLog:
         if self._headers is None:
             return waiting
         # Fields and views are taken after the lines, which name only fields and views announced before.
-        return [*map(self._header, self._headers.announced()), *waiting]
+        return [*map(self._header, self._headers.take_announced()), *waiting]
 
     def _lines_to_repeat(self, descriptor: int) -> Iterator[Line]:
         """Yield the lines of fields and views with which a new file begins, and which follow after many others."""
@@ -255,7 +255,7 @@ class DecisionLog:
             os.close(descriptor)
 
 
-def line(
+def encode_line(
     record: AdmissionRecord,
     decision: Decision,
     *,
@@ -276,10 +276,10 @@ def line(
     controlling = None
     if request is not None:
         members["namespace"] = ""
-        names["namespace"] = _namespace(request.object, request.namespace)
-        controlling = owner(request.object)
+        names["namespace"] = _pod_namespace(request.object, request.namespace)
+        controlling = pod_owner(request.object)
     truncated = _set_names(members, names, controlling)
-    grounds = _grounds(
+    grounds = _encode_grounds(
         record.endpoint,
         request and request.operation,
         record.dry_run,
@@ -287,7 +287,7 @@ def line(
         served and (served.digest, served.generation),
         cluster and (view, cluster.freshness),
     )
-    reasons = decision.once(_reasons_with_messages if messages else _reasons)
+    reasons = decision.once(_reasons_with_messages if messages else _reasons_without_messages)
     truncated += reasons.truncated
     if truncated:
         members["truncated"] = truncated
@@ -295,12 +295,12 @@ def line(
     unrecorded = ""
     if recorded is not None:
         room = MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text)
-        request_members, unrecorded = _recorded(recorded, room)
+        request_members, unrecorded = _encode_recorded(recorded, room)
         begin += request_members
     return Line((begin, grounds, reasons.text), bool(truncated), unrecorded)
 
 
-def _recorded(recorded: Recorded, room: int) -> tuple[bytes, str]:
+def _encode_recorded(recorded: Recorded, room: int) -> tuple[bytes, str]:
     """Encode the recorded members of a line in `room` bytes, and return why the request is not in it, or ""."""
     encoded = b"," + orjson.dumps(recorded.members)[1:-1]
     if recorded.request is not None:
@@ -318,16 +318,16 @@ def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapp
         if len(name) > MAX_TEXT:
             cut.append(member)
         if name:
-            members[member] = _cut(name)
+            members[member] = _truncate_text(name)
     if owner is not None:
-        members["owner"] = {member: _cut(name) for member, name in owner.items()}
+        members["owner"] = {member: _truncate_text(name) for member, name in owner.items()}
         if max(map(len, owner.values())) > MAX_TEXT:
             cut.append("owner")
     return cut
 
 
 @lru_cache(maxsize=64)
-def _grounds(
+def _encode_grounds(
     endpoint: str,
     operation: str | None,
     dry_run: bool,
@@ -353,17 +353,17 @@ class _Reasons(NamedTuple):
     truncated: tuple[str, ...]
 
 
-def _reasons(decision: Decision) -> _Reasons:
+def _reasons_without_messages(decision: Decision) -> _Reasons:
     """Encode the members of a line that only the decision determines, without results of message expressions."""
-    return _encoded(decision, [step.static or step for step in decision.trace])
+    return _encode_reasons(decision, [step.static or step for step in decision.trace])
 
 
 def _reasons_with_messages(decision: Decision) -> _Reasons:
     """Encode the members of a line that only the decision determines."""
-    return _encoded(decision, decision.trace)
+    return _encode_reasons(decision, decision.trace)
 
 
-def _encoded(decision: Decision, trace: Sequence[Step]) -> _Reasons:
+def _encode_reasons(decision: Decision, trace: Sequence[Step]) -> _Reasons:
     """Encode status, trace and patch, truncated to MAX_REASONS_BYTES."""
     members: dict[str, object] = {}
     if decision.refusal is not None:
@@ -371,37 +371,37 @@ def _encoded(decision: Decision, trace: Sequence[Step]) -> _Reasons:
         members["status"] = {"code": decision.refusal.code, "reason": decision.refusal.reason}
     # Part of a patch would be another patch: it is logged whole or not at all.
     without_patch = {"patch": None} if decision.patch else {}
-    parts = sum(map(_parts, trace))
+    parts = sum(map(_count_parts, trace))
     if parts <= MAX_PARTS:
         members["trace"] = [step.to_json() for step in trace]
         if parts + len(decision.patch) <= MAX_PARTS:
-            ending = _ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
+            ending = _encode_ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
             if len(ending) <= MAX_REASONS_BYTES:
                 return _Reasons(ending, ())
-        ending = _ending(members)
+        ending = _encode_ending(members)
         if len(ending) <= MAX_REASONS_BYTES:
             return _Reasons(ending, tuple(without_patch))
     cut: dict[str, None] = {**without_patch}
-    ending = _ending({**members, "trace": [_shortened(step, cut) for step in trace]})
+    ending = _encode_ending({**members, "trace": [_shorten_step(step, cut) for step in trace]})
     if len(ending) > MAX_REASONS_BYTES:
-        ending = _ending({**members, "trace": _outline(trace)})
+        ending = _encode_ending({**members, "trace": _outline_trace(trace)})
         cut["trace"] = None
     return _Reasons(ending, tuple(cut))
 
 
-def _ending(members: Mapping[str, object]) -> bytes:
+def _encode_ending(members: Mapping[str, object]) -> bytes:
     """Encode the end of a line; empty lists are omitted."""
     present = {name: value for name, value in members.items() if value}
     return b"," + orjson.dumps(present)[1:] + b"\n" if present else b"}\n"
 
 
-def _parts(step: Step) -> int:
+def _count_parts(step: Step) -> int:
     attempts = sum([1 + len(resource.attempts) for resource in step.resources])
     texts = len(step.annotations) + len(step.notes) + len(step.warnings) + len(step.fields)
     return 1 + len(step.requests) + len(step.amounts) + texts + attempts
 
 
-def _shortened(step: Step, cut: dict[str, None]) -> Json:
+def _shorten_step(step: Step, cut: dict[str, None]) -> Json:
     """Return a step with truncated lists and texts; the names of truncated members are added to `cut`."""
     lists = {
         "requests": step.requests,
@@ -437,28 +437,32 @@ def _shortened(step: Step, cut: dict[str, None]) -> Json:
 
 def _cut_texts(value: Json) -> Json:
     if isinstance(value, str):
-        return _cut(value)
+        return _truncate_text(value)
     if isinstance(value, list):
         return [_cut_texts(item) for item in value]
     if isinstance(value, dict):
-        return {_cut(name): _cut_texts(item) for name, item in value.items()}
+        return {_truncate_text(name): _cut_texts(item) for name, item in value.items()}
     return value
 
 
-def _cut(text: str) -> str:
+def _truncate_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-_QUIET = frozenset({Action.SKIP, Action.PASS})
+_WITHOUT_EFFECT = frozenset({Action.SKIP, Action.PASS})
 
 
-def _outline(trace: Sequence[Step]) -> Json:
+def _outline_trace(trace: Sequence[Step]) -> Json:
     """Return rule, action and reason of as many steps as fit, steps with an effect first."""
     left = MAX_REASONS_BYTES - MAX_TEXT  # for the status and the brackets around the list
     kept: dict[int, Json] = {}
-    for number in sorted(range(len(trace)), key=lambda number: trace[number].action in _QUIET):
+    for number in sorted(range(len(trace)), key=lambda number: trace[number].action in _WITHOUT_EFFECT):
         step = trace[number]
-        members: dict[str, Json] = {"rule": _cut(step.rule), "action": step.action.value, "reason": _cut(step.reason)}
+        members: dict[str, Json] = {
+            "rule": _truncate_text(step.rule),
+            "action": step.action.value,
+            "reason": _truncate_text(step.reason),
+        }
         if step.audit:
             members["audit"] = True
         left -= len(orjson.dumps(members)) + 1
@@ -468,14 +472,14 @@ def _outline(trace: Sequence[Step]) -> Json:
     return [kept[number] for number in sorted(kept)]
 
 
-def owner(pod: Json) -> dict[str, str] | None:
+def pod_owner(pod: Json) -> dict[str, str] | None:
     """Return kind and name of a pod's controller."""
     reference = controller_reference(pod) or {}
     kind, name = reference.get("kind"), reference.get("name")
     return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
 
 
-def _namespace(pod: Json, otherwise: str) -> str:
+def _pod_namespace(pod: Json, otherwise: str) -> str:
     return text_member(as_mapping(as_mapping(pod).get("metadata")), "namespace") or otherwise
 
 

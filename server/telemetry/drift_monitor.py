@@ -16,8 +16,8 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.webhooks.configuration import Calls, derive_calls
 from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from server.state import Compared, Served, State
-from server.timing import Backoff, PeriodicTask, jittered, random
+from server.state import ServedRules, State, WebhookComparison
+from server.timing import Backoff, PeriodicTask, add_jitter, random
 
 PERIOD_SECONDS = 60.0
 """Interval between comparisons, give or take a fifth."""
@@ -109,8 +109,8 @@ class DriftMonitor:
         if failed:
             # A difference found by the retry is as new as the rules.
             self._prompted = self._prompted or prompted
-            return self._failed(failed, served)
-        return jittered(PERIOD_SECONDS, self._random)
+            return self._record_failure(failed, served)
+        return add_jitter(PERIOD_SECONDS, self._random)
 
     def _calls(self, rule_set: RuleSet) -> tuple[Calls, Calls]:
         """Return the calls that the rules need, derived once for each rule set."""
@@ -129,12 +129,12 @@ class DriftMonitor:
             raise
 
     def _compare_one(
-        self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool
+        self, calls: Calls, configuration: Mapping[str, Any] | None, served: ServedRules, *, prompted: bool
     ) -> None:
         differences = find_drift(calls, self._name, configuration)
         fix = fix_command(self._name, configuration) if differences else None
-        compared = Compared(
-            configuration=_named(calls.endpoint, self._name),
+        compared = WebhookComparison(
+            configuration=_configuration_name(calls.endpoint, self._name),
             at=datetime.now(UTC),
             generation=served.generation,
             differences=differences,
@@ -143,7 +143,9 @@ class DriftMonitor:
         self._publish(calls.endpoint, compared)
         self._log(compared, foreign_conditions(configuration, calls), calls.endpoint, prompted=prompted)
 
-    def _log(self, compared: Compared, foreign: tuple[str, ...], endpoint: Endpoint, *, prompted: bool) -> None:
+    def _log(
+        self, compared: WebhookComparison, foreign: tuple[str, ...], endpoint: Endpoint, *, prompted: bool
+    ) -> None:
         """Log new differences, foreign conditions and the end of all differences."""
         memory, members = self._memory[endpoint], {"endpoint": endpoint.path, "generation": compared.generation}
         had_logged, memory.failing = memory.logged, None
@@ -156,7 +158,7 @@ class DriftMonitor:
         if had_logged and not compared.differences:
             _log.info("%s agrees with the rules again", compared.configuration, extra={"members": members})
 
-    def _failed(self, failed: Mapping[Endpoint, ApiError], served: Served) -> float:
+    def _record_failure(self, failed: Mapping[Endpoint, ApiError], served: ServedRules) -> float:
         """Record failed reads, and log each new cause; return the seconds to wait."""
         new: dict[Cause, list[Endpoint]] = {}
         for endpoint, error in failed.items():
@@ -167,7 +169,7 @@ class DriftMonitor:
         for cause, endpoints in new.items():
             _log.warning(
                 "%s cannot be compared with the rules: %s%s",
-                " and ".join(_named(endpoint, self._name) for endpoint in endpoints),
+                " and ".join(_configuration_name(endpoint, self._name) for endpoint in endpoints),
                 failed[endpoints[0]],
                 self._advice(cause, endpoints),
             )
@@ -175,12 +177,12 @@ class DriftMonitor:
             self._connection.renew()
         return self._backoff.seconds(max(error.retry_after_seconds or 0.0 for error in failed.values()))
 
-    def _last_comparison(self, endpoint: Endpoint, served: Served) -> Compared:
+    def _last_comparison(self, endpoint: Endpoint, served: ServedRules) -> WebhookComparison:
         """Return the last result for the same rules; an empty one if there is none."""
         before = (self._state.webhooks or {}).get(endpoint.name.lower())
         if before is not None and before.generation == served.generation:
             return before
-        return Compared(configuration=_named(endpoint, self._name), generation=served.generation)
+        return WebhookComparison(configuration=_configuration_name(endpoint, self._name), generation=served.generation)
 
     def _advice(self, cause: Cause, endpoints: Iterable[Endpoint]) -> str:
         if cause is not Cause.FORBIDDEN:
@@ -188,9 +190,9 @@ class DriftMonitor:
         resources = " and ".join(f"{endpoint.kind.lower()}s" for endpoint in endpoints)
         return f"; the server needs the permission to get {resources} named {self._name}"
 
-    def _publish(self, endpoint: Endpoint, compared: Compared) -> None:
+    def _publish(self, endpoint: Endpoint, compared: WebhookComparison) -> None:
         self._state.webhooks = {**(self._state.webhooks or {}), endpoint.name.lower(): compared}
 
 
-def _named(endpoint: Endpoint, name: str) -> str:
+def _configuration_name(endpoint: Endpoint, name: str) -> str:
     return f"{endpoint.kind} {name}"

@@ -2,7 +2,7 @@
 
 The pod does not exist yet, or never will: the Event refers to its controller, else to the pod by name or generateName.
 Messages of rules are only in the response of the API server; the Event names the pod, the user, rules, resources and
-reasons. Needs `create` on `events` in every namespace.
+reasons. Needs `create` on `admission_events` in every namespace.
 """
 
 import logging
@@ -93,7 +93,7 @@ class Event:
             "involvedObject": about if self.of_cluster else {**about, "namespace": self.namespace},
             "type": self.type,
             "reason": self.reason,
-            "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
+            "message": _truncate_text(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
             "source": {"component": self.component},
             "firstTimestamp": time,
             "lastTimestamp": time,
@@ -101,7 +101,7 @@ class Event:
         }
 
 
-class _Allowance:
+class _TokenBucket:
     """A token bucket."""
 
     __slots__ = ("_burst", "_counted_at", "_left", "_per_second")
@@ -137,8 +137,8 @@ class Events:
         self._clock = clock
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._sent_at: OrderedDict[Event, float] = OrderedDict()
-        self._allowance = _Allowance(BURST, PER_SECOND, clock())
-        self._namespaces: OrderedDict[str, _Allowance] = OrderedDict()
+        self._allowance = _TokenBucket(BURST, PER_SECOND, clock())
+        self._namespaces: OrderedDict[str, _TokenBucket] = OrderedDict()
         self._thread = Thread(target=self._run, name="events", daemon=True)
         self._failing = False
         self.sent = 0
@@ -159,7 +159,7 @@ class Events:
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Queue the Events of an admission record."""
-        for event in events(record):
+        for event in admission_events(record):
             self.add(event)
 
     def add_new(self, events: Iterable[Event]) -> None:
@@ -221,17 +221,17 @@ class Events:
         self._failing = False
         return True
 
-    def _of_namespace(self, namespace: str, now: float) -> _Allowance:
+    def _of_namespace(self, namespace: str, now: float) -> _TokenBucket:
         bucket = self._namespaces.get(namespace)
         if bucket is None:
-            bucket = self._namespaces[namespace] = _Allowance(NAMESPACE_BURST, NAMESPACE_PER_SECOND, now)
+            bucket = self._namespaces[namespace] = _TokenBucket(NAMESPACE_BURST, NAMESPACE_PER_SECOND, now)
             if len(self._namespaces) > MAX_NAMESPACES:
                 self._namespaces.popitem(last=False)
         self._namespaces.move_to_end(namespace)
         return bucket
 
 
-def events(record: AdmissionRecord) -> Iterator[Event]:
+def admission_events(record: AdmissionRecord) -> Iterator[Event]:
     """Yield the Event of a denial, or else of all fallbacks of a pod; none for a dry run or steps in audit mode.
 
     None for a namespace or a name that no object can have (RFC 1123).
@@ -249,7 +249,7 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
     denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
     if not (denials or (falls and decision.patch)):
         return
-    reference = _about(request.object, record.pod)
+    reference = _involved_object(request.object, record.pod)
     namespace = text_member(as_mapping(as_mapping(request.object).get("metadata")), "namespace") or request.namespace
     if reference is None or not is_label(namespace):
         return
@@ -262,31 +262,31 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
         about=reference,
         type=type,
         reason=reason,
-        message=_cut(message, MAX_MESSAGE),
-        pod=_cut(record.pod, MAX_SUBDOMAIN),
-        user=_cut(record.user, MAX_SUBDOMAIN),
+        message=_truncate_text(message, MAX_MESSAGE),
+        pod=_truncate_text(record.pod, MAX_SUBDOMAIN),
+        user=_truncate_text(record.user, MAX_SUBDOMAIN),
     )
 
 
-def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
+def _involved_object(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
     """Return a reference to a pod's controller, else to the pod; None without a valid name."""
     reference = controller_reference(pod)
     if reference is not None:
-        return _reference(reference, *(text_member(reference, key) for key in ("apiVersion", "kind", "name")))
+        return _object_reference(reference, *(text_member(reference, key) for key in ("apiVersion", "kind", "name")))
     metadata = as_mapping(as_mapping(pod).get("metadata"))
-    return _reference(metadata, "v1", "Pod", name)
+    return _object_reference(metadata, "v1", "Pod", name)
 
 
-def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
+def _object_reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
     if not is_subdomain(name.removesuffix("*").rstrip("-.")):  # the pod may have no name but a generateName yet
         return None
     members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text_member(named, "uid")}
-    return tuple((key, _cut(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
+    return tuple((key, _truncate_text(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
 
 
 MAX_MESSAGE = 1024
 """Characters of an Event's message (apis/core/validation/events.go, NoteLengthLimit)."""
 
 
-def _cut(text: str, length: int) -> str:
+def _truncate_text(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -51,11 +51,11 @@ EVENTS_DROPPED = counter("events_dropped", "Kubernetes Events dropped because of
 
 
 def build_info() -> Value:
-    return BUILD_INFO, (_version(), python_version()), 1
+    return BUILD_INFO, (_package_version(), python_version()), 1
 
 
 @cache
-def _version() -> str:
+def _package_version() -> str:
     """Return the version of gpu-rules; "unknown" in a checkout that is not installed."""
     try:
         return version("gpu-rules")
@@ -63,7 +63,7 @@ def _version() -> str:
         return "unknown"
 
 
-class Exposed(Collector):
+class MetricsCollector(Collector):
     """Collector of the metrics of gpu-rules; prometheus-client adds metrics of the process (process_…)."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Exposed(Collector):
         return ()
 
 
-def metric(family: Family, values: Iterable[Value]) -> Metric:
+def build_metric(family: Family, values: Iterable[Value]) -> Metric:
     """Return the samples of a counter or a gauge among all values."""
     make = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
     made = make(family.name, family.help, labels=family.labels)

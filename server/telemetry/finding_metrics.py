@@ -17,14 +17,14 @@ from server.telemetry.families import (
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
     RELOADS_REFUSED,
-    Exposed,
+    MetricsCollector,
     Value,
     build_info,
+    build_metric,
     counter,
     gauge,
-    metric,
 )
-from server.telemetry.metrics import Losses
+from server.telemetry.metrics import OutputCounts
 
 FINDINGS = gauge("doctor_findings", "Objects with a finding at the last diagnosis.", "reason", "severity", "certainty")
 PENDING = gauge("doctor_pending_pods", "Unscheduled pods that request GPUs at the last diagnosis.")
@@ -59,7 +59,7 @@ FindingKey = tuple[str, FindingSeverity, Certainty]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosed:
+class DiagnosisCounts:
     """Counts of a diagnosis: `findings` by kind of finding, in objects; `objects` by collection."""
 
     at: datetime
@@ -78,17 +78,17 @@ class WatchState:
     `failure`: message of the last diagnosis, if it failed. `refused`: diagnostics of changed rules, if refused.
     """
 
-    last: Diagnosed | None = None
+    last: DiagnosisCounts | None = None
     failure: str | None = None
     failures: int = 0
     refused: str | None = None
     reloads_refused: int = 0
 
 
-class FindingMetrics(Exposed):
+class FindingMetrics(MetricsCollector):
     """Collector of the current state."""
 
-    def __init__(self, state: Callable[[], WatchState], events: Losses | None) -> None:
+    def __init__(self, state: Callable[[], WatchState], events: OutputCounts | None) -> None:
         self._state = state
         self._events = events
         super().__init__()
@@ -97,7 +97,7 @@ class FindingMetrics(Exposed):
         """Yield every family, also without samples."""
         values = list(self._values(self._state()))
         for family in FAMILIES:
-            yield metric(family, values)
+            yield build_metric(family, values)
 
     def _values(self, state: WatchState) -> Iterator[Value]:
         yield build_info()

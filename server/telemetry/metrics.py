@@ -26,14 +26,14 @@ from server.telemetry.families import (
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
     RELOADS_REFUSED,
-    Exposed,
     Family,
     Kind,
+    MetricsCollector,
     Value,
     build_info,
+    build_metric,
     counter,
     gauge,
-    metric,
 )
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -49,7 +49,7 @@ SECONDS = Family(
     labels=("endpoint",),
 )
 STEPS = counter("rule_steps", "Steps of rules by action, also of rules in audit mode.", "rule", "action", "mode")
-FALLS = counter(
+FALLBACKS = counter(
     "ladder_falls", "Resources that a ladder replaced by those of another rung.", "rule", "from", "to", "mode"
 )
 INJECTIONS = counter("injections", "Injections of a resource into a pod.", "rule", "resource", "mode")
@@ -100,7 +100,7 @@ LOG_UNRECORDED = counter(
 
 _WITHOUT_RULE = frozenset({REQUESTS.name, DECISION_CACHE_HITS.name})
 
-COUNTED = (REQUESTS, DECISION_CACHE_HITS, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
+COUNTED = (REQUESTS, DECISION_CACHE_HITS, STEPS, FALLBACKS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
 
 FAMILIES = (
     *COUNTED,
@@ -139,25 +139,25 @@ FAMILIES = (
 )
 """All metrics of the server."""
 
-MAX_ALIKE = 64
+MAX_REQUEST_KINDS = 64
 """Kinds of requests that are counted before their samples are: the pods of one Job are of one kind."""
 
 Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
-Alike: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
+RequestKind: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
 """Requests that increment the same samples: endpoint, outcome, dry run, answered from the cache, samples of steps."""
 
 
-def _alike(record: AdmissionRecord) -> Alike:
+def _request_kind(record: AdmissionRecord) -> RequestKind:
     decision = record.decision
     if decision is None:
         return record.endpoint, record.outcome, record.dry_run, False, ()
-    steps = decision.once(_counted_steps)
+    steps = decision.once(_trace_samples)
     return record.endpoint, record.outcome, record.dry_run, decision.cached, steps
 
 
-def _samples(requests: Alike) -> Iterator[Sample]:
+def _kind_samples(requests: RequestKind) -> Iterator[Sample]:
     endpoint, outcome, dry_run, cached, steps = requests
     yield REQUESTS.name, endpoint, outcome, "true" if dry_run else "false"
     if cached:
@@ -165,11 +165,11 @@ def _samples(requests: Alike) -> Iterator[Sample]:
     yield from steps
 
 
-def _counted_steps(decision: Decision) -> tuple[Sample, ...]:
-    return tuple(sample for step in decision.trace for sample in _counted_step(step))
+def _trace_samples(decision: Decision) -> tuple[Sample, ...]:
+    return tuple(sample for step in decision.trace for sample in _step_samples(step))
 
 
-def _counted_step(step: Step) -> Iterator[Sample]:
+def _step_samples(step: Step) -> Iterator[Sample]:
     rule, action = step.rule, step.action
     if action is Action.SKIP:
         if step.reason == "opt-out":
@@ -180,7 +180,7 @@ def _counted_step(step: Step) -> Iterator[Sample]:
     if action is Action.CHANGE:
         for decision in step.resources:
             if decision.to is not None:
-                yield FALLS.name, rule, decision.resource, decision.to, mode
+                yield FALLBACKS.name, rule, decision.resource, decision.to, mode
         for resource in {amount.resource: None for amount in step.amounts}:
             yield INJECTIONS.name, rule, resource, mode
     if action is Action.DENY:
@@ -191,7 +191,7 @@ def _counted_step(step: Step) -> Iterator[Sample]:
         yield CLUSTER_UNKNOWN.name, rule, mode
 
 
-class Losses(Protocol):
+class OutputCounts(Protocol):
     """Counts of an output that drops items over its limits."""
 
     @property
@@ -200,7 +200,7 @@ class Losses(Protocol):
     def dropped(self) -> int: ...
 
 
-class Log(Losses, Protocol):
+class LogCounts(OutputCounts, Protocol):
     """Counts of a log that also truncates long lines. `unrecorded`: lines without their requests, by reason."""
 
     @property
@@ -209,15 +209,15 @@ class Log(Losses, Protocol):
     def unrecorded(self) -> Mapping[str, int]: ...
 
 
-class Metrics(Exposed):
+class Metrics(MetricsCollector):
     """Observer that counts admission records, and collector of all metrics. Safe for use from several threads."""
 
     def __init__(
         self,
         state: State,
         *,
-        decision_log: Log | None = None,
-        events: Losses | None = None,
+        decision_log: LogCounts | None = None,
+        events: OutputCounts | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -228,17 +228,17 @@ class Metrics(Exposed):
         self._now = now
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
-        self._alike: Counter[Alike] = Counter()
+        self._request_kinds: Counter[RequestKind] = Counter()
         """Requests by kind, at most MAX_ALIKE of them: one increment per request instead of one per step."""
         self._durations: dict[str, _Durations] = {}
         super().__init__()
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Count one admission record."""
-        requests = _alike(record)
+        requests = _request_kind(record)
         with self._lock:
-            self._alike[requests] += 1
-            if len(self._alike) > MAX_ALIKE:
+            self._request_kinds[requests] += 1
+            if len(self._request_kinds) > MAX_REQUEST_KINDS:
                 self._count_samples()
             durations = self._durations.get(record.endpoint)
             if durations is None:
@@ -246,10 +246,10 @@ class Metrics(Exposed):
             durations.add(record.seconds)
 
     def _count_samples(self) -> None:
-        for requests, count in self._alike.items():
-            for sample in _samples(requests):
+        for requests, count in self._request_kinds.items():
+            for sample in _kind_samples(requests):
                 self._counts[sample] += count
-        self._alike.clear()
+        self._request_kinds.clear()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also without samples."""
@@ -261,9 +261,9 @@ class Metrics(Exposed):
         values: list[Value] = [*self._counter_values(counts), *self._current_values()]
         for family in FAMILIES:
             if family.kind is Kind.HISTOGRAM:
-                yield _histogram(family, durations)
+                yield _build_histogram(family, durations)
                 continue
-            yield metric(family, values)
+            yield build_metric(family, values)
 
     def _delete_series_of_former_rules(self) -> None:
         """Delete the series of rules no longer in force; otherwise each reload could add series."""
@@ -285,9 +285,9 @@ class Metrics(Exposed):
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
         yield CEL_DEFECTS, (), DEFECTS.total()
-        yield from self._listening()
+        yield from self._listener_values()
         yield build_info()
-        yield READY, (), state.not_ready(self._now()) is None
+        yield READY, (), state.readiness_problem(self._now()) is None
         served, reload = state.served, state.last_reload
         if served is not None:
             yield RULES_INFO, (served.digest,), 1
@@ -313,9 +313,9 @@ class Metrics(Exposed):
             yield CERTIFICATE, (), state.certificate_not_after.timestamp()
         yield CERTIFICATES_REFUSED, (), state.certificates_refused
         yield from self._webhook_values()
-        yield from self._outputs()
+        yield from self._output_values()
 
-    def _outputs(self) -> Iterator[Value]:
+    def _output_values(self) -> Iterator[Value]:
         for losses, sent, dropped in (
             (self._decision_log, LOG_WRITTEN, LOG_DROPPED),
             (self._events, EVENTS_SENT, EVENTS_DROPPED),
@@ -328,7 +328,7 @@ class Metrics(Exposed):
             for reason, count in sorted(self._decision_log.unrecorded.items()):
                 yield LOG_UNRECORDED, (reason,), count
 
-    def _listening(self) -> Iterator[Value]:
+    def _listener_values(self) -> Iterator[Value]:
         for listener in self._state.listeners:
             yield CONNECTIONS, (listener.name,), listener.open_connections
             yield HELD_BYTES, (listener.name,), listener.held_bytes
@@ -359,7 +359,7 @@ class _Durations:
         self.sum += seconds
 
 
-def _histogram(family: Family, durations: Mapping[str, tuple[list[int], float]]) -> Metric:
+def _build_histogram(family: Family, durations: Mapping[str, tuple[list[int], float]]) -> Metric:
     metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
     bounds = [*map(str, BUCKETS), "+Inf"]
     for endpoint, (counts, total) in sorted(durations.items()):

@@ -13,7 +13,7 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 """Return type of sys.exc_info()."""
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Omits exception messages, which may quote a pod, and keeps type and traceback."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
@@ -30,7 +30,7 @@ class Lines(logging.Formatter):
         return "\ncaused by\n".join(parts)
 
 
-class JsonLines(Lines):
+class JsonFormatter(LineFormatter):
     """Format a log record as a line of JSON; `extra={"members": {...}}` adds members."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -53,10 +53,10 @@ def logging_config(form: str) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "formatters": {
             "line": {
-                "()": Lines,
+                "()": LineFormatter,
                 "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
             },
-            "json": {"()": JsonLines},
+            "json": {"()": JsonFormatter},
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},

@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import ViewFields, view_parts
 from server.http.admission_record import AdmissionRecord
-from server.state import Served
+from server.state import ServedRules
 
 VIEW_BYTES_PER_SECOND = 256 * 1024
 """Bytes of views on average: a cluster of 5,000 nodes whose free devices change all the time gets a view per second."""
@@ -65,12 +65,12 @@ class Recorded(NamedTuple):
 class _Reads(NamedTuple):
     """The fields that the rules of one generation read."""
 
-    served: Served
+    served: ServedRules
     requests: RecordedFields
     view: ViewFields
 
     @classmethod
-    def of(cls, served: Served) -> "_Reads":
+    def of(cls, served: ServedRules) -> "_Reads":
         rules = served.rule_set
         # A pod for which /mutate is not called may be admitted again by rules that change it.
         return cls(served, RecordedFields.of(rules.rules), ViewFields.of(rules))
@@ -96,31 +96,31 @@ class Recorder:
         """Return the recorded members of a request's line."""
         request, served, cluster, decision = record.request, record.served, record.cluster, record.decision
         if request is None or served is None or cluster is None or decision is None or decision.refusal is not None:
-            return _without(Unrecorded.MALFORMED)
+            return _without_request(Unrecorded.MALFORMED)
         fields, view = self._names(served, cluster)
         if view is None:
-            return _without(Unrecorded.VIEW)
+            return _without_request(Unrecorded.VIEW)
         reduced = fields.reduce_request(request)
         if isinstance(reduced, Unrecorded):
-            return _without(reduced)
+            return _without_request(reduced)
         try:
             return Recorded({"fields": fields.name, "view": view}, orjson.dumps(reduced))
         except orjson.JSONEncodeError:  # nested too deeply, as no pod of an API server is
-            return _without(Unrecorded.SIZE)
+            return _without_request(Unrecorded.SIZE)
 
-    def announced(self) -> Sequence[Announced]:
+    def take_announced(self) -> Sequence[Announced]:
         """Return the fields and views that requests began to name since the last call."""
         with self._lock:
             taken, self._announced = self._announced, []
         return taken
 
-    def encoded(self, size: int, seconds: float, *, omitted: bool = False) -> None:
+    def allow_next_view(self, size: int, seconds: float, *, omitted: bool = False) -> None:
         """Allow another view after one of this size that took this long to encode. `omitted`: it was too large."""
         with self._lock:
             self._omitted = self._last if omitted else None
             self._next_view = self._clock() + max(size / VIEW_BYTES_PER_SECOND, seconds / VIEW_SHARE)
 
-    def _names(self, served: Served, cluster: Cluster) -> tuple[RecordedFields, str | None]:
+    def _names(self, served: ServedRules, cluster: Cluster) -> tuple[RecordedFields, str | None]:
         with self._lock:
             reads = self._reads
             if reads is None or reads.served is not served:
@@ -139,7 +139,7 @@ class Recorder:
             return fields, self._last.name
 
 
-def _without(reason: Unrecorded) -> Recorded:
+def _without_request(reason: Unrecorded) -> Recorded:
     return Recorded({"unrecorded": reason.value})
 
 
@@ -160,9 +160,9 @@ class Headers:
         self._bytes = 0
         self._since = clock()
 
-    def announced(self) -> list[bytes]:
+    def take_announced(self) -> list[bytes]:
         """Return the lines of the fields and views that requests began to name since the last call."""
-        return [line for announced in self._recorder.announced() for line in self.of(announced)]
+        return [line for announced in self._recorder.take_announced() for line in self.of(announced)]
 
     def of(self, announced: Announced) -> list[bytes]:
         """Return the lines of new fields or of a new view."""
@@ -183,11 +183,11 @@ class Headers:
         unchanged = self._view is not None and self._view[1] == encoded
         self._view = announced.name, encoded
         if unchanged:
-            lines = [_line({"record": "view", "view": announced.name, "same": self._written})]
+            lines = [_encode_line({"record": "view", "view": announced.name, "same": self._written})]
         else:
             self._written = announced.name
             lines = self._lines({"record": "view", "view": announced.name}, encoded)
-        self._recorder.encoded(sum(map(len, lines)), self._clock() - begin, omitted=parts is None)
+        self._recorder.allow_next_view(sum(map(len, lines)), self._clock() - begin, omitted=parts is None)
         return lines
 
     def count(self, size: int) -> None:
@@ -218,11 +218,11 @@ class Headers:
         lines = []
         for number, part in enumerate(parts, start=1):
             count = {"part": number, "parts": len(parts)} if "view" in members else {}
-            line = _line({**members, **count}, part)
-            lines.append(line if len(line) <= self._max_line_bytes else _line(members, b'{"omitted":true}'))
+            line = _encode_line({**members, **count}, part)
+            lines.append(line if len(line) <= self._max_line_bytes else _encode_line(members, b'{"omitted":true}'))
         return lines
 
 
-def _line(members: Mapping[str, object], part: bytes = b"{}") -> bytes:
+def _encode_line(members: Mapping[str, object], part: bytes = b"{}") -> bytes:
     begin = orjson.dumps({**members, "time": datetime.now(UTC)}, option=orjson.OPT_UTC_Z)
     return begin[:-1] + (b"," if len(part) > len(b"{}") else b"") + part[1:] + b"\n"

@@ -24,8 +24,16 @@ from typing import Any
 import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
-from server.timing import PeriodicTask, jittered, rfc3339
-from server.tls.identity import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
+from server.timing import PeriodicTask, add_jitter, rfc3339
+from server.tls.identity import (
+    CLOCK_SKEW,
+    Identity,
+    IssuedCertificate,
+    TlsError,
+    dns_names,
+    issue_certificate,
+    parse_issued,
+)
 
 VALID_DAYS = 90
 """Validity of a certificate."""
@@ -33,10 +41,10 @@ VALID_DAYS = 90
 RENEW_DAYS = 30
 """Remaining validity at which the next certificate is issued: a month to repair whatever prevents it."""
 
-SPREAD = timedelta(minutes=5)
+TRUST_DELAY = timedelta(minutes=5)
 """Time until every API server trusts another CA: they watch the configurations, and restart in less."""
 
-FORGET = timedelta(days=1)
+PREVIOUS_CA_LIFETIME = timedelta(days=1)
 """Time until the previous CA is removed: by then, every replica has read the Secret many times."""
 
 PERIOD_SECONDS = 60.0
@@ -71,11 +79,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class SecretContents:
     """Contents of the Secret: the certificate that is served, the next one, and the previous CA."""
 
-    current: Issued
-    next: Issued | None = None
+    current: IssuedCertificate
+    next: IssuedCertificate | None = None
     previous_ca: bytes | None = None
 
     @property
@@ -85,50 +93,50 @@ class Contents:
         return b"".join(ca if ca.endswith(b"\n") else ca + b"\n" for ca in cas if ca)
 
 
-def next_step(contents: Contents | None, place: Place, now: datetime, *, trusted: bool) -> Contents | None:
+def next_step(contents: SecretContents | None, place: Place, now: datetime, *, trusted: bool) -> SecretContents | None:
     """Return the contents after the step that is due, or None if no step is due.
 
     `trusted`: every CA of `contents` has been in the webhook configurations for SPREAD.
     """
     if contents is None or now >= contents.current.not_after:
-        return Contents(current=_issue(place, now))
+        return SecretContents(current=_issue_certificate(place, now))
     if contents.next is not None:
         if trusted:
-            return Contents(current=contents.next, previous_ca=contents.current.ca)
+            return SecretContents(current=contents.next, previous_ca=contents.current.ca)
         return None
     if contents.current.not_after - now < timedelta(days=RENEW_DAYS):
-        return replace(contents, next=_issue(place, now))
-    if contents.previous_ca is not None and now - _issued_at(contents.current) >= FORGET:
+        return replace(contents, next=_issue_certificate(place, now))
+    if contents.previous_ca is not None and now - _issue_time(contents.current) >= PREVIOUS_CA_LIFETIME:
         return replace(contents, previous_ca=None)
     return None
 
 
-def _issue(place: Place, now: datetime) -> Issued:
+def _issue_certificate(place: Place, now: datetime) -> IssuedCertificate:
     names = dns_names(place.service, f"{place.service}.cluster.local")
-    return issue(place.service, names, now=now, days=VALID_DAYS)
+    return issue_certificate(place.service, names, now=now, days=VALID_DAYS)
 
 
-def _issued_at(certificate: Issued) -> datetime:
+def _issue_time(certificate: IssuedCertificate) -> datetime:
     return certificate.not_before + CLOCK_SKEW
 
 
-def parse(data: Mapping[str, str] | None, place: Place) -> Contents | None:
+def parse_secret(data: Mapping[str, str] | None, place: Place) -> SecretContents | None:
     """Parse a Secret's data. Return None if they hold no usable certificate."""
     values: dict[str, bytes] = {}
     try:
         for name, value in (data or {}).items():
             values[name] = b64decode(value, validate=True)
-        current = issued(values["ca.crt"], values["tls.crt"], values["tls.key"], place.service)
+        current = parse_issued(values["ca.crt"], values["tls.crt"], values["tls.key"], place.service)
     except (KeyError, ValueError, TypeError, TlsError):
         return None
     try:
-        following = issued(values["next-ca.crt"], values["next-tls.crt"], values["next-tls.key"], place.service)
+        following = parse_issued(values["next-ca.crt"], values["next-tls.crt"], values["next-tls.key"], place.service)
     except (KeyError, TlsError):
         following = None
-    return Contents(current=current, next=following, previous_ca=values.get("previous-ca.crt"))
+    return SecretContents(current=current, next=following, previous_ca=values.get("previous-ca.crt"))
 
 
-def serialize(contents: Contents) -> dict[str, str]:
+def serialize_contents(contents: SecretContents) -> dict[str, str]:
     """Return the data of the Secret."""
     values = {"ca.crt": contents.current.ca, "tls.crt": contents.current.certificate, "tls.key": contents.current.key}
     if contents.next is not None:
@@ -171,7 +179,7 @@ class Bootstrap:
         """Take every step that is due, and serve the current certificate. Raises ApiError and TlsError."""
         for _ in range(MAX_CONFLICTS):
             secret = self._connection.object(self._place.secret_path)
-            contents = parse(secret.get("data"), self._place)
+            contents = parse_secret(secret.get("data"), self._place)
             trusted = contents is not None and self._trust(contents)
             step = next_step(contents, self._place, self._clock(), trusted=trusted)
             if step is None and contents is not None:
@@ -187,20 +195,20 @@ class Bootstrap:
 
     def wait_reconciled(self) -> None:
         """Reconcile, and retry until it succeeds."""
-        while not self._reconciled():
+        while not self._try_reconcile():
             sleep(RETRY_SECONDS)
 
     def start(self) -> None:
         """Reconcile periodically, after `wait_reconciled`."""
-        self._task.start(jittered(PERIOD_SECONDS))
+        self._task.start(add_jitter(PERIOD_SECONDS))
 
     def stop(self) -> None:
         self._task.stop()
 
     def _step(self) -> float:
-        return jittered(PERIOD_SECONDS if self._reconciled() else RETRY_SECONDS)
+        return add_jitter(PERIOD_SECONDS if self._try_reconcile() else RETRY_SECONDS)
 
-    def _reconciled(self) -> bool:
+    def _try_reconcile(self) -> bool:
         """Reconcile, and log a failure once. Return True if it succeeded."""
         try:
             self.reconcile()
@@ -221,14 +229,14 @@ class Bootstrap:
         self._problem = None
         return True
 
-    def _write(self, secret: Mapping[str, Any], contents: Contents) -> None:
+    def _write(self, secret: Mapping[str, Any], contents: SecretContents) -> None:
         # With the resourceVersion that was read, a concurrent write is a conflict. Other data stay.
-        data = {name: value for name, value in (secret.get("data") or {}).items() if name not in _OURS}
-        body = orjson.dumps({**secret, "data": {**data, **serialize(contents)}})
+        data = {name: value for name, value in (secret.get("data") or {}).items() if name not in _SECRET_KEYS}
+        body = orjson.dumps({**secret, "data": {**data, **serialize_contents(contents)}})
         self._connection.send("PUT", self._place.secret_path, "application/json", body)
         _log.info("wrote %s: a certificate valid until %s", self._place, rfc3339(contents.current.not_after))
 
-    def _trust(self, contents: Contents) -> bool:
+    def _trust(self, contents: SecretContents) -> bool:
         """Write the CAs into both configurations. Return True if they have been there for SPREAD.
 
         A configuration that does not exist counts as having them: no API server calls through it.
@@ -239,7 +247,7 @@ class Bootstrap:
         if all(unchanged) and before is not None and before[0] == bundle:
             since = before[1]
         self._trusted = bundle, since
-        return self._clock() - since >= SPREAD
+        return self._clock() - since >= TRUST_DELAY
 
     def _trust_in(self, kind: str, bundle: str) -> bool:
         """Write the CAs into one configuration. Return True if they were there already."""
@@ -268,7 +276,7 @@ class Bootstrap:
         _log.info("wrote the CAs into %s", path)
         return False
 
-    def _serve_current(self, contents: Contents) -> None:
+    def _serve_current(self, contents: SecretContents) -> None:
         identity = Identity(
             certificate=contents.current.certificate,
             key=contents.current.key,
@@ -281,4 +289,6 @@ class Bootstrap:
             self._served = identity
 
 
-_OURS = frozenset(f"{when}{name}" for when in ("", "next-", "previous-") for name in ("ca.crt", "tls.crt", "tls.key"))
+_SECRET_KEYS = frozenset(
+    f"{when}{name}" for when in ("", "next-", "previous-") for name in ("ca.crt", "tls.crt", "tls.key")
+)

@@ -89,16 +89,16 @@ class Identity:
     not_after: datetime
 
 
-def check(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
+def check_files(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
     """Check that the files load, match each other and are valid at `now`. Raises TlsError."""
-    identity = read(certificate, key, now=now)
+    identity = read_identity(certificate, key, now=now)
     return TlsFiles(certificate=certificate, key=key, not_after=identity.not_after)
 
 
-def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: datetime) -> Identity:
-    """Read each file once, and check them as `check` does. Raises TlsError."""
-    chain, private_pem = _read(certificate), _read(key)
-    leaf = _certificate(certificate, chain)
+def read_identity(certificate: Path, key: Path, client_ca: Path | None = None, *, now: datetime) -> Identity:
+    """Read each file once, and check them as `check_files` does. Raises TlsError."""
+    chain, private_pem = _read_file(certificate), _read_file(key)
+    leaf = _parse_certificate(certificate, chain)
     private = _private_key(key, private_pem)
     if _public_bytes(leaf.public_key()) != _public_bytes(private.public_key()):
         raise TlsError(f"{key}: this key does not belong to the certificate in {certificate}")
@@ -112,7 +112,7 @@ def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: da
     return Identity(certificate=chain, key=private_pem, client_ca=trusted, not_after=leaf.not_valid_after_utc)
 
 
-def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
+def localhost_files(folder: Path, *, now: datetime) -> TlsFiles:
     """Return a certificate for localhost, signed by a CA of its own; one in `folder` that is still valid is kept.
 
     The folder is created if needed. The CA's key is discarded, so it never signs anything else.
@@ -120,21 +120,21 @@ def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
     """
     ca, certificate, key = folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE
     try:
-        kept = check(certificate, key, now=now + timedelta(days=RENEW_DAYS))
-        kept_ca = _certificate(ca, _read(ca))
-        _certificate(certificate, _read(certificate)).verify_directly_issued_by(kept_ca)
+        kept = check_files(certificate, key, now=now + timedelta(days=RENEW_DAYS))
+        kept_ca = _parse_certificate(ca, _read_file(ca))
+        _parse_certificate(certificate, _read_file(certificate)).verify_directly_issued_by(kept_ca)
     except (TlsError, ValueError, TypeError, InvalidSignature):
-        return _made(ca, certificate, key, now)
+        return _write_localhost_files(ca, certificate, key, now)
     return TlsFiles(certificate=kept.certificate, key=kept.key, not_after=kept.not_after, ca=ca)
 
 
-def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
-    issued = issue("localhost", LOCAL_NAMES, now=now, days=VALID_DAYS)
+def _write_localhost_files(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
+    issued = issue_certificate("localhost", LOCAL_NAMES, now=now, days=VALID_DAYS)
     try:
         ca.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(ca, issued.ca, 0o644)
-        _write(certificate, issued.certificate, 0o644)
-        _write(key, issued.key, 0o600)
+        _write_file(ca, issued.ca, 0o644)
+        _write_file(certificate, issued.certificate, 0o644)
+        _write_file(key, issued.key, 0o600)
     except OSError as error:
         raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
     return TlsFiles(certificate=certificate, key=key, not_after=issued.not_after, ca=ca)
@@ -142,12 +142,12 @@ def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
 
 def read_cas(path: Path) -> bytes:
     """Read certificates of CAs, as PEM. Raises TlsError if the file has none."""
-    content = _read(path)
-    _certificate(path, content)
+    content = _read_file(path)
+    _parse_certificate(path, content)
     return content
 
 
-def context(identity: Identity) -> ssl.SSLContext:
+def server_context(identity: Identity) -> ssl.SSLContext:
     """Create a TLS context for `identity`, verified by an in-memory handshake. Raises TlsError.
 
     Each identity has a context of its own, so no session is resumed from one to the next.
@@ -157,9 +157,9 @@ def context(identity: Identity) -> ssl.SSLContext:
     server.options |= ssl.OP_NO_RENEGOTIATION
     server.set_alpn_protocols(["http/1.1"])  # API servers call webhooks with HTTP/1.1
     try:
-        with _file(identity.certificate) as certificate, _file(identity.key) as key:
+        with _memory_file(identity.certificate) as certificate, _memory_file(identity.key) as key:
             server.load_cert_chain(certificate, key)
-        _shake_hands(server, _client(identity.certificate))
+        _shake_hands(server, _client_context(identity.certificate))
         if identity.client_ca is not None:
             server.load_verify_locations(cadata=identity.client_ca.decode("ascii", "ignore"))
             server.verify_mode = ssl.CERT_REQUIRED
@@ -173,7 +173,7 @@ def context(identity: Identity) -> ssl.SSLContext:
 
 
 @contextmanager
-def _file(content: bytes) -> Iterator[str]:
+def _memory_file(content: bytes) -> Iterator[str]:
     """Yield the path of an in-memory file: OpenSSL reads only files, keys are not written to disk. Raises OSError."""
     with os.fdopen(os.memfd_create("gpu-rules-tls"), "wb") as file:
         file.write(content)
@@ -181,7 +181,7 @@ def _file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def _client(chain: bytes) -> ssl.SSLContext:
+def _client_context(chain: bytes) -> ssl.SSLContext:
     """Create a client context that trusts the last certificate of a chain. Raises ValueError if it cannot be parsed."""
     leaf, *others = x509.load_pem_x509_certificates(chain)
     anchor = leaf
@@ -212,7 +212,7 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class IssuedCertificate:
     """A certificate with its key, and the CA that signed only it, as PEM."""
 
     ca: bytes
@@ -222,7 +222,7 @@ class Issued:
     not_after: datetime
 
 
-def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: float) -> Issued:
+def issue_certificate(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: float) -> IssuedCertificate:
     """Create a certificate for `names`, with the common name `name`, by a CA of its own whose key is discarded."""
     begin, end = (now - CLOCK_SKEW).replace(microsecond=0), (now + timedelta(days=days)).replace(microsecond=0)
     ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -231,23 +231,23 @@ def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: 
     leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     ca_key_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
     ca_certificate = (
-        _builder(ca_name, ca_name, ca_key.public_key(), begin, end)
+        _certificate_builder(ca_name, ca_name, ca_key.public_key(), begin, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(ca_key_id, critical=False)
         .sign(ca_key, SHA256())
     )
     leaf = (
-        _builder(leaf_name, ca_name, leaf_key.public_key(), begin, end)
+        _certificate_builder(leaf_name, ca_name, leaf_key.public_key(), begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(leaf_key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_key_id), critical=False)
         .sign(ca_key, SHA256())
     )
-    return Issued(
+    return IssuedCertificate(
         ca=ca_certificate.public_bytes(Encoding.PEM),
         certificate=leaf.public_bytes(Encoding.PEM),
         key=leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
@@ -256,10 +256,10 @@ def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: 
     )
 
 
-def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
+def parse_issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> IssuedCertificate:
     """Parse an issued certificate. Raises TlsError if the parts do not match, or are not for `dns_name`."""
     where = Path("the Secret")
-    leaf, signer = _certificate(where, certificate), _certificate(where, ca)
+    leaf, signer = _parse_certificate(where, certificate), _parse_certificate(where, ca)
     if _public_bytes(leaf.public_key()) != _public_bytes(_private_key(where, key).public_key()):
         raise TlsError("the key does not belong to the certificate")
     try:
@@ -269,7 +269,7 @@ def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
         raise TlsError("the certificate is not signed by the CA") from None
     if dns_name not in names.get_values_for_type(x509.DNSName):
         raise TlsError(f"the certificate is not for {dns_name}")
-    return Issued(
+    return IssuedCertificate(
         ca=ca,
         certificate=certificate,
         key=key,
@@ -279,11 +279,11 @@ def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
 
 
 def dns_names(*names: str) -> tuple[x509.GeneralName, ...]:
-    """Return host names for `issue`."""
+    """Return host names for `issue_certificate`."""
     return tuple(x509.DNSName(name) for name in names)
 
 
-def _builder(
+def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -297,7 +297,7 @@ def _builder(
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -311,21 +311,21 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def _write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace a file without following links; a key is never readable by others, not even for a moment."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise TlsError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _certificate(path: Path, content: bytes) -> x509.Certificate:
+def _parse_certificate(path: Path, content: bytes) -> x509.Certificate:
     """Return the first certificate of a chain, which is the server's own. Raises TlsError."""
     try:
         return x509.load_pem_x509_certificates(content)[0]

@@ -73,7 +73,7 @@ class Renewal:
             identity = self._read()
             if identity == before:
                 if self._refusals.clear():
-                    _log.info("the certificate files match the certificate in use again: %s", self._described(identity))
+                    _log.info("the certificate files match the certificate in use again: %s", self._describe(identity))
                 return True
             self._serve(identity)
         except tls.TlsError as error:
@@ -83,12 +83,12 @@ class Renewal:
         if before is not None and replace(before, client_ca=identity.client_ca) == identity:
             _log.info("new client CAs in use: %s", self._client_ca)
         else:
-            _log.info("new certificate in use: %s", self._described(identity))
+            _log.info("new certificate in use: %s", self._describe(identity))
         return True
 
     def _read(self) -> tls.Identity:
         """Read the files. Raises TlsError."""
-        return tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
+        return tls.read_identity(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
 
     def _serve(self, identity: tls.Identity) -> None:
         """Serve an identity. Raises TlsError, whose message names the file."""
@@ -99,11 +99,11 @@ class Renewal:
         self._served = identity
         self._state.certificate_not_after = identity.not_after
 
-    def _described(self, identity: tls.Identity) -> str:
+    def _describe(self, identity: tls.Identity) -> str:
         return f"{self._certificate}, valid until {rfc3339(identity.not_after)}"
 
 
-class Clients:
+class ClientCaRenewal:
     """Serves certificates from elsewhere, and requires client certificates of the CAs in a file, which may change."""
 
     def __init__(self, install: Install, state: State, client_ca: Path | None) -> None:
@@ -153,7 +153,7 @@ class Clients:
         self._state.certificate_not_after = identity.not_after
 
 
-class Expiry:
+class ExpiryMonitor:
     """Logs the expiry of the serving certificate, once for each; `/readyz` fails from then on."""
 
     def __init__(self, state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -168,7 +168,7 @@ class Expiry:
         )
 
     def check(self) -> None:
-        expired = self._state.expired(self._clock())
+        expired = self._state.expiry_problem(self._clock())
         if expired is not None and expired != self._logged:
             _log.error(
                 "%s: %s: API servers reject it, and /readyz fails until another one is served",

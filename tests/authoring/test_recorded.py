@@ -11,7 +11,7 @@ import pytest
 from rules_engine.explaining.recorded import MAX_RECORDS, PodName
 from rules_engine.model.rules.rule import FailurePolicy, Rule
 from rules_engine.recording.fields import MAX_LINE_BYTES
-from server.telemetry.decision_log import line
+from server.telemetry.decision_log import encode_line
 from tests.support.authoring import cli
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation
 from tests.support.telemetry import admission_record
@@ -26,7 +26,7 @@ def logged(endpoint: str, made: Any, *rules: Rule, second: int = 0, **fields: An
     record = admission_record(endpoint, made, *rules, **fields)
     assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, second, 5, tzinfo=UTC)
-    return b"".join(line(record, record.decision, id="a-1", at=at, view=1).parts)
+    return b"".join(encode_line(record, record.decision, id="a-1", at=at, view=1).parts)
 
 
 def write_log(folder: Path, *lines: bytes) -> Path:

@@ -11,9 +11,9 @@ from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.rules.decision import CHANGED
 from rules_engine.model.rules.rule import FailurePolicy
 from server.http.admission_record import AdmissionRecord
-from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
+from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond_decision
 from server.state import State
-from server.telemetry.decision_log import MAX_LINE_BYTES, line
+from server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -49,8 +49,8 @@ def rules(policy: FailurePolicy) -> RuleSet:
 def sizes(record: AdmissionRecord) -> tuple[int, int]:
     """Return the bytes of the response and of the log line."""
     assert record.decision is not None
-    encoded = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
-    return len(respond("1", record.decision)), encoded.size
+    encoded = encode_line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
+    return len(respond_decision("1", record.decision)), encoded.size
 
 
 @law

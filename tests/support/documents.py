@@ -27,7 +27,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from server.cli import main
-from server.rules.sources import Sources, prepare
+from server.rules.sources import Sources, prepare_sources
 from server.state import State
 from tests.support.server import PATIENCE_SECONDS, application
 
@@ -129,7 +129,7 @@ class _Renewal:
 
     def _server(self) -> Any:
         if self._client is None:
-            prepared, _ = prepare(Sources())
+            prepared, _ = prepare_sources(Sources())
             self._client = application(State(prepared.rule_set, prepared.cluster)).test_client()
         return self._client
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from server.http.handlers import PageHandler
 from server.http.listener import Listener
-from server.http.messages import Refusal, Request, Response, refused
+from server.http.messages import Refusal, Request, Response, refusal_response
 from server.http.protocol import Handler
 from server.tls import identity as tls
 from tests.support.server import PATIENCE_SECONDS
@@ -32,7 +32,7 @@ class Recorder:
 
     def refuse(self, refusal: Refusal, path: str) -> Response:
         self.refusals.append(refusal)
-        return refused(refusal)
+        return refusal_response(refusal)
 
     def stop(self) -> None:
         """Do nothing: there are no threads."""
@@ -111,8 +111,8 @@ def reachable(
     context = None
     if secure:
         now = datetime.now(UTC)
-        files = tls.for_localhost(folder, now=now)
-        made.start(tls.context(tls.read(files.certificate, files.key, now=now)))
+        files = tls.localhost_files(folder, now=now)
+        made.start(tls.server_context(tls.read_identity(files.certificate, files.key, now=now)))
         context = ssl.create_default_context(cafile=str(files.ca))
     else:
         made.start()

@@ -6,7 +6,7 @@ from typing import Any
 
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Rule
-from server.state import Served, State
+from server.state import ServedRules, State
 from server.telemetry.decision_log import DecisionLog
 from tests.support.evaluation import compiled
 from tests.support.telemetry import admission_record
@@ -20,7 +20,7 @@ Call = tuple[str, Any]
 
 def recording(*rules: Rule, on: Cluster, digest: str = DIGEST) -> State:
     """Return the state of a server that records requests."""
-    return State(served=Served(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
+    return State(served=ServedRules(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
 
 
 def recorded_log(path: Path, state: State, calls: Iterable[Call], *, requests: bool = True, **fields: Any) -> Path:

@@ -8,7 +8,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import State
-from server.telemetry.families import Exposed
+from server.telemetry.families import MetricsCollector
 from server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
@@ -31,7 +31,7 @@ def admission_record(
     return record
 
 
-def series(metrics: Exposed) -> dict[str, float]:
+def series(metrics: MetricsCollector) -> dict[str, float]:
     """Return every sample of an exposition, by its name and labels as `name{label=value,…}`."""
     content, content_type = metrics.exposition()
     assert content_type.startswith("text/plain")

@@ -10,7 +10,7 @@ from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes.reservations import is_extended_resource
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from server.cluster.capture import as_json, as_yaml, inventory
+from server.cluster.capture import as_json, as_yaml, cluster_inventory
 from tests.support.apiserver import ApiServer, api_server, bound, namespace, node
 from tests.support.cluster import viewing
 
@@ -57,7 +57,7 @@ def test_a_captured_cluster_loads_back_as_it_was(
     api.put("namespaces", namespace("bare"))
     with viewing(api) as view:
         live = view.synced()
-        text = render(inventory(live, view.live.pod_usages()))
+        text = render(cluster_inventory(live, view.live.pod_usages()))
     file = tmp_path / f"captured{suffix}"
     file.write_text(text)
     loaded, problems, _ = load_cluster(file)
@@ -72,7 +72,7 @@ def test_a_captured_cluster_has_a_line_for_each_object(api: ApiServer) -> None:
     api.put("pods", bound("p", "one", {GPU: 1}))
     with viewing(api) as view:
         cluster = view.synced()
-        written = as_yaml(inventory(cluster, view.live.pod_usages()))
+        written = as_yaml(cluster_inventory(cluster, view.live.pod_usages()))
     assert (
         written
         == """\

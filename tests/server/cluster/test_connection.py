@@ -26,7 +26,7 @@ from server.cluster.connection import (
     api_path,
     as_kubectl,
     in_cluster,
-    kubeconfig,
+    load_kubeconfig,
     missing_in_cluster,
 )
 from server.tls import identity as tls
@@ -45,7 +45,7 @@ def api() -> Iterator[ApiServer]:
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
     """API server with TLS, and its CA."""
-    files = tls.for_localhost(tmp_path / "tls", now=datetime.now(UTC))
+    files = tls.localhost_files(tmp_path / "tls", now=datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
     with api_server(context) as server:
@@ -66,7 +66,7 @@ def test_a_kubeconfig_is_used(secure: tuple[ApiServer, Path], tmp_path: Path, mo
     path = api.kubeconfig(tmp_path, {"token": "letmein"}, {"certificate-authority": str(ca)})
     before = path.read_bytes()
     monkeypatch.setenv("KUBECONFIG", str(path))
-    with viewing(api, NODES, configure=kubeconfig) as view:
+    with viewing(api, NODES, configure=load_kubeconfig) as view:
         assert names(view.synced()) == ["one"]
         api.wait_for(lambda: api.watching("nodes"))
         api.put("nodes", node("two"))
@@ -79,12 +79,12 @@ def test_a_certificate_of_an_unknown_issuer_is_refused(
 ) -> None:
     api, ca = secure
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-    error = error_of(Connection(kubeconfig))
+    error = error_of(Connection(load_kubeconfig))
     assert error.cause is Cause.UNREACHABLE
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
     data = b64encode(ca.read_bytes()).decode()
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, {}, {"certificate-authority-data": data})))
-    assert b"NodeList" in Connection(kubeconfig).get("/api/v1/nodes", {})
+    assert b"NodeList" in Connection(load_kubeconfig).get("/api/v1/nodes", {})
 
 
 def test_refused_credentials_of_a_plugin_are_requested_again(
@@ -104,7 +104,7 @@ def test_refused_credentials_of_a_plugin_are_requested_again(
     }
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, {"exec": plugin})))
     api.tokens = {"first"}
-    connection = Connection(kubeconfig)
+    connection = Connection(load_kubeconfig)
     assert b"NodeList" in connection.get("/api/v1/nodes", {})
     api.tokens = {"second"}
     token.write_text("second")
@@ -151,7 +151,7 @@ def test_a_start_without_credentials_recovers_once_they_exist(
 ) -> None:
     path = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(path))
-    with viewing(api, NODES, configure=kubeconfig) as view:
+    with viewing(api, NODES, configure=load_kubeconfig) as view:
         view.counted("nodes", "configuration")
         assert view.live.problems == [f"cannot list and watch nodes: kubeconfig {path} not found"]
         api.kubeconfig(tmp_path)
@@ -165,7 +165,7 @@ def test_a_broken_kubeconfig_is_a_failure_like_any_other(
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    error = error_of(Connection(kubeconfig))
+    error = error_of(Connection(load_kubeconfig))
     assert error.cause is Cause.CONFIGURATION
     assert str(error).startswith(f"kubeconfig {path}: ")
     assert "\n" not in str(error)
@@ -175,9 +175,9 @@ def test_a_missing_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     expected = "kubeconfig ~/.kube/config not found, and KUBECONFIG is not set"
-    assert str(error_of(Connection(kubeconfig))) == expected
+    assert str(error_of(Connection(load_kubeconfig))) == expected
     monkeypatch.setenv("KUBECONFIG", "/nope:~/neither")
-    assert str(error_of(Connection(kubeconfig))) == "kubeconfig /nope:~/neither not found"
+    assert str(error_of(Connection(load_kubeconfig))) == "kubeconfig /nope:~/neither not found"
 
 
 def test_without_a_kubeconfig_the_service_account_of_the_pod_is_used(

@@ -12,8 +12,8 @@ import pytest
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
-from server.cluster.capture import as_yaml, inventory
-from server.cluster.connection import Connection, kubeconfig
+from server.cluster.capture import as_yaml, cluster_inventory
+from server.cluster.connection import Connection, load_kubeconfig
 from server.cluster.live import LiveCluster
 from tests.support.cluster import EVERYTHING, PODS
 from tests.support.real import GPU, MIG, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes
@@ -43,7 +43,7 @@ def kube() -> Iterator[Kube]:
 
 @pytest.fixture
 def live() -> Iterator[LiveCluster]:
-    made = LiveCluster(Connection(kubeconfig), EVERYTHING)
+    made = LiveCluster(Connection(load_kubeconfig), EVERYTHING)
     made.start()
     try:
         assert made.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS), made.problems
@@ -89,7 +89,7 @@ def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("server.cluster.paging.FIRST_PAGE_OBJECTS", 1)
     monkeypatch.setattr("server.cluster.paging.PAGE_OBJECTS", 1)
     names = [kube.node(suffix, gpu="1") for suffix in "abc"]
-    live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True))
+    live = LiveCluster(Connection(load_kubeconfig), ClusterRequirements(nodes=True))
     live.start()
     try:
         assert live.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS)
@@ -99,7 +99,7 @@ def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch
 
 
 def test_watches_that_end_go_on_and_the_view_stays_fresh(kube: Kube) -> None:
-    live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True), max_staleness_seconds=3.0)
+    live = LiveCluster(Connection(load_kubeconfig), ClusterRequirements(nodes=True), max_staleness_seconds=3.0)
     live.start()
     try:
         assert live.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS)
@@ -116,7 +116,7 @@ def test_a_capture_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> 
     kube.pod("one", GPU, nodeName=name)
     until(live, lambda cluster: free(cluster, name) == "3")
     file = tmp_path / "captured.yaml"
-    file.write_text(as_yaml(inventory(live.current(), live.pod_usages())))
+    file.write_text(as_yaml(cluster_inventory(live.current(), live.pod_usages())))
     loaded, problems, _ = load_cluster(file)
     assert (loaded is not None, problems) == (True, ())
     assert loaded is not None

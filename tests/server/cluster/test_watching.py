@@ -678,7 +678,7 @@ def test_an_unexpected_error_ends_no_view(
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
         with monkeypatch.context() as broken:
-            broken.setattr(reading, "_name", None)
+            broken.setattr(reading, "_read_name", None)
             api.put("nodes", node("two"))
             view.until(lambda _: view.pauses)
         view.until(lambda cluster: names(cluster) == ["one", "two"])

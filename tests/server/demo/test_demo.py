@@ -14,9 +14,9 @@ from rich.console import Console
 from rules_engine.simulation.play import play_simulation
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 from server.demo import simulated
-from server.demo.run import DemoError, Server, admit, patched, run, running, show_load
+from server.demo.run import DemoError, Server, admit_pod, apply_patch, run_demo, running_server, show_load
 from server.demo.scenarios import SCENARIOS, Load, Scenario
-from server.demo.simulated import PACKAGED, played
+from server.demo.simulated import PACKAGED, play_load
 from tests.support.patching import apply_json, diff
 
 FIRST = SCENARIOS[0].admissions[0]
@@ -24,13 +24,13 @@ FIRST = SCENARIOS[0].admissions[0]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with running("two-workers") as started:
+    with running_server("two-workers") as started:
         yield started
 
 
 def test_an_unexpected_result_is_printed_with_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = replace(FIRST, given={"cuda": {"nvidia.com/gpu": "2"}})
-    assert run([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
+    assert run_demo([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
     output = capsys.readouterr().out
     assert "WRONG: gpu-test: requests and limits must both be\ngpu: 2\n" in output
     assert "Unexpected results: 1." in output
@@ -38,7 +38,7 @@ def test_an_unexpected_result_is_printed_with_exit_code_1(capsys: pytest.Capture
 
 def test_each_kind_of_unexpected_result_has_its_message(server: Server) -> None:
     def wrong(**members: Any) -> str | None:
-        return admit(server, replace(FIRST, **members)).wrong
+        return admit_pod(server, replace(FIRST, **members)).wrong
 
     assert wrong() is None
     assert wrong(given={"cuda": {"nvidia.com/gpu": "2"}}) == "requests and limits must both be\ngpu: 2"
@@ -61,7 +61,7 @@ def load() -> Load:
 
 
 def test_the_load_of_a_scenario_has_the_expected_result() -> None:
-    result = played(TEN, load())
+    result = play_load(TEN, load())
     assert result.wrong == ()
     assert result.running == {"gpu-sim-cluster-worker": 4, "gpu-sim-cluster-worker2": 4}
     assert [pod.name for pod in result.waiting] == ["gpu-test-9", "gpu-test-10"]
@@ -80,7 +80,7 @@ def test_each_unexpected_result_of_a_load_has_its_message(
     scenario: Scenario, changed: dict[str, Any], wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = replace(load(), **changed)
-    (found,) = played(scenario, expected).wrong
+    (found,) = play_load(scenario, expected).wrong
     assert found.startswith(wrong)
     assert show_load(Console(width=400), scenario, expected) == 1
     assert f"WRONG: ten-pods: {wrong}" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_each_unexpected_result_of_a_load_has_its_message(
 def test_pods_that_never_run_are_unexpected(tmp_path: Path) -> None:
     text = (PACKAGED / "ten-pods.yaml").read_text().replace("      runFor: 1h\n", "")
     (tmp_path / "ten-pods.yaml").write_text(text.replace("../inventories", str(DEFAULT_CLUSTER.parent)))
-    result = played(TEN, load(), tmp_path)
+    result = play_load(TEN, load(), tmp_path)
     assert len(result.wrong) == 1
     assert result.wrong[0].startswith("all pods must run in the end, but ")
     assert "gpu-test-9 never runs" in result.sentences()
@@ -97,27 +97,30 @@ def test_pods_that_never_run_are_unexpected(tmp_path: Path) -> None:
 
 def test_a_load_that_cannot_be_read_ends_the_demo(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"absent\.yaml cannot be simulated: "):
-        played(TEN, replace(load(), simulation="absent"), tmp_path)
+        play_load(TEN, replace(load(), simulation="absent"), tmp_path)
     with pytest.raises(DemoError, match=r"absent\.yaml cannot be simulated: "):
         show_load(Console(), TEN, replace(load(), simulation="absent"))
 
 
 def test_a_server_that_fails_to_start_is_reported_with_output() -> None:
-    with pytest.raises(DemoError, match=r"(?s)did not start:\n.*no-such-inventory\.yaml"), running("no-such-inventory"):
+    with (
+        pytest.raises(DemoError, match=r"(?s)did not start:\n.*no-such-inventory\.yaml"),
+        running_server("no-such-inventory"),
+    ):
         pass
 
 
 def test_a_server_that_does_not_answer_a_review_is_reported(server: Server) -> None:
     with pytest.raises(DemoError, match="/nowhere answered 404: "):
         server.review("/nowhere", "default", {})
-    with running("two-workers") as gone:
+    with running_server("two-workers") as gone:
         pass
     with pytest.raises(DemoError, match="the server did not answer: "):
         gone.check_ready()
 
 
 def test_an_error_of_the_demo_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([Scenario("nowhere", (replace(FIRST, inventory="no-such-inventory"),))]) == 1
+    assert run_demo([Scenario("nowhere", (replace(FIRST, inventory="no-such-inventory"),))]) == 1
     assert "demo: the server for no-such-inventory did not start:" in capsys.readouterr().err
 
 
@@ -133,20 +136,20 @@ def test_a_patch_is_applied_as_rfc_6902_says(before: Any, after: st.DataObject) 
     target: Any = after.draw(st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=4))
     copy = json.loads(json.dumps(before))
     patch = [operation.to_json() for operation in diff(before, target)]
-    assert patched(before, patch) == target == apply_json(before, patch)
+    assert apply_patch(before, patch) == target == apply_json(before, patch)
     assert before == copy
 
 
 def test_a_patch_inserts_into_lists_and_may_be_impossible() -> None:
     document = {"a": [1, 3]}
-    assert patched(document, [{"op": "add", "path": "/a/1", "value": 2}]) == {"a": [1, 2, 3]}
-    assert patched(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [3]}
+    assert apply_patch(document, [{"op": "add", "path": "/a/1", "value": 2}]) == {"a": [1, 2, 3]}
+    assert apply_patch(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [3]}
     with pytest.raises(KeyError):
-        patched(document, [{"op": "add", "path": "/b/c", "value": 1}])
+        apply_patch(document, [{"op": "add", "path": "/b/c", "value": 1}])
     with pytest.raises(KeyError):
-        patched(document, [{"op": "replace", "path": "/b", "value": 1}])
+        apply_patch(document, [{"op": "replace", "path": "/b", "value": 1}])
     with pytest.raises(ValueError, match="unknown operation: move"):
-        patched(document, [{"op": "move", "path": "/a", "from": "/b"}])
+        apply_patch(document, [{"op": "move", "path": "/a", "from": "/b"}])
 
 
 def test_an_interrupted_simulation_interrupts_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,4 +158,4 @@ def test_an_interrupted_simulation_interrupts_the_demo(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(simulated, "play_simulation", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        played(TEN, load())
+        play_load(TEN, load())

@@ -11,7 +11,7 @@ from server.diff.in_force import InForceError, read_in_force
 from server.http.app import create_metrics_app
 from server.http.messages import Response
 from server.rules.sources import prepare_rules
-from server.state import Served, State
+from server.state import ServedRules, State
 from tests.support.apiserver import Silence, api_server
 from tests.support.listener import Recorder, pages, reachable
 
@@ -28,7 +28,7 @@ def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
 def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
     rules = prepare_rules([DEFAULT_RULES])
     state = State(rules.rule_set, Cluster())
-    state.served = Served(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
+    state.served = ServedRules(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
     application = create_metrics_app(state, lambda: (b"", "text/plain"))
     with reachable(tmp_path, pages(application), secure=secure) as server:
         url = f"{'https' if secure else 'http'}://localhost:{server.port}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rules_engine.diagnosis.values import UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
-from server.doctor.watch import counts
+from server.doctor.watch import count_findings
 from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
 from tests.support.reports import empty_report, group, pod_name, reported_finding, whole_report
@@ -45,7 +45,7 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
         group(reported_finding(message="x", object=pod_name("p"))),
         replace(group(possible), effects=(replace(possible, reason="NoDevices"),)),
     )
-    last = counts(empty_report(findings=groups), 1.5)
+    last = count_findings(empty_report(findings=groups), 1.5)
 
     samples = values(WatchState(last=last))
 
@@ -62,7 +62,7 @@ def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
     report = replace(
         whole_report(), findings=(), absent=(UnreadKind(objects="jobs", unknown=""),), not_evaluated=tuple(gaps)
     )
-    last = replace(counts(report, 0.0), at=datetime(2026, 11, 23, tzinfo=UTC), objects={"nodes": 3, "pods": 12})
+    last = replace(count_findings(report, 0.0), at=datetime(2026, 11, 23, tzinfo=UTC), objects={"nodes": 3, "pods": 12})
 
     assert values(WatchState(last=last)) == {
         "doctor_absent{collection=jobs}": 1,
@@ -80,7 +80,7 @@ def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
 
 
 def test_a_failure_keeps_the_findings_of_the_last_diagnosis() -> None:
-    last = counts(whole_report(), 0.0)
+    last = count_findings(whole_report(), 0.0)
     state = WatchState(last=last, failure="timed out", failures=2, refused="an error", reloads_refused=1)
 
     samples = values(state, Sent())

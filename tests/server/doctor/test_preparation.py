@@ -9,7 +9,7 @@ from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
 from rules_engine.model.kubernetes.kept_fields import merge_by_kind
 from rules_engine.model.problems.problem import Severity
 from rules_engine.sources.rule_sources import PathSource
-from server.doctor.preparation import Prepared, prepare
+from server.doctor.preparation import Prepared, prepare_diagnosis
 
 LADDER = """\
 apiVersion: gpurules.io/v1
@@ -36,18 +36,18 @@ def named(prepared: Prepared) -> dict[str, CompiledDiagnostic]:
 
 
 def test_the_packaged_diagnostics_have_no_problems_and_no_rules() -> None:
-    prepared = prepare(())
+    prepared = prepare_diagnosis(())
 
     assert (prepared.problems, prepared.failed, prepared.rule_set, prepared.rules) == ((), False, None, "")
     assert len(prepared.diagnostics) > 10
 
 
 def test_a_diagnostic_of_the_same_name_replaces_the_packaged_one(tmp_path: Path) -> None:
-    packaged = named(prepare(()))
+    packaged = named(prepare_diagnosis(()))
     replaced = min(packaged)
     (tmp_path / "ours.yaml").write_text(f"{DIAGNOSTIC % replaced}---\n{DIAGNOSTIC % 'of-our-own'}")
 
-    names = named(prepare([PathSource(tmp_path)]))
+    names = named(prepare_diagnosis([PathSource(tmp_path)]))
 
     assert names.keys() == packaged.keys() | {"of-our-own"}
     assert names[replaced].diagnostic.reason == "Ours"
@@ -59,7 +59,7 @@ def test_ladders_come_from_the_given_rules_with_their_place(tmp_path: Path) -> N
     paths[0].write_text(LADDER)
     paths[1].write_text(DIAGNOSTIC % "ours")
 
-    prepared = prepare([*map(PathSource, paths)])
+    prepared = prepare_diagnosis([*map(PathSource, paths)])
 
     assert prepared.rule_set is not None
     assert [compiled.rule.id for compiled in prepared.rule_set.rules] == ["FallbackLadder/small"]
@@ -71,7 +71,7 @@ def test_problems_are_in_file_order(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"{wrong}---\n{DIAGNOSTIC % 'b'}  mode: Off\n")
     (tmp_path / "b.yaml").write_text((DIAGNOSTIC % "c").replace("providerID", "provider"))
 
-    prepared = prepare([PathSource(tmp_path)])
+    prepared = prepare_diagnosis([PathSource(tmp_path)])
 
     assert [str(problem.code) for problem in prepared.problems] == ["cel-field", "unknown-field", "cel-field"]
     assert prepared.failed
@@ -80,7 +80,7 @@ def test_problems_are_in_file_order(tmp_path: Path) -> None:
 def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text(DIAGNOSTIC % "ours")
 
-    prepared = prepare([PathSource(tmp_path)])
+    prepared = prepare_diagnosis([PathSource(tmp_path)])
 
     assert prepared.kept == merge_by_kind(BUILT_IN_FIELDS, fields_of_diagnostics(prepared.diagnostics))
     node = prepared.kept["Node"]
@@ -94,7 +94,7 @@ def test_members_that_the_ladders_in_force_read_are_kept(tmp_path: Path) -> None
     conditions = "matchConditions: [{name: image, expression: \"object.spec.serviceAccountName == 'train'\"}]"
     (tmp_path / "a.yaml").write_text(LADDER.replace("spec:", f"spec:\n  {conditions}", 1))
 
-    pod = prepare([PathSource(tmp_path)]).kept["Pod"]
+    pod = prepare_diagnosis([PathSource(tmp_path)]).kept["Pod"]
 
     assert pod is not None
     assert pod["spec"] is not None
@@ -113,7 +113,7 @@ def test_errors_are_problems_with_their_place(tmp_path: Path, content: str, code
     path = tmp_path / "ours.yaml"
     path.write_text(content)
 
-    prepared = prepare([PathSource(path)])
+    prepared = prepare_diagnosis([PathSource(path)])
 
     assert prepared.failed
     errors = [problem for problem in prepared.problems if problem.severity is Severity.ERROR]

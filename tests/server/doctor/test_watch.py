@@ -20,8 +20,8 @@ from server.cli.doctor import doctor
 from server.cluster.connection import Connection
 from server.doctor import preparation
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
-from server.doctor.preparation import Prepared, prepare
-from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness
+from server.doctor.preparation import Prepared, prepare_diagnosis
+from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness_page
 from server.option_types import Address
 from server.telemetry.events import Events
 from server.telemetry.finding_metrics import FindingMetrics
@@ -70,7 +70,7 @@ class Watched:
 
     @property
     def ready(self) -> tuple[int, Any]:
-        status, report = readiness(self.repeated.state)
+        status, report = readiness_page(self.repeated.state)
         return int(status), dict(report)
 
     @property
@@ -79,7 +79,7 @@ class Watched:
         return str(self.ready[1].get("diagnosed"))
 
 
-PREPARE = cache(prepare)
+PREPARE = cache(prepare_diagnosis)
 """Compiles the packaged Diagnostics once for all tests; rules that change are prepared by the test."""
 
 
@@ -209,7 +209,7 @@ def test_changed_rules_are_read_before_the_next_diagnosis(
 def test_rules_that_change_while_the_process_starts_are_read(api: ApiServer, tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text(DIAGNOSTIC % "First")
-    prepared = prepare([PathSource(tmp_path)])
+    prepared = prepare_diagnosis([PathSource(tmp_path)])
     path.write_text(DIAGNOSTIC % "SecondReason")
     watch = watched(api, (tmp_path,), prepared=prepared)
     watch.repeated.step()
@@ -314,7 +314,7 @@ def test_sigterm_ends_the_process_while_rules_are_read(monkeypatch: pytest.Monke
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(preparation, "prepare", ended)
+    monkeypatch.setattr(preparation, "prepare_diagnosis", ended)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         result = CliRunner().invoke(doctor, ["--watch", "--metrics-listen", "127.0.0.1:0"])

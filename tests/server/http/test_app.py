@@ -21,8 +21,8 @@ from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_app, create_metrics_app
 from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
-from server.http.probes import readiness
-from server.state import Served, State
+from server.http.probes import readiness_page
+from server.state import ServedRules, State
 from tests.support.evaluation import limited
 from tests.support.laws import examples
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
@@ -339,8 +339,8 @@ class Broken(RuleSet):
 
 
 def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet) -> None:
-    later = Served(rule_set=RuleSet(), generation=2)
-    served: list[Served] = []
+    later = ServedRules(rule_set=RuleSet(), generation=2)
+    served: list[ServedRules] = []
 
     class Overtaken(RuleSet):
         """Rules that are in force no more as soon as they are asked."""
@@ -353,7 +353,7 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
             return super(RuleSet, self).__getattribute__(name)
 
     said: list[AdmissionRecord] = []
-    now = Served(rule_set=Overtaken(rule_set.kinds))
+    now = ServedRules(rule_set=Overtaken(rule_set.kinds))
     served.append(now)
     state = State(cluster=Cluster())
     app = application(state, observers=[said.append])
@@ -440,8 +440,8 @@ def test_readyz_says_whether_requests_should_come_here(state: State, status: int
 def test_readyz_fails_once_the_serving_certificate_has_expired() -> None:
     state, end = State(RuleSet(), Cluster()), datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
     state.certificate_not_after = end
-    assert readiness(state, clock=lambda: end)[0] == 200
-    status, report = readiness(state, clock=lambda: end + timedelta(seconds=1))
+    assert readiness_page(state, clock=lambda: end)[0] == 200
+    status, report = readiness_page(state, clock=lambda: end + timedelta(seconds=1))
     assert (status, report["reason"]) == (503, "the certificate expired at 2026-03-01T12:30:00Z")
     state.certificate_not_after = datetime.now(UTC) - timedelta(seconds=1)
     assert call(application(state), "/readyz", method="GET").status == 503

@@ -15,7 +15,7 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
 from rules_engine.sources.rule_files import read_rules
 from server.http.admission import Admission
-from server.http.deadline import SHARE, SLICE, Deadline, TakesLonger
+from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS
 from server.http.messages import Request, Response
 from server.state import State
@@ -101,8 +101,8 @@ def seconds(query: str, most: float = REQUEST_SECONDS) -> float:
     [
         ("", REQUEST_SECONDS),
         ("timeout=10s", REQUEST_SECONDS),
-        ("timeout=2s", 2 * SHARE),
-        ("a=b&timeout=500ms", 0.5 * SHARE),
+        ("timeout=2s", 2 * TIMEOUT_SHARE),
+        ("a=b&timeout=500ms", 0.5 * TIMEOUT_SHARE),
         ("timeout=1m", REQUEST_SECONDS),
         ("timeout=1m30s", REQUEST_SECONDS),
         ("timeout=s", REQUEST_SECONDS),
@@ -123,7 +123,7 @@ def test_the_clock_is_looked_at_again_after_every_slice(monkeypatch: pytest.Monk
     budget = Deadline(clock.now, "", 0.02)()
     budget.spend(1)
     clock.now += 0.03
-    for _ in range(SLICE):
+    for _ in range(SLICE_COST):
         budget.spend(1)
     for _ in range(2):
         with pytest.raises(CostExceeded, match=r"the time of 0\.02 s for one request is used up"):

@@ -40,7 +40,7 @@ from server.http.limits import (
 )
 from server.http.listener import Listener
 from server.http.messages import Refusal, Request, Response
-from server.http.review import parse
+from server.http.review import parse_review
 from server.state import State
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
@@ -129,14 +129,14 @@ class Held:
 
         def held(body: bytes) -> Any:
             if not holds(body):
-                return parse(body)
+                return parse_review(body)
             with self._lock:
                 self.threads.append(threading.current_thread().name)
                 self._now += 1
                 self.most_at_once = max(self.most_at_once, self._now)
             try:
                 assert self.proceed.wait(PATIENCE_SECONDS)
-                return parse(body)
+                return parse_review(body)
             finally:
                 with self._lock:
                     self._now -= 1

@@ -167,14 +167,14 @@ def test_a_stop_before_the_start_frees_the_address() -> None:
 def test_a_new_certificate_applies_from_the_next_connection_on() -> None:
     one, two = certified("one"), certified("two")
     made = Listener("test", socket.create_server(("127.0.0.1", 0)), lambda _: Recorder(), connections=8)
-    made.serve(tls.context(one.identity()))
+    made.serve(tls.server_context(one.identity()))
     trusting = ssl.create_default_context(cadata=one.certificate.decode())
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     server = Reachable(made, made.address[1], trusting)
     with closing(server.connect()) as kept:
         kept.request("GET", "/")
         assert not reply(kept).ends
-        made.serve(tls.context(two.identity()))
+        made.serve(tls.server_context(two.identity()))
         with pytest.raises(ssl.SSLCertVerificationError):
             server.ask("GET", "/")
         trusting.load_verify_locations(cadata=two.certificate.decode())
@@ -288,7 +288,7 @@ def test_stalled_handshakes_do_not_keep_a_listener_from_stopping(server: Reachab
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_certificate_that_comes_after_the_stop_is_no_error(started: bool) -> None:
-    context = tls.context(certified("one").identity())
+    context = tls.server_context(certified("one").identity())
     made = Listener("test", socket.create_server(("127.0.0.1", 0)), lambda _: Recorder(), connections=8)
     if started:
         made.start(context)
@@ -495,7 +495,7 @@ def test_without_file_descriptors_a_certificate_is_refused(server: Reachable) ->
     identity = certified("other").identity()
     with no_files():
         with pytest.raises(tls.TlsError, match=r"^the certificate cannot be served: Too many open files$"):
-            tls.context(identity)
+            tls.server_context(identity)
         assert server.listener.stop(PATIENCE_SECONDS)
     with pytest.raises(ConnectionRefusedError):
         server.ask("GET", "/")

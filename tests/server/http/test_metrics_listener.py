@@ -20,7 +20,7 @@ from server.http.app import create_metrics_app
 from server.http.limits import PAGE_THREADS, PLAIN_CONNECTIONS, STALLED_SECONDS
 from server.http.messages import Request, Response
 from server.http.probes import MAX_LISTED
-from server.state import Served, State
+from server.state import ServedRules, State
 from tests.support.authoring import cli
 from tests.support.evaluation import ladder, validation
 from tests.support.listener import Reachable, Recorder, pages, reachable
@@ -70,14 +70,14 @@ def test_pages_report_the_state_of_the_server(server: Reachable, state: State) -
 
 def test_rules_are_listed_up_to_a_bound() -> None:
     rules = (ladder(GPU, name="first", mode=Mode.AUDIT, priority=7), validation("true", name="last", mode=Mode.OFF))
-    report = probes.rules(State(served=Served(rule_set=RuleSet(), listed=rules)))[1]
+    report = probes.rules_page(State(served=ServedRules(rule_set=RuleSet(), listed=rules)))[1]
     assert report["rules"] == [
         {"kind": "FallbackLadder", "name": "first", "mode": "Audit", "priority": 7},
         {"kind": "Validation", "name": "last", "mode": "Off", "priority": 0},
     ]
     assert report["rulesByKind"] == {"FallbackLadder": 1, "Validation": 1}
     many = (rules[0],) * (MAX_LISTED + 1)
-    report = probes.rules(State(served=Served(rule_set=RuleSet(), listed=many)))[1]
+    report = probes.rules_page(State(served=ServedRules(rule_set=RuleSet(), listed=many)))[1]
     assert len(report["rules"]) == MAX_LISTED
     assert report["rulesByKind"] == {"FallbackLadder": MAX_LISTED + 1}
 

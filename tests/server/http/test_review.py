@@ -22,8 +22,8 @@ from server.http.review import (
     RefusedObjectError,
     ReviewError,
     StatusReason,
-    parse,
-    respond,
+    parse_review,
+    respond_decision,
     respond_error,
     respond_status,
     uid_of,
@@ -40,7 +40,7 @@ def step(action: Action, **members: Any) -> Step:
 
 
 def response(decision: Decision) -> dict[str, Any]:
-    body = json.loads(respond(UID, decision))
+    body = json.loads(respond_decision(UID, decision))
     assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert body["response"].pop("uid") == UID
     answer: dict[str, Any] = body["response"]
@@ -50,7 +50,7 @@ def response(decision: Decision) -> dict[str, Any]:
 def refused(document: Any) -> ReviewError:
     body = document if isinstance(document, bytes) else encoded(document)
     with pytest.raises(ReviewError) as caught:
-        parse(body)
+        parse_review(body)
     assert caught.value.reason is StatusReason.BAD_REQUEST
     return caught.value
 
@@ -65,7 +65,7 @@ def test_a_request_is_read_with_all_its_members() -> None:
         oldObject={"metadata": {}},
         kind={"group": "apps", "version": "v2", "kind": "Thing"},
     )
-    request = parse(encoded(document))
+    request = parse_review(encoded(document))
     assert (request.uid, request.operation, request.namespace, request.name) == (UID, "UPDATE", "ml", "p")
     assert (request.group, request.version, request.kind) == ("apps", "v2", "Thing")
     assert (request.sub_resource, request.dry_run) == ("status", True)
@@ -74,13 +74,13 @@ def test_a_request_is_read_with_all_its_members() -> None:
 
 
 def test_absent_and_null_members_are_empty() -> None:
-    request = parse(encoded(review(namespace=..., dryRun=None, object=None, userInfo=..., options=None)))
+    request = parse_review(encoded(review(namespace=..., dryRun=None, object=None, userInfo=..., options=None)))
     assert (request.namespace, request.name, request.dry_run, request.old_object) == ("", "", False, None)
 
 
 def test_the_last_of_duplicate_keys_counts() -> None:
     body = encoded(review()).replace(b'"namespace": "ml"', b'"namespace": "other", "namespace": "ml"')
-    assert parse(body).namespace == "ml"
+    assert parse_review(body).namespace == "ml"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_value_that_nothing_reads_may_be_nested_deeply(text: str) -> None:
     inner: Any = text
     for _ in range(900):
         inner = [inner]
-    assert parse(encoded(review({"deep": inner}))).uid == UID
+    assert parse_review(encoded(review({"deep": inner}))).uid == UID
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
@@ -123,7 +123,7 @@ def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int)
     """A failed call would admit it under failurePolicy: Ignore."""
     body = f'{{{members}"request":{{"uid":"{UID}","object":{"[" * depth}{"]" * depth}}}}}'.encode()
     with pytest.raises(RefusedObjectError) as caught:
-        parse(body)
+        parse_review(body)
     assert caught.value.uid == UID
     assert caught.value.decision.refusal == Refusal(413, "RequestEntityTooLarge", "the object is nested too deeply")
 
@@ -131,7 +131,7 @@ def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int)
 def test_a_deep_object_with_an_inexact_quantity_is_denied() -> None:
     body = encoded(review({"metadata": {"managedFields": "DEEP"}, "spec": {"overhead": {"cpu": HUGE}}}))
     with pytest.raises(RefusedObjectError):
-        parse(body.replace(b'"DEEP"', b"[" * 1_010 + b"]" * 1_010))
+        parse_review(body.replace(b'"DEEP"', b"[" * 1_010 + b"]" * 1_010))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_review_of_the_wrong_shape_is_refused_with_the_reason(document: Any, m
 def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None:
     body = encoded(review(limited({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
     with pytest.raises(RefusedObjectError) as caught:
-        parse(body)
+        parse_review(body)
     assert caught.value.uid == UID
     status = caught.value.decision.status
     assert status is not None
@@ -203,15 +203,15 @@ def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None
 )
 def test_a_number_that_is_carried_exactly_is_read(number: str) -> None:
     body = encoded(review(limited({"nvidia.com/gpu": "N"}), oldObject={"x": 0.5})).replace(b'"N"', number.encode())
-    assert parse(body).object == limited({"nvidia.com/gpu": json.loads(number)})
+    assert parse_review(body).object == limited({"nvidia.com/gpu": json.loads(number)})
 
 
 def test_numbers_outside_pods_are_not_looked_at() -> None:
     body = encoded(
         review({"kind": "Thing"}, kind={"version": "v1", "kind": "Thing"}, options={"n": 18446744073709551616})
     )
-    assert parse(body).kind == "Thing"
-    assert parse(encoded(review(options={"n": 18446744073709551616}))).kind == "Pod"
+    assert parse_review(body).kind == "Thing"
+    assert parse_review(encoded(review(options={"n": 18446744073709551616}))).kind == "Pod"
 
 
 HUGE = 2**64
@@ -236,7 +236,7 @@ HUGE = 2**64
 @pytest.mark.parametrize("member", ["object", "oldObject"])
 def test_an_inexact_quantity_is_denied_wherever_it_is_read(spec: Json, where: str, member: str) -> None:
     with pytest.raises(RefusedObjectError, match=f"^{where}: "):
-        parse(encoded(review(**{member: {"spec": spec}})))
+        parse_review(encoded(review(**{member: {"spec": spec}})))
 
 
 @pytest.mark.parametrize(
@@ -249,12 +249,12 @@ def test_an_inexact_quantity_is_denied_wherever_it_is_read(spec: Json, where: st
     ],
 )
 def test_no_other_number_is_refused(made: Json) -> None:
-    assert parse(encoded(review(made))).object == made
+    assert parse_review(encoded(review(made))).object == made
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1))
 def test_every_number_that_json_writers_make_is_read_as_it_is(number: float) -> None:
-    request = parse(encoded(review({"n": number, "f": 0.5})))
+    request = parse_review(encoded(review({"n": number, "f": 0.5})))
     assert request.object == {"n": number, "f": 0.5}
 
 

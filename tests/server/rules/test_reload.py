@@ -22,12 +22,12 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from server.cluster.source import FixedCluster
 from server.rules import folder_watch
-from server.rules.folder_watch import MAX_ROUNDS, Watcher, signature
-from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
+from server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
+from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_stable_rules
 from server.rules.sources import Rules, UnusableError, prepare_rules
-from server.serve import _adopted, _adopting
+from server.serve import _after_adoption, _before_adoption
 from server.signals import Signals
-from server.state import Served, State
+from server.state import ServedRules, State
 from server.telemetry.observers import OverpromiseWarning
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
@@ -241,9 +241,9 @@ def test_the_cases_of_every_path_are_run(tmp_path: Path, monkeypatch: pytest.Mon
     cases.write_text(TEST.replace("spec:", "spec:\n  rules: [../one/rules.yaml]", 1).replace("WANTED", "never"))
     for paths in ([one, other], [other, one]):
         with pytest.raises(UnusableError, match="says so"):
-            read_whole(paths, test=True)
+            read_stable_rules(paths, test=True)
     cases.write_text(cases.read_text().replace("never", '"told-apart: one"'))
-    assert read_whole([one, other], test=True).tests == 1
+    assert read_stable_rules([one, other], test=True).tests == 1
 
 
 def test_rule_tests_that_time_out_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_rule_tests_that_time_out_have_failed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "rules.yaml").write_text(saying("one"))
     (tmp_path / "rules.test.yaml").write_text(TEST.replace("WANTED", '"told-apart: one"'))
     with pytest.raises(UnusableError, match=r"did not end within 0\.001 seconds"):
-        read_whole([tmp_path], test=True)
+        read_stable_rules([tmp_path], test=True)
 
 
 def test_a_refusal_is_logged_and_counted_once_despite_retries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -309,7 +309,7 @@ def test_unchanged_rules_get_their_new_locations_and_no_new_generation(tmp_path:
 
 
 def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> None:
-    served_then: list[Served | None] = []
+    served_then: list[ServedRules | None] = []
 
     class Unreadable(FixedCluster):
         problems = ("pods: forbidden",)
@@ -318,10 +318,10 @@ def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> N
             served_then.append(state.served)
             return False
 
-    rules, before = tmp_path / "rules.yaml", Served(rule_set=RuleSet(), digest="before")
+    rules, before = tmp_path / "rules.yaml", ServedRules(rule_set=RuleSet(), digest="before")
     rules.write_text(saying("one"))
     state = State(served=before)
-    reloader = Reloader([rules], state, test=False, before_adoption=_adopting(Unreadable(Cluster())))
+    reloader = Reloader([rules], state, test=False, before_adoption=_before_adoption(Unreadable(Cluster())))
     assert not reloader.reload()
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None
@@ -350,7 +350,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
         return rules
 
     monkeypatch.setattr("server.rules.reload.prepare_rules", changing)
-    assert read_whole([file]).digest == prepare_rules([file]).digest
+    assert read_stable_rules([file]).digest == prepare_rules([file]).digest
     assert file.read_text() == saying("new")
 
 
@@ -365,13 +365,13 @@ def test_rules_in_a_pipe_are_refused_without_blocking(tmp_path: Path) -> None:
 def test_a_check_detects_changes_without_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a")
-    first = signature([tmp_path])
-    assert signature([tmp_path]) == first
+    first = files_signature([tmp_path])
+    assert files_signature([tmp_path]) == first
     stamp = path.stat().st_mtime_ns
     path.write_text("b")
     os.utime(path, ns=(stamp, stamp + 1))
-    assert signature([tmp_path]) != first
-    assert signature([tmp_path / "none.yaml"]) != signature([tmp_path / "a.yaml"])
+    assert files_signature([tmp_path]) != first
+    assert files_signature([tmp_path / "none.yaml"]) != files_signature([tmp_path / "a.yaml"])
 
 
 def test_a_check_detects_changes_with_equal_times(tmp_path: Path) -> None:
@@ -379,15 +379,15 @@ def test_a_check_detects_changes_with_equal_times(tmp_path: Path) -> None:
     path, other = tmp_path / "a.yaml", tmp_path / "other"
     path.write_text("a")
     stamp = path.stat().st_mtime_ns
-    first = signature([path])
+    first = files_signature([path])
     path.write_text("aa")
     os.utime(path, ns=(stamp, stamp))
-    second = signature([path])
+    second = files_signature([path])
     assert second != first
     other.write_text("bb")
     os.utime(other, ns=(stamp, stamp))
     other.rename(path)
-    assert signature([path]) not in (first, second)
+    assert files_signature([path]) not in (first, second)
 
 
 class Seen:
@@ -396,7 +396,7 @@ class Seen:
     def __init__(self, *paths: Path) -> None:
         self.texts: list[str] = []
         self._paths = paths
-        self.watcher = Watcher(paths, signature(paths), self._changed, name="test")
+        self.watcher = Watcher(paths, files_signature(paths), self._changed, name="test")
 
     def _changed(self) -> bool:
         self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Problems())))
@@ -451,7 +451,7 @@ class Full(INotify):  # type: ignore[misc]
 def test_polling_finds_changes_without_inotify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: Callable[[], INotify | None]
 ) -> None:
-    monkeypatch.setattr(folder_watch, "_inotify", inotify)
+    monkeypatch.setattr(folder_watch, "_open_inotify", inotify)
     monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
@@ -476,7 +476,7 @@ def test_an_unexpected_error_does_not_end_the_watch(tmp_path: Path, caplog: pyte
             raise RuntimeError("ours")
         return True
 
-    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher = Watcher([path], files_signature([path]), changed, name="test")
     watcher.start()
     path.write_text("bb")
     until(lambda: seen == ["bb"], "the first change")
@@ -497,7 +497,7 @@ def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
         answers.append(answers[-1])
         return answers[-1]
 
-    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher = Watcher([path], files_signature([path]), changed, name="test")
     watcher.start()
     yield watcher, answers, path
     watcher.stop()
@@ -574,7 +574,7 @@ def test_a_check_does_not_shorten_the_wait_for_partial_files(tmp_path: Path) -> 
                 watcher.check()
             return self.is_set()
 
-    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher = Watcher([path], files_signature([path]), changed, name="test")
     watcher._stopping = Writing()
     watcher.start()
     path.write_text("begun")
@@ -589,7 +589,7 @@ def test_a_failing_file_system_does_not_end_the_watch(
     monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
-    seen = signature([path])
+    seen = files_signature([path])
     failing, changes = [True], []
 
     def stale(*arguments: Any) -> Any:
@@ -623,7 +623,7 @@ def test_former_rules_are_freed_although_the_collector_is_frozen() -> None:
         del old
         gc.collect()
         assert forgotten() is not None
-        _adopted(None, OverpromiseWarning(State()))
+        _after_adoption(None, OverpromiseWarning(State()))
         assert forgotten() is None
         assert gc.get_freeze_count() > 0
     finally:

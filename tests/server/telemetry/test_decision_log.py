@@ -14,17 +14,17 @@ from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.rule import Mode, Rule
 from server.http.admission_record import AdmissionRecord
-from server.state import Served, State
+from server.state import ServedRules, State
 from server.telemetry.decision_log import (
+    LINES_PER_WRITE,
     MAX_ITEMS,
     MAX_LINE_BYTES,
     MAX_QUEUED,
     MAX_REASONS_BYTES,
     MAX_TEXT,
-    TOGETHER,
     DecisionLog,
-    line,
-    owner,
+    encode_line,
+    pod_owner,
 )
 from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
@@ -52,7 +52,7 @@ def log_lines(folder: Path, *records: AdmissionRecord, messages: bool = False) -
 
 
 def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> None:
-    state = State(served=Served(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
+    state = State(served=ServedRules(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
     made: Any = asks({MIG: 2})
     made["metadata"]["ownerReferences"] = [
         {"kind": "Node", "name": "no-controller"},
@@ -104,7 +104,7 @@ def test_the_time_of_a_line_is_in_utc() -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, 3, 40, tzinfo=timezone(timedelta(hours=1)))
-    encoded = line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
+    encoded = encode_line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
     assert json.loads(b"".join(encoded.parts))["time"] == "2026-11-22T00:02:03.000040Z"
 
 
@@ -116,7 +116,7 @@ def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None
 
 
 def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
-    state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
+    state = State(served=ServedRules(rule_set=compiled(FALLS)), cluster=cluster())
     pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
     lines = log_lines(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
     first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
@@ -339,9 +339,9 @@ def test_a_partly_written_line_corrupts_no_other(tmp_path: Path, caplog: pytest.
 
 def test_more_lines_than_one_call_can_write_are_all_written(tmp_path: Path) -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
-    lines = log_lines(tmp_path, *[record] * (3 * TOGETHER + 1))
+    lines = log_lines(tmp_path, *[record] * (3 * LINES_PER_WRITE + 1))
     numbers = [int(line["id"].rpartition("-")[2]) for line in lines]
-    assert numbers == list(range(1, 3 * TOGETHER + 2))
+    assert numbers == list(range(1, 3 * LINES_PER_WRITE + 2))
 
 
 def test_a_log_that_cannot_be_written_at_all_is_an_error_at_once(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_lines_can_go_to_standard_output(capfdbinary: pytest.CaptureFixture[byte
     ],
 )
 def test_a_pod_without_a_controller_has_no_owner(made: Any) -> None:
-    assert owner(made) is None
+    assert pod_owner(made) is None
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_the_longest_line_fits_the_longest_names_and_reasons() -> None:
 def test_truncated_members_of_a_line_are_named(
     tmp_path: Path, made: Any, rules: tuple[Rule, ...], truncated: list[str]
 ) -> None:
-    state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
+    state = State(served=ServedRules(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
     [line] = log_lines(tmp_path, admission_record("/mutate", made, state=state))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == truncated

@@ -13,8 +13,8 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
-from server.http.probes import rules as rules_page
-from server.state import Compared, Served, State
+from server.http.probes import rules_page
+from server.state import ServedRules, State, WebhookComparison
 from server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, DriftMonitor
 from server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
@@ -61,7 +61,7 @@ class Monitored:
         """Put other rules in force."""
         served = self.state.served
         assert served is not None
-        self.state.served = Served(rule_set=rule_set, generation=served.generation + 1)
+        self.state.served = ServedRules(rule_set=rule_set, generation=served.generation + 1)
         self.monitor.compare_soon()
 
     def compare(self, after: float = 0.0) -> float:
@@ -69,7 +69,7 @@ class Monitored:
         return self.monitor.compare()
 
     @property
-    def found(self) -> dict[str, Compared]:
+    def found(self) -> dict[str, WebhookComparison]:
         return dict(self.state.webhooks or {})
 
     @property

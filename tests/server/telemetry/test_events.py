@@ -23,7 +23,7 @@ from server.telemetry.events import (
     NAMESPACE_PER_SECOND,
     QUIET_SECONDS,
     Events,
-    events,
+    admission_events,
 )
 from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
@@ -110,7 +110,7 @@ def test_the_event_of_a_fallback_refers_to_the_controller(api: tuple[Api, Connec
 
 
 def test_a_denial_names_rules_and_reasons_without_the_message() -> None:
-    [event] = events(admission_record("/validate", pod(), DENIES))
+    [event] = admission_events(admission_record("/validate", pod(), DENIES))
     assert (event.type, event.reason) == ("Warning", "GPURulesDenied")
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert document["message"] == "pod job, user system:admin: denied by Validation/denies (invalid)"
@@ -137,17 +137,17 @@ def test_a_denial_names_rules_and_reasons_without_the_message() -> None:
     ],
 )
 def test_no_event_without_an_effect_or_a_valid_name(path: str, made: Any, rules: Any, request_: dict[str, Any]) -> None:
-    assert list(events(admission_record(path, made, *rules, **request_))) == []
+    assert list(admission_events(admission_record(path, made, *rules, **request_))) == []
 
 
 def test_an_unreadable_request_causes_no_event() -> None:
-    assert list(events(admission_record("/mutate", b"{", FALLS))) == []
+    assert list(admission_events(admission_record("/mutate", b"{", FALLS))) == []
 
 
 def test_names_and_messages_respect_the_limits_of_the_api() -> None:
     rules = [validation("false", name=f"{'n' * 40}-{number}") for number in range(40)]
     made: Any = pod(name="p" * 250 + ".x")
-    [event] = events(admission_record("/validate", made, *rules))
+    [event] = admission_events(admission_record("/validate", made, *rules))
     assert len(event.message) == MAX_MESSAGE
     document: Any = event.to_json(datetime.now(UTC), "0123456789abcdef")
     assert len(document["metadata"]["name"]) <= MAX_SUBDOMAIN
@@ -157,7 +157,7 @@ def test_names_and_messages_respect_the_limits_of_the_api() -> None:
 def test_a_pod_without_a_name_is_named_by_its_generate_name() -> None:
     made: Any = pod(name="")
     made["metadata"]["generateName"] = "train-"
-    [event] = events(admission_record("/validate", made, DENIES, userInfo={}))
+    [event] = admission_events(admission_record("/validate", made, DENIES, userInfo={}))
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert (document["metadata"]["name"], document["involvedObject"]["name"]) == ("train.0", "train-*")
     assert document["message"] == "pod train-*: denied by Validation/denies (invalid)"
@@ -166,7 +166,7 @@ def test_a_pod_without_a_name_is_named_by_its_generate_name() -> None:
 def test_the_names_in_an_event_are_truncated() -> None:
     made = controlled({MIG: 1}, "j" * 253)
     made["metadata"] |= {"name": "p" * 1_000_000}
-    [event] = events(admission_record("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
+    [event] = admission_events(admission_record("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert len(json.dumps(document)) < 4000
     assert len(document["message"]) <= MAX_MESSAGE

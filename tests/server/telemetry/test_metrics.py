@@ -23,7 +23,7 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
 from server.http.review import StatusReason
-from server.state import Reload, Served, Slots, State
+from server.state import Reload, ServedRules, Slots, State
 from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from server.telemetry.metrics import FAMILIES, Metrics
@@ -184,7 +184,7 @@ def test_series_of_former_rules_are_deleted() -> None:
     for _ in range(2):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_ladder_falls_total")
-    state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2, digest="new")
+    state.served = ServedRules(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2, digest="new")
     assert counted(metrics, "gpu_rules_rules_info") == {"{digest=new}": 1}
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
@@ -224,7 +224,7 @@ class Listening:
 
 def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    served = Served(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at)
+    served = ServedRules(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at)
     state = State(served=served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))

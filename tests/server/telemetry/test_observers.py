@@ -18,7 +18,7 @@ from server.rules.sources import prepare_rules
 from server.state import State
 from server.telemetry.decision_log import DecisionLog
 from server.telemetry.metrics import Metrics
-from server.telemetry.process_log import JsonLines, Lines, logging_config
+from server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import (
@@ -158,7 +158,7 @@ def test_an_exception_stays_within_its_line() -> None:
         raise ValueError("two\nlines")
     except ValueError:
         record = logging.LogRecord("server", logging.ERROR, "", 0, "what %s", ("happened",), sys.exc_info())
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert "\n" not in line
     members = json.loads(line)
     assert (members["message"], members["level"], members["logger"]) == ("what happened", "ERROR", "server")
@@ -190,7 +190,7 @@ def test_system_errors_are_logged_with_their_reason() -> None:
         Path("/none/of/a/pod").read_text()
     except OSError:
         record = logging.LogRecord("server", logging.ERROR, "", 0, "unexpected", (), sys.exc_info())
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert "FileNotFoundError: No such file or directory" in line
     assert "[Errno" not in line
 
@@ -230,6 +230,6 @@ def test_values_derived_from_cached_decisions_are_bounded(tmp_path: Path) -> Non
 
 def test_times_in_lines_of_text_and_of_json_are_rfc_3339_in_utc() -> None:
     record = logging.makeLogRecord({"msg": "x", "name": "server", "levelname": "INFO", "created": 1795351523.5})
-    lines = Lines("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    lines = LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     assert lines.format(record) == "2026-11-22T12:45:23.500Z INFO server: x"
-    assert json.loads(JsonLines().format(record))["time"] == "2026-11-22T12:45:23.500Z"
+    assert json.loads(JsonFormatter().format(record))["time"] == "2026-11-22T12:45:23.500Z"

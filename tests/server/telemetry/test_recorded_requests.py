@@ -14,7 +14,7 @@ from rules_engine.model.rules.rule import Rule
 from rules_engine.recording.fields import RecordedFields
 from rules_engine.recording.views import ViewFields, read_view
 from server.http.admission_record import AdmissionRecord
-from server.state import Served, State
+from server.state import ServedRules, State
 from server.telemetry import recorded_requests
 from server.telemetry.decision_log import MAX_LINE_BYTES, DecisionLog
 from server.telemetry.metrics import Metrics
@@ -210,7 +210,7 @@ def test_fields_and_view_are_repeated_after_a_failed_write(tmp_path: Path) -> No
 def named(recorder: Recorder, state: State, made: Any = None) -> tuple[str | None, list[str]]:
     """Return the view of a request, and the kinds of what is announced with it."""
     recorded = recorder(admission_record("/mutate", made or asks({MIG: 2}), state=state))
-    return recorded.members.get("view"), [type(one).__name__ for one in recorder.announced()]
+    return recorded.members.get("view"), [type(one).__name__ for one in recorder.take_announced()]
 
 
 def test_views_are_named_at_a_limited_rate() -> None:
@@ -222,11 +222,11 @@ def test_views_are_named_at_a_limited_rate() -> None:
     assert named(recorder, first) == ("p-1", ["NewFields", "NewView"])
     assert named(recorder, first) == ("p-1", [])
     assert named(recorder, second) == (None, [])
-    recorder.encoded(recorded_requests.VIEW_BYTES_PER_SECOND, 0.0)
+    recorder.allow_next_view(recorded_requests.VIEW_BYTES_PER_SECOND, 0.0)
     assert named(recorder, second) == (None, [])
     clock.now = 1.0
     assert named(recorder, second) == ("p-2", ["NewView"])
-    recorder.encoded(1, 1.0)
+    recorder.allow_next_view(1, 1.0)
     clock.now = 20.0
     assert named(recorder, first) == (None, [])
     clock.now = 21.0
@@ -237,10 +237,10 @@ def test_changed_rules_begin_new_fields_and_views() -> None:
     recorder = Recorder("p")
     state = State(compiled(FALLS), RICH)
     assert named(recorder, state) == ("p-1", ["NewFields", "NewView"])
-    recorder.encoded(0, 0.0)
-    state.served = Served(rule_set=compiled(FALLS))
+    recorder.allow_next_view(0, 0.0)
+    state.served = ServedRules(rule_set=compiled(FALLS))
     assert named(recorder, state) == ("p-1", ["NewFields"])
-    state.served = Served(rule_set=compiled())
+    state.served = ServedRules(rule_set=compiled())
     assert named(recorder, state) == ("p-2", ["NewFields", "NewView"])
 
 

@@ -12,7 +12,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from server.cluster.connection import ApiError, Connection
 from server.timing import rfc3339
-from server.tls.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
+from server.tls.bootstrap import PREVIOUS_CA_LIFETIME, RENEW_DAYS, TRUST_DELAY, VALID_DAYS, Bootstrap, Place
 from server.tls.identity import Identity
 from tests.support.objects import Objects, objects
 from tests.support.operating import until, until_ended
@@ -137,7 +137,9 @@ def test_every_served_certificate_is_trusted_during_a_renewal(kept: Objects) -> 
         most = max(most, len(trusted(kept)))
         serves_next = len(seen) > before or replicas[0].served[-1].not_after - replicas[0].now > timedelta(days=80)
         for replica in replicas:
-            replica.now += timedelta(days=5) if not changing else FORGET / 2 if serves_next else SPREAD / 2
+            replica.now += (
+                timedelta(days=5) if not changing else PREVIOUS_CA_LIFETIME / 2 if serves_next else TRUST_DELAY / 2
+            )
     assert len(seen) == 3
     assert most == 2
     assert len(trusted(kept)) == 1, "the old CA is forgotten"
@@ -157,15 +159,15 @@ def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     kept.put(WEBHOOKS[0], as_it_was)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
-        replica.reconcile(SPREAD)
+        replica.reconcile(TRUST_DELAY)
     assert replica.certificate == first
     del kept.refuse[WEBHOOKS[1]]
     replica.reconcile()
-    replica.reconcile(SPREAD - timedelta(seconds=1))
+    replica.reconcile(TRUST_DELAY - timedelta(seconds=1))
     assert replica.certificate == first
     kept.put(WEBHOOKS[0], as_it_was)
     replica.reconcile(timedelta(seconds=1))
-    replica.reconcile(SPREAD - timedelta(seconds=1))
+    replica.reconcile(TRUST_DELAY - timedelta(seconds=1))
     assert replica.certificate == first
     assert "in use" not in caplog.text
     replica.reconcile(timedelta(seconds=1))
@@ -173,7 +175,7 @@ def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     until_when = rfc3339(replica.served[-1].not_after)
     assert caplog.messages[-1] == f"new certificate in use: Secret gpu/tls, valid until {until_when}"
     assert len(trusted(kept)) == 2
-    replica.reconcile(FORGET)
+    replica.reconcile(PREVIOUS_CA_LIFETIME)
     assert len(trusted(kept)) == 1
     assert trusts(kept, replica.certificate, replica.now)
 

@@ -31,11 +31,11 @@ from server.tls.identity import (
     VALID_DAYS,
     Identity,
     TlsError,
-    check,
-    context,
-    for_localhost,
-    read,
+    check_files,
+    localhost_files,
     read_cas,
+    read_identity,
+    server_context,
 )
 from tests.support.certificates import DAY, GARBAGE, Certified, Key, certified
 from tests.support.listener import Recorder, reachable
@@ -49,7 +49,7 @@ def loaded(path: Path) -> x509.Certificate:
 
 
 def test_the_generated_certificate_is_valid_for_every_local_name(tmp_path: Path) -> None:
-    files = for_localhost(tmp_path, now=NOW)
+    files = localhost_files(tmp_path, now=NOW)
     assert files.ca is not None
     leaf = loaded(files.certificate)
     policy = PolicyBuilder().store(Store([loaded(files.ca)])).time(NOW)
@@ -63,7 +63,7 @@ def test_the_generated_certificate_is_valid_for_every_local_name(tmp_path: Path)
 
 def test_only_the_owner_can_read_the_key_and_no_ca_key_is_stored(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    files = for_localhost(folder, now=NOW)
+    files = localhost_files(folder, now=NOW)
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.name for path in folder.iterdir()} == {"ca.crt", "tls.crt", "tls.key"}
@@ -79,33 +79,33 @@ def test_a_readable_key_is_replaced_and_a_link_is_not_followed(tmp_path: Path) -
     folder = tmp_path / "tls"
     folder.mkdir()
     (folder / "tls.key").symlink_to(elsewhere)
-    files = for_localhost(folder, now=NOW)
+    files = localhost_files(folder, now=NOW)
     assert elsewhere.read_text() == "keep me"
     assert not files.key.is_symlink()
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
 
 
 def test_a_valid_certificate_is_kept(tmp_path: Path) -> None:
-    first = for_localhost(tmp_path, now=NOW)
+    first = localhost_files(tmp_path, now=NOW)
     before = first.certificate.read_bytes()
-    assert for_localhost(tmp_path, now=NOW + timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=-1)) == first
+    assert localhost_files(tmp_path, now=NOW + timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=-1)) == first
     assert first.certificate.read_bytes() == before
 
 
 @pytest.mark.parametrize("broken", ["old", "ca.crt", "tls.crt", "tls.key", "another ca"])
 def test_an_outdated_certificate_is_replaced(tmp_path: Path, broken: str) -> None:
-    first = for_localhost(tmp_path, now=NOW)
+    first = localhost_files(tmp_path, now=NOW)
     before = first.certificate.read_bytes()
     now = NOW
     if broken == "old":
         now = NOW + timedelta(days=VALID_DAYS - RENEW_DAYS)
     elif broken == "another ca":
-        other = for_localhost(tmp_path / "other", now=NOW)
+        other = localhost_files(tmp_path / "other", now=NOW)
         assert other.ca is not None
         (tmp_path / "ca.crt").write_bytes(other.ca.read_bytes())
     else:
         (tmp_path / broken).write_text("broken")
-    again = for_localhost(tmp_path, now=now)
+    again = localhost_files(tmp_path, now=now)
     assert again.certificate.read_bytes() != before
     assert again.ca is not None
     loaded(again.certificate).verify_directly_issued_by(loaded(again.ca))
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "tls"
     with pytest.raises(TlsError) as caught:
-        for_localhost(folder, now=NOW)
+        localhost_files(folder, now=NOW)
     assert str(caught.value) == f"{folder}: the certificate cannot be written there: Not a directory"
 
 
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 )
 def test_a_matching_certificate_and_key_are_accepted(tmp_path: Path, make: Callable[[], Key]) -> None:
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=make())
-    files = check(certificate, path, now=NOW)
+    files = check_files(certificate, path, now=NOW)
     assert (files.certificate, files.key, files.ca) == (certificate, path, None)
     assert files.not_after == NOW + timedelta(days=1)
 
@@ -143,15 +143,15 @@ def test_the_first_certificate_of_a_chain_is_the_servers(tmp_path: Path) -> None
     certificate, key = certificate_files(tmp_path, NOW, NOW + timedelta(days=1))
     other, _ = certificate_files(tmp_path / "other", NOW, NOW + timedelta(days=1))
     certificate.write_bytes(certificate.read_bytes() + other.read_bytes())
-    assert check(certificate, key, now=NOW).certificate == certificate
+    assert check_files(certificate, key, now=NOW).certificate == certificate
     certificate.write_bytes(other.read_bytes() + certificate.read_bytes())
     with pytest.raises(TlsError, match="does not belong"):
-        check(certificate, key, now=NOW)
+        check_files(certificate, key, now=NOW)
 
 
 def problem(certificate: Path, key: Path, now: datetime = NOW) -> str:
     with pytest.raises(TlsError) as caught:
-        check(certificate, key, now=now)
+        check_files(certificate, key, now=now)
     return str(caught.value)
 
 
@@ -238,7 +238,7 @@ def open_files() -> int:
 def test_every_accepted_kind_of_key_is_served(tmp_path: Path, make: Callable[[], Key], version: ssl.TLSVersion) -> None:
     files = certified("leaf", ROOT, key=make()).write(tmp_path)
     with reachable(tmp_path, Recorder()) as server:
-        server.listener.serve(context(read(*files, now=datetime.now(UTC))))
+        server.listener.serve(server_context(read_identity(*files, now=datetime.now(UTC))))
         client = trusting(ROOT)
         client.minimum_version = client.maximum_version = version
         assert replace(server, context=client).ask("GET", "/").status == 200
@@ -257,7 +257,7 @@ def test_every_accepted_kind_of_key_is_served(tmp_path: Path, make: Callable[[],
 )
 def test_a_chain_is_served_whatever_follows_its_leaf(tmp_path: Path, others: list[Certified]) -> None:
     with reachable(tmp_path, Recorder()) as server:
-        server.listener.serve(context(LEAF.identity(*(other.certificate for other in others))))
+        server.listener.serve(server_context(LEAF.identity(*(other.certificate for other in others))))
         assert replace(server, context=trusting(ROOT)).ask("GET", "/").status == 200
 
 
@@ -315,7 +315,7 @@ UNSERVED = {
 def test_a_certificate_that_clients_refuse_is_an_error(unserved: str) -> None:
     identity, reason = UNSERVED[unserved]
     with pytest.raises(TlsError) as caught:
-        context(identity)
+        server_context(identity)
     # OpenSSL errors end with a line of Python's source.
     assert re.sub(r" \(_ssl\.c:\d+\)$", "", str(caught.value)) == f"the certificate cannot be served: {reason}"
 
@@ -325,7 +325,7 @@ def test_no_file_stays_open_even_if_a_certificate_is_refused() -> None:
     before = open_files()
     for identity in identities:
         try:
-            context(identity)
+            server_context(identity)
         except TlsError:
             continue
     assert open_files() == before
@@ -334,14 +334,14 @@ def test_no_file_stays_open_even_if_a_certificate_is_refused() -> None:
 def test_a_handshake_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.tls.identity.ROUNDS", 1)
     with pytest.raises(TlsError, match=r"^the certificate cannot be served: .*the handshake does not end"):
-        context(LEAF.identity())
+        server_context(LEAF.identity())
 
 
 def test_a_file_of_cas_may_hold_comments_in_any_encoding(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     for comment in ("# Autoridade Certificadora São Paulo\n".encode(), b"# Tu\xf0rkTrust\n"):
         path.write_bytes(comment + ROOT.certificate + comment + STRANGER.certificate)
-        served = context(LEAF.identity(client_ca=read_cas(path)))
+        served = server_context(LEAF.identity(client_ca=read_cas(path)))
         assert len(served.get_ca_certs()) == 2
 
 
@@ -370,6 +370,6 @@ def test_a_certificate_without_host_names_is_refused(tmp_path: Path) -> None:
     files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
     files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with pytest.raises(TlsError) as refused:
-        read(*files, now=NOW)
+        read_identity(*files, now=NOW)
     message = "the certificate names no host: API servers read its subjectAltName only"
     assert str(refused.value) == f"{files[0]}: {message}"

@@ -25,14 +25,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.http.listener import Listener
-from server.serve import _bootstrapped
+from server.serve import _serve_bootstrapped
 from server.settings import Settings
 from server.state import State
 from server.timing import rfc3339
 from server.tls import identity as tls
-from server.tls.identity import for_localhost
-from server.tls.identity import read as read_identity
-from server.tls.renewal import Clients, Expiry, Install, Renewal
+from server.tls.identity import localhost_files, read_identity
+from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
 from tests.support.listener import Reachable, Recorder, pages, reachable, reply
@@ -82,7 +81,7 @@ def end(pair: dict[str, bytes]) -> datetime:
 
 def installing(listener: Listener) -> Install:
     """Return a function that installs an identity in a listener."""
-    return lambda identity: listener.serve(tls.context(identity))
+    return lambda identity: listener.serve(tls.server_context(identity))
 
 
 def descriptors() -> int:
@@ -199,7 +198,7 @@ def test_requests_pending_during_a_renewal_are_answered(tmp_path: Path) -> None:
         start_response("200 OK", [])
         return [b"decided"]
 
-    files = for_localhost(tmp_path / "two", now=NOW)
+    files = localhost_files(tmp_path / "two", now=NOW)
     with reachable(tmp_path, pages(application)) as server:
         before = served_certificate(server)
         deciding = server.open(HEAD % 1 + b"1")
@@ -356,7 +355,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
         stack.callback(until_ended, "bootstrap")
         settings = Settings(tls_service="localhost", webhook_name="rules")
-        _bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
+        _serve_bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
         first = served_certificate(server)
         # Any step that is due is taken; here, the certificate is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
@@ -393,10 +392,10 @@ def test_client_cas_are_reread_with_a_bootstrapped_certificate(tmp_path: Path, r
 def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) -> None:
     ca, *client = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
-    one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
+    one, two = (localhost_files(tmp_path / name, now=NOW) for name in ("one", "two"))
     state = State()
     with reachable(tmp_path, pages(application)) as server:
-        clients = Clients(installing(server.listener), state, ca)
+        clients = ClientCaRenewal(installing(server.listener), state, ca)
         assert not clients.renew(), "nothing is served yet"
         clients.serve(read_identity(one.certificate, one.key, now=NOW))
         assert clients.renew(), "nothing has changed"
@@ -415,10 +414,10 @@ def application(_environ: Any, start_response: Any) -> list[bytes]:
 
 
 def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) -> None:
-    files = for_localhost(tmp_path / "one", now=NOW)
+    files = localhost_files(tmp_path / "one", now=NOW)
     assert files.ca
     with reachable(tmp_path, pages(application)) as server:
-        clients = Clients(installing(server.listener), State(), None)
+        clients = ClientCaRenewal(installing(server.listener), State(), None)
         clients.serve(read_identity(files.certificate, files.key, now=NOW))
         assert clients.paths == ()
         assert not clients.renew()
@@ -426,7 +425,7 @@ def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) ->
 
 
 def test_a_renewal_during_draining_does_not_keep_connections(tmp_path: Path) -> None:
-    one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
+    one, two = (localhost_files(tmp_path / name, now=NOW) for name in ("one", "two"))
     with reachable(tmp_path, Recorder()) as server:
         install = installing(server.listener)
         install(read_identity(one.certificate, one.key, now=NOW))
@@ -510,7 +509,7 @@ def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch:
             with ExitStack() as stack:
                 idle = []
                 for _ in range(count):
-                    context = tls.context(own.identity())
+                    context = tls.server_context(own.identity())
                     contexts.append(weakref.ref(context))
                     server.listener.serve(context)
                     idle.append(stack.enter_context(closing(server.open(HEAD % 0))))
@@ -557,7 +556,7 @@ def resuming(folder: Path, version: ssl.TLSVersion, *trusted: Certified) -> Iter
 def test_a_session_is_resumed_while_the_certificate_stays(tmp_path: Path, version: ssl.TLSVersion) -> None:
     own = certified("own")
     with resuming(tmp_path, version, own) as client:
-        client.server.listener.serve(tls.context(own.identity()))
+        client.server.listener.serve(tls.server_context(own.identity()))
         session, resumed, _ = client.ask()
         assert not resumed
         _, resumed, _ = client.ask(session)
@@ -573,10 +572,10 @@ def test_no_session_is_resumed_over_a_change_of_certificate(
     then = {"another certificate": [two], "the same again": [one], "another and back": [two, one]}[changed]
     with resuming(tmp_path, version, one, two) as client:
         listener = client.server.listener
-        listener.serve(tls.context(one.identity()))
+        listener.serve(tls.server_context(one.identity()))
         session, _, _ = client.ask()
         for identity in then:
-            listener.serve(tls.context(identity.identity()))
+            listener.serve(tls.server_context(identity.identity()))
         _, resumed, certificate = client.ask(session)
         assert not resumed
         assert certificate == der({"tls.crt": then[-1].certificate})
@@ -591,14 +590,14 @@ def test_no_session_is_resumed_after_a_change_of_client_cas(tmp_path: Path, vers
     with resuming(tmp_path, version, own) as client:
         listener = client.server.listener
         client.context.load_cert_chain(files[0], files[1])
-        listener.serve(tls.context(own.identity(client_ca=old)))
+        listener.serve(tls.server_context(own.identity(client_ca=old)))
         session, _, _ = client.ask()
         _, resumed, _ = client.ask(session)
         assert resumed, "as nothing has changed"
-        listener.serve(tls.context(own.identity(client_ca=other + old)))
+        listener.serve(tls.server_context(own.identity(client_ca=other + old)))
         session, resumed, _ = client.ask(session)
         assert not resumed
-        listener.serve(tls.context(own.identity(client_ca=other)))
+        listener.serve(tls.server_context(own.identity(client_ca=other)))
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             client.ask(session)
 
@@ -609,16 +608,16 @@ def test_no_session_from_before_client_cas_is_resumed(tmp_path: Path, version: s
     ca, *_ = client_files(tmp_path / "known")
     with resuming(tmp_path, version, own) as client:
         listener = client.server.listener
-        listener.serve(tls.context(own.identity()))
+        listener.serve(tls.server_context(own.identity()))
         session, _, _ = client.ask()
-        listener.serve(tls.context(own.identity(client_ca=ca.read_bytes())))
+        listener.serve(tls.server_context(own.identity(client_ca=ca.read_bytes())))
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             client.ask(session)
 
 
 def test_the_expiry_of_the_serving_certificate_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     state, now = State(), [NOW]
-    expiry = Expiry(state, clock=lambda: now[0])
+    expiry = ExpiryMonitor(state, clock=lambda: now[0])
     expiry.check()
     state.certificate_from = "tls.crt"
     state.certificate_not_after = NOW + timedelta(days=1)

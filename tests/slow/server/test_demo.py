@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from server.demo.run import run
+from server.demo.run import run_demo
 from server.demo.scenarios import SCENARIOS, Scenario
 from tests.support.server import PATIENCE_SECONDS, command, environment
 
@@ -94,7 +94,7 @@ def test_an_interrupt_during_start_or_end_leaves_no_server_running(
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr("subprocess.Popen", Interrupted)
-    assert run() == 130
+    assert run_demo() == 130
     assert len(begun) == 1
     assert processes_that_name(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
@@ -139,7 +139,7 @@ def test_an_interrupt_ends_the_servers_and_restores_the_handler(
         signal.raise_signal(number)
         yield SCENARIOS[1]
 
-    assert run(interrupted()) == 130
+    assert run_demo(interrupted()) == 130
     output, errors = capsys.readouterr()
     assert errors == "demo: interrupted; every server is stopped\n"
     assert "gpu-test-1 " not in output

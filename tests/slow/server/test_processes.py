@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from server.http.limits import UNREAD_SECONDS
 from server.option_types import Address
-from server.serve import _bound
+from server.serve import _bind_address
 from server.timing import rfc3339
 from tests.support.certificates import DAY, certified
 from tests.support.failed_starts import failed_start
@@ -134,7 +134,7 @@ def test_sighup_during_the_start_does_not_end_it(tmp_path: Path) -> None:
 
 
 def test_unread_connections_end_and_no_answer_is_delayed() -> None:
-    with _bound(Address("127.0.0.1", 0)) as listener:
+    with _bind_address(Address("127.0.0.1", 0)) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_SECONDS * 1000

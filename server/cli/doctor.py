@@ -41,7 +41,7 @@ KINDS = (
     "nodes, pods, events, daemonsets, replicasets, statefulsets, jobs, persistentvolumeclaims, runtimeclasses, "
     "resourcequotas, namespaces"
 )
-"""The values of RESOURCES, which `--help` shows without importing it."""
+"""The values of API_RESOURCES, which `--help` shows without importing it."""
 
 SEVERITIES = ("Error", "Warning", "Info")
 

@@ -33,11 +33,11 @@ def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
     requested = exclusion.request.demand
     for resource in resources:
         most, best = sets.largest_amount(resource, Offered.AVAILABLE, nodes)
+        allocatable, free = (sets.total(resource, kind, nodes) for kind in (Offered.ALLOCATABLE, Offered.AVAILABLE))
         yield (
             f"{resource}: {format_amount(resource, requested[resource])} requested; of "
-            f"{format_amount(resource, sets.total(resource, Offered.ALLOCATABLE, nodes))} on "
-            f"{format_count(nodes.bit_count(), 'node')}, {format_amount(resource, sets.total(resource, Offered.AVAILABLE, nodes))} "
-            f"are free, at most {format_amount(resource, most)} on one node ({best})"
+            f"{format_amount(resource, allocatable)} on {format_count(nodes.bit_count(), 'node')}, "
+            f"{format_amount(resource, free)} are free, at most {format_amount(resource, most)} on one node ({best})"
         )
 
 
@@ -103,8 +103,8 @@ def _explain_scattering(exclusion: Exclusion, holders: Holders) -> Explanation:
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
-        message=f"enough of {join_names(resources)} is free on {format_count(exclusion.left.bit_count(), 'node')} in all, "
-        f"but on no single node; the best one is {best}",
+        message=f"enough of {join_names(resources)} is free on {format_count(exclusion.left.bit_count(), 'node')} in "
+        f"all, but on no single node; the best one is {best}",
         cause="The devices of a pod are always on one node, and other pods hold some of each.",
         evidence=(
             *exclusion.steps,

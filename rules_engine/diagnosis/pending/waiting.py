@@ -153,11 +153,12 @@ def explain_by_message(
         for event in cluster.events_about(about)
         if text_member(event, "reason") != "FailedScheduling"
     }
+    scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return Explanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
         severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
-        message=f"{text_member(pod.spec, 'schedulerName') or DEFAULT_SCHEDULER}: {recorded or 'no message is recorded'}",
+        message=f"{scheduler}: {recorded or 'no message is recorded'}",
         cause="The pod waits for what is not evaluated, such as a volume or a resource claim, or for its scheduler.",
         certainty=certainty if recorded else Certainty.POSSIBLE,
         evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),

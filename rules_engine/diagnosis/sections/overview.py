@@ -156,7 +156,7 @@ UNKNOWN_FACTS: Mapping[str, str] = {
 
 
 def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
-    """Return the kinds that were not read, or not in all namespaces, in the order of RESOURCES."""
+    """Return the kinds that were not read, or not in all namespaces, in the order of API_RESOURCES."""
     return tuple(
         UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
         for kind in API_RESOURCES

@@ -152,8 +152,8 @@ def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
         enough = enough and total >= nanos
         evidence.append(
-            f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} on one node "
-            f"({best}), {format_amount(resource, total)} on all nodes"
+            f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
+            f"on one node ({best}), {format_amount(resource, total)} on all nodes"
         )
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,

@@ -168,7 +168,7 @@ def _notice_sentences(answer: Answer) -> Sequence[str]:
         notices.append("both sides have the same rules")
     notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
     if answer.assumed_cluster:
-        notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (--cluster names another one)")
+        notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (use --cluster for another one)")
     for name, prefix in _cluster_prefixes(answer).items():
         as_it_is = answer.grouping.totals[name].as_it_is.total()
         if as_it_is:

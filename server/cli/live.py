@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rules_engine.sources.rule_sources import ParseSource
     from server.cluster.connection import Connection
 
-KINDS: Mapping[str, str] = {
+COLLECTION_KINDS: Mapping[str, str] = {
     "nodes": "Node",
     "pods": "Pod",
     "namespaces": "Namespace",
@@ -46,7 +46,7 @@ class LiveCluster(ClusterAccess):
 
         folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
         path = Path(folder) / f"{KUBECONFIG}.json"
-        kinds = {KINDS[collection]: collection for collection in collections}
+        kinds = {COLLECTION_KINDS[collection]: collection for collection in collections}
         counts: dict[str, int] = {}
 
         with ending_if_unreadable(context), progress_bar("elapsed") as report, path.open("wb") as file:

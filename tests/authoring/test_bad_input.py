@@ -81,7 +81,7 @@ def run(command: str, output: int) -> tuple[int, str]:
 def test_a_full_disk_is_reported_in_the_last_line(command: str) -> None:
     with Path("/dev/full").open("wb") as full:
         code, errors = run(command, full.fileno())
-    assert (code, errors) == (1, "gpu-rules: cannot write the output: No space left on device\n")
+    assert (code, errors) == (2, "gpu-rules: cannot write the output: No space left on device\n")
 
 
 @pytest.mark.unmeasured

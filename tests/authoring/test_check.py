@@ -122,7 +122,7 @@ def test_files_of_other_tools_are_counted(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": GOOD, "b.yaml": WARNED, "kustomization.yaml": "resources: [a.yaml]\n"})
     assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 skipped, 1 warning\n")
     document = json.loads(cli("check", tmp_path, "--output", "json").stdout)
-    assert (document["files"], document["passedOver"]) == (2, [f"{tmp_path}/kustomization.yaml"])
+    assert (document["files"], document["ignoredFiles"]) == (2, [f"{tmp_path}/kustomization.yaml"])
 
 
 def test_a_check_of_nothing_does_not_look_like_success(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_json_has_the_same_results(tmp_path: Path) -> None:
         "warnings": 0,
         "ignored": 0,
         "files": 1,
-        "passedOver": [],
+        "ignoredFiles": [],
         "rules": 0,
         "tests": 0,
     }

@@ -84,7 +84,7 @@ def test_a_full_disk_is_reported_in_one_line(bad: Path, arguments: list[str]) ->
             command(*arguments), cwd=bad, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
         )
     message = b"gpu-rules: cannot write the output: No space left on device\n"
-    assert (result.returncode, result.stderr) == (1, message)
+    assert (result.returncode, result.stderr) == (2, message)
 
 
 def test_an_error_about_another_file_is_not_a_full_disk() -> None:

@@ -109,7 +109,7 @@ def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
     result = cli("convert", "gpuinjector", configuration(tmp_path), "-o", tmp_path / "gpuinjector.json" / "x")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("Error: Could not open file")
 
 
@@ -327,7 +327,7 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     for arguments in (PRINTS, ["convert", "gpuinjector", file], ["convert", "--help"]):
         with Path("/dev/full").open("wb") as full:
             result = subprocess.run(program(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-        assert result.returncode == 1
+        assert result.returncode == 2
         assert result.stderr.splitlines()[-1] == "gpu-rules: cannot write the output: No space left on device"
         assert "Traceback" not in result.stderr
 

@@ -308,7 +308,7 @@ def test_an_impossible_output_is_a_usage_error(folder: Path, arguments: list[str
 
 def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
     result = cli("test", folder, "--output", f"json={folder}/missing/r.json")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.endswith("missing/r.json': No such file or directory\n")
 
 

@@ -13,7 +13,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.sources.rule_files import read_rules
-from tests.support.authoring import cli, completed, injection, ladder, validation, write
+from tests.support.authoring import cli, completed, injection, ladder, place, validation, write
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "effective.json").read_text())
 
@@ -64,7 +64,14 @@ def values(view: Any, rule: int = 0) -> dict[str, Any]:
 
 def test_the_schema_is_valid_and_refuses_other_members() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    view: dict[str, Any] = {"namespace": "ml", "labels": None, "podLabels": None, "rules": [], "others": []}
+    view: dict[str, Any] = {
+        "namespace": "ml",
+        "labels": None,
+        "podLabels": None,
+        "rules": [],
+        "others": [],
+        "problems": [],
+    }
     validator = jsonschema.Draft202012Validator(SCHEMA)
     validator.validate(view)
     assert not validator.is_valid({**view, "more": 1})
@@ -95,14 +102,14 @@ def test_an_entry_that_inherits_merges_the_default_by_name(folder: Path) -> None
         "name": "coefficients.cpu",
         "value": "4",
         "field": "coefficients.cpu",
-        "source": "rules/injection.yaml:5:18",
+        "source": place("rules/injection.yaml:5:18"),
         "inherited": True,
         "overrides": None,
     }
     memory = by_name["coefficients.memory"]
     assert (memory["value"], memory["field"]) == ("4Gi", "namespaces.inherits.coefficients.memory")
-    assert memory["source"] == "rules/injection.yaml:11:22"
-    assert (memory["overrides"]["value"], memory["overrides"]["source"]) == ("8Gi", "rules/injection.yaml:5:30")
+    assert memory["source"] == place("rules/injection.yaml:11:22")
+    assert (memory["overrides"]["value"], memory["overrides"]["source"]) == ("8Gi", place("rules/injection.yaml:5:30"))
     assert (by_name["annotations.net"]["value"], by_name["annotations.net"]["inherited"]) == ("eni", True)
     text = cli("effective", "-n", "inherits", "--rules", "rules").stdout
     assert "coefficients.cpu: 4  rules/injection.yaml:5:18 (inherited)\n" in text
@@ -180,15 +187,15 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "whenExhausted",
         "annotation",
     }
-    assert by_name["rungs[1]"]["source"] == "rules/injection.yaml:7:18"
+    assert by_name["rungs[1]"]["source"] == place("rules/injection.yaml:7:18")
     lines = (folder / "rules/injection.yaml").read_text().splitlines()
     for name, setting in by_name.items():
         if setting["source"] is not None:
-            _, line, column = setting["source"].split(":")
+            line, column = setting["source"]["line"], setting["source"]["column"]
             field = name.rpartition(".")[2]
             value = {"rungs[0]": "x.y/a", "rungs[1]": "x.y/b", "variables.team": "params.team"}.get(name, field)
             expression = values(view)[name] if field in ("when", "ml") else value
-            assert lines[int(line) - 1][int(column) - 1 :].startswith(expression)
+            assert lines[line - 1][column - 1 :].startswith(expression)
 
 
 def test_the_parts_of_rungs_and_checks_have_their_own_lines(folder: Path) -> None:
@@ -198,8 +205,8 @@ def test_the_parts_of_rungs_and_checks_have_their_own_lines(folder: Path) -> Non
     view = shown("-n", "ml")
     by_name = settings(view) | settings(view, 1)
     parts = ("rungs[0].weight", "rungs[1].assume", "validations[0].message", "validations[0].reason")
-    places = [by_name[name]["source"].removeprefix("rules/injection.yaml:") for name in parts]
-    assert places == ["7:8", "9:8", "17:7", "18:7"]
+    places = [(by_name[name]["source"]["line"], by_name[name]["source"]["column"]) for name in parts]
+    assert places == [(7, 8), (9, 8), (17, 7), (18, 7)]
 
 
 def test_the_checks_of_a_validation_have_their_messages(folder: Path) -> None:
@@ -232,7 +239,8 @@ def test_expressions_have_the_fields_that_explain_names(folder: Path) -> None:
     for index, rule in enumerate(read_rules([Path("rules")]).loaded.rules):
         places = {setting["field"]: setting["source"] for setting in settings(view, index).values()}
         assert len(rule.expressions) == 3
-        assert {field: str(text.location) for field, text in rule.expressions.items()}.items() <= places.items()
+        expected = {field: place(str(text.location)) for field, text in rule.expressions.items()}
+        assert {field: places[field] for field in expected} == expected
 
 
 def test_an_expression_of_several_lines_is_one_line_of_text(folder: Path) -> None:
@@ -355,7 +363,7 @@ def test_an_earlier_rule_decides_the_same_resource(
     assert second["precededBy"] == [
         {
             "rule": "ResourceInjection/z",
-            "source": "rules/injection.yaml:3:18",
+            "source": place("rules/injection.yaml:3:18"),
             "resources": ["nvidia.com/gpu"],
             "by": "priority",
             "always": always,
@@ -495,8 +503,9 @@ def test_rules_with_errors_are_reported_and_nothing_is_shown(
 ) -> None:
     (folder / "bad.yaml").write_bytes(content)
     result = cli("effective", "-n", "ml", "--rules", "bad.yaml", "--output", output)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert problem in result.stderr
+    assert result.exit_code == 2
+    assert problem in result.stderr if output == "text" else json.loads(result.stdout)["rules"] == []
+    assert problem in result.stderr or json.loads(result.stdout)["problems"]
 
 
 def test_a_file_that_is_no_cluster_and_a_missing_file_are_reported(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.authoring import cli, injection, ladder, place, validation, write
 from tests.support.patching import apply_json
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -432,7 +432,7 @@ def test_json_holds_both_decisions_and_a_patch_that_leads_to_the_pod(folder: Pat
     assert pod["mutation"]["trace"][0]["action"] == "change"
     assert pod["validation"]["trace"][0] == {
         "rule": "Validation/fine",
-        "source": "rules/validation.yaml:3:18",
+        "source": place("rules/validation.yaml:3:18"),
         "action": "pass",
         "reason": "valid",
     }

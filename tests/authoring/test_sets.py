@@ -121,7 +121,7 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
     with file_size_limit(100):
         result = cli("sets", "copy", "mig-80gb", tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.endswith(": File too large\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_reported_in_one_line(folder: str, tmp_path: Path) -> None:
     write(tmp_path, {"file": ""})
     result = cli("sets", "copy", "mig-80gb", tmp_path / folder)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Error: Could not open file ")
     assert len(result.stderr.splitlines()) == 1
 

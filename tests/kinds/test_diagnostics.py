@@ -266,7 +266,22 @@ SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpressi
     ("more", "expected"),
     [
         ("evidence: ['1']", ["cel-result-type: the expression must be string, not int"]),
-        ("remedies: [{text: Run., command: nothing}]", ["cel-undeclared: undeclared reference to 'nothing'"]),
+        (
+            "remedies: [{text: Run., command: nothing}]",
+            ["cel-undeclared: command is an expression, and its text needs quotes: write \"'nothing'\""],
+        ),
+        (
+            "remedies: [{text: Run., command: kubectl drain x}]",
+            ["cel-syntax: command is an expression, and its text needs quotes: write \"'kubectl drain x'\""],
+        ),
+        (
+            "remedies: [{text: Run., command: echo 'a b'}]",
+            ["cel-syntax: command is an expression, and its text needs quotes"],
+        ),
+        (
+            "remedies: [{text: Run., command: object.metadata.nam}]",
+            ["cel-field: ObjectMeta has no field 'nam' (did you mean 'name'?)"],
+        ),
         (
             "evidence: ['object.spec.containers[0].env[0].value']",
             [
@@ -311,9 +326,25 @@ def test_the_expressions_of_a_diagnostic_with_errors_are_checked(tmp_path: Path)
         "cel-field: Pod has no field 'z'",
     ]
     assert sorted(problems("{when: object.x}", tmp_path)) == [
-        f"missing-field: Diagnostic spec needs '{name}'"
-        for name in ("forEach", "messageExpression", "reason", "severity")
+        f"missing-field: Diagnostic spec needs {names}"
+        for names in ("'forEach'", "'message' or 'messageExpression'", "'reason'", "'severity'")
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ("message: fixed", ["fixed", "fixed"]),
+        ("message: fixed\nmessageExpression: object.metadata.?labels.x.orValue('')", ["fixed", "y"]),
+        ("message: fixed\nmessageExpression: object.metadata.labels.x", ["fixed", "y"]),
+        ("messageExpression: object.metadata.labels.x", ["y"]),
+    ],
+)
+def test_a_message_stands_in_for_an_expression_that_is_empty_or_fails(
+    fields: str, messages: list[str], tmp_path: Path
+) -> None:
+    objects = cluster(node("a"), node("b", labels={"x": "y"}))
+    assert [finding.message for finding in run(diagnostic(fields, tmp_path), objects).findings] == messages
 
 
 def test_advice_is_the_same_as_for_rules(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.model.kubernetes.quantity import Quantity
 from server.cli import main
-from server.cli.live import KINDS
+from server.cli.live import COLLECTION_KINDS
 from tests.support.apiserver import ApiServer, api_server
 from tests.support.authoring import ladder, write
 
@@ -294,7 +294,7 @@ def test_live_collections_have_kinds() -> None:
             str(options(command)["--cluster"].help if "--cluster" in options(command) else ""),
         )
     }
-    assert {collection for names in used for collection in names.split(",")} <= KINDS.keys()
+    assert {collection for names in used for collection in names.split(",")} <= COLLECTION_KINDS.keys()
 
 
 # JSON

@@ -12,6 +12,12 @@ from click.testing import CliRunner, Result
 from rules_engine.cli import COMMANDS
 
 
+def place(text: str) -> dict[str, str | int]:
+    """Return the members of a place that is written FILE:LINE:COLUMN."""
+    file, line, column = text.rsplit(":", 2)
+    return {"file": file, "line": int(line), "column": int(column)}
+
+
 def write(folder: Path, files: Mapping[str, str]) -> Path:
     """Write files, by their paths below `folder`, and return `folder`."""
     for name, text in files.items():

@@ -23,9 +23,14 @@ _PLAIN = {
 
 
 def document(spec: str, name: str = "one") -> str:
-    """Return the document of a Diagnostic; fields that `spec` lacks have plain values."""
+    """Return the document of a Diagnostic; fields that `spec` lacks have plain values, a message for an expression."""
     spec = dedent(spec)
-    missing = [line for field, line in _PLAIN.items() if f"{field}:" not in spec]
+    has_message = spec.startswith("message:")
+    missing = [
+        line
+        for field, line in _PLAIN.items()
+        if f"{field}:" not in spec and not (has_message and field == "messageExpression")
+    ]
     head = f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: {name}}}\nspec:\n"
     return head + indent("\n".join([*missing, spec]), "  ").rstrip() + "\n"
 

@@ -233,7 +233,7 @@ def test_an_unexpected_error_does_not_end_the_monitor(
     api: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(api, FIRST)
-    monkeypatch.setattr("server.telemetry.drift_monitor.derive", lambda _: 1 / 0)
+    monkeypatch.setattr("server.telemetry.drift_monitor.derive_calls", lambda _: 1 / 0)
     monitored = Monitored(api)
     monitored.monitor.start()
     until(lambda: "unexpected error while the webhook configurations were compared" in caplog.text, "the trace")

@@ -140,8 +140,10 @@ class Command(click.Command):
                 stream.reconfigure(errors=ENCODING_ERRORS)
         try:
             return super().invoke(ctx)
-        except click.FileError as error:
-            end_unusable(str(ctx.info_name), error.format_message())
+        except click.UsageError:
+            raise
+        except click.ClickException as error:
+            end_unusable(ctx.command_path.partition(" ")[2], error.format_message())
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
 

@@ -110,7 +110,7 @@ def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
     result = cli("convert", "gpuinjector", configuration(tmp_path), "-o", tmp_path / "gpuinjector.json" / "x")
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("Error: Could not open file")
+    assert result.stderr.splitlines()[-1].startswith("gpu-rules convert gpuinjector: Could not open file")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_line(folder: str, tmp_p
     write(tmp_path, {"file": ""})
     result = cli("sets", "copy", "mig-80gb", tmp_path / folder)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: Could not open file ")
+    assert result.stderr.startswith("gpu-rules sets copy: Could not open file ")
     assert len(result.stderr.splitlines()) == 1
 
 

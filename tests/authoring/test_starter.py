@@ -145,12 +145,12 @@ def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is a file" in result.stderr
     result = cli("init", tmp_path / "file" / "new")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"Error: {tmp_path}/file/new/rules cannot be read: Not a directory\n"
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"gpu-rules init: {tmp_path}/file/new/rules cannot be read: Not a directory\n"
     result = cli("init", tmp_path / "repository")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     workflow = tmp_path / "repository" / WORKFLOW
-    assert result.stderr == f"Error: {workflow} cannot be written: Not a directory\n"
+    assert result.stderr == f"gpu-rules init: {workflow} cannot be written: Not a directory\n"
 
 
 def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
@@ -176,6 +176,6 @@ def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> Non
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
     with file_size_limit(len(json.dumps(combine_schemas())) // 2):
         result = cli("init", tmp_path)
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
+    assert result.exit_code == 2
+    assert result.stderr == f"gpu-rules init: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
     assert files(tmp_path) == RULES

@@ -13,24 +13,7 @@ from typing import TypeAlias
 
 from rules_engine.cel.check.checker import Checked
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Expression,
-    Fold,
-    Has,
-    Index,
-    ListLiteral,
-    Literal,
-    Name,
-    OptionalMap,
-    Select,
-    as_qualified_name,
-    child_nodes,
-)
+from rules_engine.cel.syntax import tree
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keep_at, merge_fields
@@ -111,23 +94,23 @@ class Reads:
             return self._cached[reference]
         return _NONE
 
-    def _value_places(self, checked: Checked, node: Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
+    def _value_places(self, checked: Checked, node: tree.Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
         """Return the places of a value. A computed value has none: the values that it is computed from are read."""
 
-        def places(part: Expression, inner: _Scope = scope) -> Places:
+        def places(part: tree.Expression, inner: _Scope = scope) -> Places:
             return self._value_places(checked, part, inner)
 
         reference = checked.references.get(node)
         if reference is not None:
             return self._reference_places(reference)
         match node:
-            case Name(name=name):
+            case tree.Name(name=name):
                 return scope[name]
-            case Select(operand=operand, field=field):
+            case tree.Select(operand=operand, field=field):
                 return self._members(places(operand), field)
-            case Has(select=Select(operand=operand, field=field)):
+            case tree.Has(select=tree.Select(operand=operand, field=field)):
                 return self._read_presence(self._members(places(operand), field))
-            case Index(operand=operand, key=key):
+            case tree.Index(operand=operand, key=key):
                 constant = self._constant_text(checked, key)
                 if constant is not None and checked.references.get(operand) == VARIABLES:
                     return self._reference_places(f"{VARIABLES}.{constant}")
@@ -135,40 +118,40 @@ class Reads:
                     return self._members(places(operand), constant)
                 self._read(places(key))
                 return self._items(places(operand))
-            case Binary(operator="in", left=left, right=right) if constant := self._constant_text(checked, left):
+            case tree.Binary(operator="in", left=left, right=right) if constant := self._constant_text(checked, left):
                 return self._read_presence(self._members(places(right), constant))  # a list is read as a whole
-            case Binary(operator="==" | "!=", left=Literal(), right=value):
+            case tree.Binary(operator="==" | "!=", left=tree.Literal(), right=value):
                 return self._read_presence(places(value))
-            case Binary(operator="==" | "!=", left=value, right=Literal()):
+            case tree.Binary(operator="==" | "!=", left=value, right=tree.Literal()):
                 return self._read_presence(places(value))
-            case Binary(operator="+", left=left, right=right):
+            case tree.Binary(operator="+", left=left, right=right):
                 operands = places(left) | places(right)
                 lists = all(place.type.name == "list" for place in operands)
                 return operands if lists else self._read(operands)
-            case Conditional(condition=condition, then=then, otherwise=otherwise):
+            case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 self._read(places(condition))
                 return places(then) | places(otherwise)
-            case ListLiteral(elements=elements):
+            case tree.ListLiteral(elements=elements):
                 each = (place for element in elements for place in places(element.value))
                 return frozenset(replace(place, type=list_of(place.type)) for place in each)
-            case Comprehension():
+            case tree.Comprehension():
                 return self._macro(checked, node, scope)
-            case Bind(name=name, value=value, body=body) | OptionalMap(target=value, name=name, body=body):
+            case tree.Bind(name=name, value=value, body=body) | tree.OptionalMap(target=value, name=name, body=body):
                 bound = places(value)
                 self._read_presence(bound)  # also if the body does not name it
                 return places(body, {**scope, name: bound})
-            case Call(target=target) if target is not None and node not in checked.namespaced:
+            case tree.Call(target=target) if target is not None and node not in checked.namespaced:
                 return self._method(node, places(target), [places(argument) for argument in node.arguments])
-            case Call(function=name, arguments=arguments, target=target):
+            case tree.Call(function=name, arguments=arguments, target=target):
                 return self._function(name, target, [places(argument) for argument in arguments])
-        for part in child_nodes(node):
+        for part in tree.child_nodes(node):
             self._read(places(part))
         return _NONE
 
-    def _constant_text(self, checked: Checked, node: Expression) -> str | None:
+    def _constant_text(self, checked: Checked, node: tree.Expression) -> str | None:
         """Return the value of a string literal or of a string parameter, else None."""
-        value: object = node.value if isinstance(node, Literal) else None
-        if isinstance(node, Select) and checked.references.get(node.operand) == "params":
+        value: object = node.value if isinstance(node, tree.Literal) else None
+        if isinstance(node, tree.Select) and checked.references.get(node.operand) == "params":
             value = self._params.get(node.field)
         return value if isinstance(value, str) else None
 
@@ -193,7 +176,7 @@ class Reads:
         self._read_presence(lists)
         return frozenset(replace(place, type=place.type.parameters[0]) for place in lists)
 
-    def _macro(self, checked: Checked, node: Comprehension, scope: _Scope) -> Places:
+    def _macro(self, checked: Checked, node: tree.Comprehension, scope: _Scope) -> Places:
         target = self._value_places(checked, node.target, scope)
         item = self._items(target)
         names = {node.first: item} if node.second is None else {node.first: _NONE, node.second: item}
@@ -201,22 +184,22 @@ class Reads:
         if node.condition is not None:
             self._read(self._value_places(checked, node.condition, inner))
         body = self._value_places(checked, node.body, inner)
-        if node.fold in (Fold.MAP, Fold.TRANSFORM_LIST):
+        if node.fold in (tree.Fold.MAP, tree.Fold.TRANSFORM_LIST):
             return frozenset(replace(place, type=list_of(place.type)) for place in body)
         self._read(body)
-        if node.fold in (Fold.FILTER, Fold.SORT_BY):
+        if node.fold in (tree.Fold.FILTER, tree.Fold.SORT_BY):
             return frozenset(place for place in target if place.type.name == "list")
         return _NONE
 
-    def _function(self, name: str, target: Expression | None, arguments: list[Places]) -> Places:
-        if name in ("of", "unwrap") and target is not None and as_qualified_name(target) == "optional":
+    def _function(self, name: str, target: tree.Expression | None, arguments: list[Places]) -> Places:
+        if name in ("of", "unwrap") and target is not None and tree.as_qualified_name(target) == "optional":
             return arguments[0]
         if name == "size":
             self._items(arguments[0])
             return _NONE
         return self._read_all(arguments)
 
-    def _method(self, node: Call, places: Places, arguments: list[Places]) -> Places:
+    def _method(self, node: tree.Call, places: Places, arguments: list[Places]) -> Places:
         name = node.function
         if name in self._methods:
             self.called.add(name)

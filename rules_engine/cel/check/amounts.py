@@ -8,18 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax import tree
 from rules_engine.cel.syntax.hints import PRESENT, remedy_clause, string_literal
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Call,
-    Comprehension,
-    Expression,
-    Fold,
-    Index,
-    Literal,
-    Select,
-    as_qualified_name,
-)
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.types import AMOUNT, QUANTITY, STRING, Type, list_of
@@ -50,17 +40,17 @@ class Amounts:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._nodes: set[Expression] = set()
+        self._nodes: set[tree.Expression] = set()
 
-    def add(self, node: Expression) -> None:
+    def add(self, node: tree.Expression) -> None:
         """Add a part of the expression that is an amount."""
         self._nodes.add(node)
 
-    def operator(self, node: Binary, kinds: Sequence[Type]) -> str:
+    def operator(self, node: tree.Binary, kinds: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
         return _amount_clause(self._operator_remedy(node, kinds), kinds)
 
-    def _operator_remedy(self, node: Binary, kinds: Sequence[Type]) -> str:
+    def _operator_remedy(self, node: tree.Binary, kinds: Sequence[Type]) -> str:
         left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), kinds, strict=True))
         if not left or not _any_amount(kinds):
             return ""
@@ -73,7 +63,7 @@ class Amounts:
         # The span of a part in parentheses includes them.
         return f"({remedy})" if node.left.span.start > node.span.start else remedy
 
-    def as_text(self, node: Binary, kinds: Sequence[Type]) -> str:
+    def as_text(self, node: tree.Binary, kinds: Sequence[Type]) -> str:
         """Return the warning for amounts that an operator orders, joins or compares as text."""
         amounts = [kind is AMOUNT for kind in kinds]
         if not any(amounts):
@@ -83,13 +73,13 @@ class Amounts:
             return f"amounts are compared as text, '10' before '9'{remedy}"
         if node.operator == "+" and all(amounts):
             return f"amounts are joined as text, '1' and '2' as '12'{remedy}"
-        literal = node.left if isinstance(node.left, Literal) else node.right
-        amount = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, Literal) else ""
+        literal = node.left if isinstance(node.left, tree.Literal) else node.right
+        amount = str(literal.value) if node.operator in ("==", "!=") and isinstance(literal, tree.Literal) else ""
         if canonical := _canonical_quantity(amount):
             return f"the API server writes '{amount}' as '{canonical}'{remedy}"
         return ""
 
-    def conversion(self, node: Call, kinds: Sequence[Type]) -> str:
+    def conversion(self, node: tree.Call, kinds: Sequence[Type]) -> str:
         """Return the warning for a conversion of an amount to a number."""
         method = _CONVERSIONS.get(node.function)
         if method is None or kinds[0] is not AMOUNT:
@@ -100,7 +90,7 @@ class Amounts:
             f" (write {quantity}.isGreaterThan(…) to compare, {quantity}.{method}() for the number)"
         )
 
-    def call(self, node: Call, overloads: Sequence[Overload], kinds: Sequence[Type]) -> str:
+    def call(self, node: tree.Call, overloads: Sequence[Overload], kinds: Sequence[Type]) -> str:
         """Return the remedy for a call that has no overload for its arguments."""
         # The target of a call such as sets.contains(…) is part of the function's name, and has no type.
         target = node.target if len(kinds) > len(node.arguments) else None
@@ -120,26 +110,26 @@ class Amounts:
         receiver, arguments = ("", quantities) if target is None else (f"{quantities[0]}.", quantities[1:])
         return _amount_clause(f"{receiver}{name}({', '.join(arguments)})", kinds)
 
-    def _sum_clause(self, target: Expression, kind: Type) -> str:
-        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _any_amount([kind]):
+    def _sum_clause(self, target: tree.Expression, kind: Type) -> str:
+        if not isinstance(target, tree.Comprehension) or target.fold is not tree.Fold.MAP or not _any_amount([kind]):
             return ""
         number = f"{self._quantity(target.body, kind)}.{self._number_method(target.body)}()"
         before = self._text[target.span.start : target.body.span.start]
         return _amount_clause(f"{before}{number}{self._text[target.body.span.end : target.span.end]}.sum()", [kind])
 
-    def _number_method(self, node: Expression) -> str:
+    def _number_method(self, node: tree.Expression) -> str:
         """Return the method that converts an amount: extended resources are whole numbers, others may be `500m`."""
-        while isinstance(node, Call):
+        while isinstance(node, tree.Call):
             node = node.target or node.arguments[0]
-        key = node.key if isinstance(node, Index) else None
-        extended = isinstance(key, Literal) and "/" in str(key.value)
+        key = node.key if isinstance(node, tree.Index) else None
+        extended = isinstance(key, tree.Literal) and "/" in str(key.value)
         return "asInteger" if extended else "asApproximateFloat"
 
-    def _quantity(self, node: Expression, kind: Type) -> str:
+    def _quantity(self, node: tree.Expression, kind: Type) -> str:
         """Return the expression of a value as a quantity; an empty string for a value of another type."""
         source = self._source_of(node)
         if kind == QUANTITY:
-            amount = node.arguments[0] if isinstance(node, Call) and node.function == "quantity" else None
+            amount = node.arguments[0] if isinstance(node, tree.Call) and node.function == "quantity" else None
             return self._quantity(amount, AMOUNT) if amount in self._nodes else source
         if kind in _NUMBERS:
             return f"quantity({self._number_as_string(node) or f'string({source})'})"
@@ -149,29 +139,29 @@ class Amounts:
             return f"quantity({path}{default})"
         return f"quantity({source})" if kind == STRING else ""
 
-    def path(self, node: Expression) -> tuple[str, bool]:
+    def path(self, node: tree.Expression) -> tuple[str, bool]:
         """Return a value's path in which any part may be absent, and whether this makes it an optional."""
-        if isinstance(node, Select) and as_qualified_name(node.operand) != VARIABLES:
+        if isinstance(node, tree.Select) and tree.as_qualified_name(node.operand) != VARIABLES:
             before, optional = self.path(node.operand)
             name = self._text[node.name_span.start : node.name_span.end]
             absent = not optional and node.field not in PRESENT
             return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
-        if isinstance(node, Index):
+        if isinstance(node, tree.Index):
             return f"{self.path(node.operand)[0]}[?{self._source_of(node.key)}]", True
         return self._source_of(node), False
 
-    def present(self, node: Expression) -> str:
+    def present(self, node: tree.Expression) -> str:
         """Return the condition that a value is present, in which any part of its path may be absent."""
-        if isinstance(node, Select) and not self.path(node.operand)[1]:
+        if isinstance(node, tree.Select) and not self.path(node.operand)[1]:
             return f"has({self._source_of(node)})"
         return f"{self.path(node)[0]}.hasValue()"
 
-    def _number_as_string(self, node: Expression) -> str:
+    def _number_as_string(self, node: tree.Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""
         source = self._source_of(node)
         return string_literal(source, self._text) if _NUMBER.fullmatch(source) else ""
 
-    def _source_of(self, node: Expression) -> str:
+    def _source_of(self, node: tree.Expression) -> str:
         return self._text[node.span.start : node.span.end]
 
 

@@ -10,30 +10,7 @@ from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
 from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
-from rules_engine.cel.syntax import hints
-from rules_engine.cel.syntax.tree import (
-    MACRO_ARGUMENTS,
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Expression,
-    Fold,
-    Has,
-    Index,
-    ListLiteral,
-    Literal,
-    Logic,
-    MapLiteral,
-    Message,
-    Name,
-    OptionalMap,
-    Select,
-    Span,
-    Unary,
-    as_qualified_name,
-)
+from rules_engine.cel.syntax import hints, tree
 from rules_engine.cel.values import regex, types
 from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, Overload
 from rules_engine.cel.values.operators import SIGNATURES
@@ -93,7 +70,7 @@ RELATIONS = frozenset({"<", "<=", ">", ">="})
 _REQUEST = "AdmissionRequest"
 """Type of `request`. The object is a field of it in an AdmissionReview, and a variable of its own in policies."""
 
-PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
+PREDICATES = frozenset({tree.Fold.ALL, tree.Fold.EXISTS, tree.Fold.EXISTS_ONE, tree.Fold.FILTER})
 """Macros whose body is a condition."""
 
 
@@ -116,27 +93,27 @@ class Checked:
     """
 
     source: SourceText
-    expression: Expression
+    expression: tree.Expression
     result: Type
-    references: Mapping[Expression, str | Constant]
-    locals: Mapping[Name, Type]
-    members: Mapping[Expression, Type]
-    fallible: frozenset[Expression]
-    calls: Mapping[Call, Dispatch]
-    namespaced: frozenset[Call]
-    certain: frozenset[Bind]
-    messages: Mapping[Message, Wrapper]
-    patterns: Mapping[Expression, regex.Pattern]
+    references: Mapping[tree.Expression, str | Constant]
+    locals: Mapping[tree.Name, Type]
+    members: Mapping[tree.Expression, Type]
+    fallible: frozenset[tree.Expression]
+    calls: Mapping[tree.Call, Dispatch]
+    namespaced: frozenset[tree.Call]
+    certain: frozenset[tree.Bind]
+    messages: Mapping[tree.Message, Wrapper]
+    patterns: Mapping[tree.Expression, regex.Pattern]
     reads: frozenset[str]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
-    def problem(self, code: Code, message: str, span: Span, severity: Severity = Severity.ERROR) -> Problem:
+    def problem(self, code: Code, message: str, span: tree.Span, severity: Severity = Severity.ERROR) -> Problem:
         """Return a problem with the place of a part of the expression."""
         return _problem_at(self.source, code, message, span, severity)
 
 
-def check_expression(source: SourceText, expression: Expression, environment: Environment) -> Checked:
+def check_expression(source: SourceText, expression: tree.Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
     checker = _Checker(source, environment, environment.functions, Amounts(source.text))
     result = checker.inference.settle(checker.type(expression))
@@ -170,35 +147,35 @@ class _Checker:
     functions: Functions
     amounts: Amounts
     inference: Inference = field(default_factory=Inference)
-    references: dict[Expression, str | Constant] = field(default_factory=dict)
-    members: dict[Expression, Type] = field(default_factory=dict)
-    fallible: set[Expression] = field(default_factory=set)
-    calls: dict[Call, Dispatch] = field(default_factory=dict)
-    namespaced: set[Call] = field(default_factory=set)
-    messages: dict[Message, Wrapper] = field(default_factory=dict)
-    patterns: dict[Expression, regex.Pattern] = field(default_factory=dict)
+    references: dict[tree.Expression, str | Constant] = field(default_factory=dict)
+    members: dict[tree.Expression, Type] = field(default_factory=dict)
+    fallible: set[tree.Expression] = field(default_factory=set)
+    calls: dict[tree.Call, Dispatch] = field(default_factory=dict)
+    namespaced: set[tree.Call] = field(default_factory=set)
+    messages: dict[tree.Message, Wrapper] = field(default_factory=dict)
+    patterns: dict[tree.Expression, regex.Pattern] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
-    local_types: dict[Name, Type] = field(default_factory=dict)
-    binds: list[Bind] = field(default_factory=list)
-    compared: set[Expression] = field(default_factory=set)
+    local_types: dict[tree.Name, Type] = field(default_factory=dict)
+    binds: list[tree.Bind] = field(default_factory=list)
+    compared: set[tree.Expression] = field(default_factory=set)
     """Operands of a comparison: an undeclared name there may be a string without quotes."""
 
-    def type(self, node: Expression) -> Type:
+    def type(self, node: tree.Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
         kind: Type = method(node)
         if kind is types.AMOUNT:
             self.amounts.add(node)
         return self.inference.resolve(kind)
 
-    def problem(self, code: Code, message: str, span: Span) -> Type:
+    def problem(self, code: Code, message: str, span: tree.Span) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
         self.problems.append(_problem_at(self.source, code, message, span, Severity.ERROR))
         return DYN
 
-    def warn(self, code: Code, message: str, span: Span) -> None:
+    def warn(self, code: Code, message: str, span: tree.Span) -> None:
         """Record a warning, unless the message is empty."""
         if message:
             self.warnings.append(_problem_at(self.source, code, message, span, Severity.WARNING))
@@ -208,10 +185,10 @@ class _Checker:
 
     # Names
 
-    def _type_literal(self, node: Literal) -> Type:
+    def _type_literal(self, node: tree.Literal) -> Type:
         return type_of(node.value)
 
-    def _type_name(self, node: Name) -> Type:
+    def _type_name(self, node: tree.Name) -> Type:
         if not node.absolute and node.name in self.locals:
             self.local_types[node] = self.locals[node.name]
             return self.locals[node.name]
@@ -229,7 +206,7 @@ class _Checker:
         spelling = f".{node.name}" if node.absolute else node.name
         return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{spelling}'{hint}", node.span)
 
-    def _resolve_name(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
+    def _resolve_name(self, node: tree.Expression, name: str, *, absolute: bool) -> Type | None:
         """Return the type of the variable or constant with a dotted name, or None."""
         candidates = self.environment.candidates(name, absolute=absolute)
         for candidate in candidates:
@@ -243,8 +220,8 @@ class _Checker:
                 return type_of(NAMED_VALUES[candidate])
         return None
 
-    def _type_select(self, node: Select) -> Type:
-        name = as_qualified_name(node)
+    def _type_select(self, node: tree.Select) -> Type:
+        name = tree.as_qualified_name(node)
         if name is not None and (name.startswith(".") or name.split(".")[0] not in self.locals):
             kind = self._resolve_name(node, name.lstrip("."), absolute=name.startswith("."))
             if kind is not None:
@@ -256,7 +233,9 @@ class _Checker:
             return self.problem(Code.CEL_FIELD, f"{inner.name} has no field '{node.field}'{hint}", node.span)
         return self._member_type(node, inner, self._field_type(inner, node), optional=optional, key=node.field)
 
-    def _member_type(self, node: Select | Index, operand: Type, kind: Type, *, optional: bool, key: object) -> Type:
+    def _member_type(
+        self, node: tree.Select | tree.Index, operand: Type, kind: Type, *, optional: bool, key: object
+    ) -> Type:
         """Return the type of a member, and record whether it may be absent. `optional`: the operand is an optional."""
         if optional or node.optional:
             return optional_of(kind)
@@ -266,7 +245,7 @@ class _Checker:
             self.fallible.add(node)
         return kind
 
-    def _field_type(self, operand: Type, node: Select) -> Type:
+    def _field_type(self, operand: Type, node: tree.Select) -> Type:
         """Return the type of a field of an object or map. `operand`: the type inside, if it is an optional."""
         if isinstance(operand, ObjectType):
             return self._object_field_type(operand, node.field, node.name_span)
@@ -292,17 +271,17 @@ class _Checker:
             return hints.remedy_clause(f"….all(x, x.{name} …) or ….exists(x, x.{name} …)")
         return hints.function_hint(name)
 
-    def _report_dotted_key(self, node: Expression) -> Type | None:
+    def _report_dotted_key(self, node: tree.Expression) -> Type | None:
         """Report a label or annotation key that is written like fields, as in labels.example.com/team."""
         first = node
-        while isinstance(first, Binary):
+        while isinstance(first, tree.Binary):
             first = first.left
-        selections: list[Select] = []
-        while isinstance(first, Select):
+        selections: list[tree.Select] = []
+        while isinstance(first, tree.Select):
             selections.append(first)
             first = first.operand
         before = len(self.problems)
-        for selection in reversed(selections) if isinstance(first, Name) and self._is_declared(first) else ():
+        for selection in reversed(selections) if isinstance(first, tree.Name) and self._is_declared(first) else ():
             operand = self.type(selection.operand)
             if operand.name == "map" and self.inference.settle(operand.parameters[1]) == types.STRING:
                 start = selection.name_span.start
@@ -313,35 +292,35 @@ class _Checker:
                     f"'{key}' is not a name{hints.remedy_clause(f'[{hints.string_literal(key, self.source.text)}]')}"
                 )
                 # Other problems of this text would suggest to keep it.
-                return self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
+                return self.problem(Code.CEL_TYPE, message, tree.Span(start - 1, start + len(key)))
         del self.problems[before:]
         return None
 
-    def _is_declared(self, node: Name) -> bool:
+    def _is_declared(self, node: tree.Name) -> bool:
         candidates = self.environment.candidates(node.name, absolute=node.absolute)
         return node.name in self.locals or any(name in self.environment.variables for name in candidates)
 
-    def _object_field_type(self, operand: ObjectType, name: str, span: Span) -> Type:
+    def _object_field_type(self, operand: ObjectType, name: str, span: tree.Span) -> Type:
         kind = operand.fields.get(name)
         if kind is None:
             hint = did_you_mean(name, operand.fields)
             return self.problem(Code.CEL_FIELD, f"{operand.name} has no field '{name}'{hint}", span)
         return kind
 
-    def _type_has(self, node: Has) -> Type:
+    def _type_has(self, node: tree.Has) -> Type:
         inner, _ = _unwrap_optional(self.type(node.select.operand))
         self._field_type(inner, node.select)
         return types.BOOL
 
     # Calls
 
-    def _type_call(self, node: Call) -> Type:
+    def _type_call(self, node: tree.Call) -> Type:
         self.calls[node] = Dispatch(node.function, ())
         overloads = self._find_namespaced(node)
         kinds: list[Type] = []
         if not overloads and node.target is not None:
             if self._is_namespace(node.target):
-                return self._report_unknown_member(node, str(as_qualified_name(node.target)))
+                return self._report_unknown_member(node, str(tree.as_qualified_name(node.target)))
             before = len(self.problems)
             kinds.append(self.type(node.target))
             overloads = self.functions.named(node.function, method=True)
@@ -367,11 +346,11 @@ class _Checker:
         self._check_literals(node)
         return result
 
-    def _find_namespaced(self, node: Call) -> tuple[Overload, ...]:
+    def _find_namespaced(self, node: tree.Call) -> tuple[Overload, ...]:
         """Return the overloads of a call without a receiver: f(…), or a.b.f(…) where a.b is part of the name."""
         if node.target is None:
             return self._find_function(node.function, node.absolute)
-        prefix = as_qualified_name(node.target)
+        prefix = tree.as_qualified_name(node.target)
         if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
             return ()
         overloads = self._find_function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
@@ -379,14 +358,14 @@ class _Checker:
             self.namespaced.add(node)
         return overloads
 
-    def _is_namespace(self, target: Expression) -> bool:
+    def _is_namespace(self, target: tree.Expression) -> bool:
         """Return True for the first part of functions' names, such as math, rather than a value."""
-        prefix = as_qualified_name(target)
+        prefix = tree.as_qualified_name(target)
         if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
             return False
         return prefix == "cel" or any(name.startswith(f"{prefix}.") for name in self.functions.names(method=False))
 
-    def _report_unknown_member(self, node: Call, prefix: str) -> Type:
+    def _report_unknown_member(self, node: tree.Call, prefix: str) -> Type:
         if prefix == "cel" and node.function == "bind":
             return self._report_unknown_function(node)
         names = {"cel.bind", *self.functions.names(method=False)}
@@ -399,12 +378,12 @@ class _Checker:
         message = f"undeclared function '{prefix}.{node.function}'{hint}"
         return self.problem(Code.CEL_NO_SUCH_FUNCTION, message, node.name_span)
 
-    def _check_literals(self, node: Call) -> None:
+    def _check_literals(self, node: tree.Call) -> None:
         """Report literals that are invalid as patterns or arguments of conversions, as Kubernetes does for some."""
-        literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
+        literals = [argument.value for argument in node.arguments if isinstance(argument, tree.Literal)]
         if node.function in PATTERNS:
             pattern = node.arguments[1 if node.target is None else 0]
-            if isinstance(pattern, Literal) and type(pattern.value) is str:
+            if isinstance(pattern, tree.Literal) and type(pattern.value) is str:
                 self._check_pattern(pattern, pattern.value)
         elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
             try:
@@ -412,7 +391,7 @@ class _Checker:
             except EvaluationError as error:
                 self.problem(Code.CEL_CONSTANT, error.message, node.arguments[0].span)
 
-    def _check_pattern(self, node: Literal, pattern: str) -> None:
+    def _check_pattern(self, node: tree.Literal, pattern: str) -> None:
         try:
             self.patterns[node] = regex.compile_pattern(pattern)
         except EvaluationError as error:
@@ -454,23 +433,23 @@ class _Checker:
                 return overloads
         return ()
 
-    def _report_unknown_function(self, node: Call) -> Type:
+    def _report_unknown_function(self, node: tree.Call) -> Type:
         name, method = node.function, node.target is not None
-        if name in MACRO_ARGUMENTS and method == (name != "has"):
-            message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
+        if name in tree.MACRO_ARGUMENTS and method == (name != "has"):
+            message = f"{name}() takes {tree.MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem(Code.CEL_ARGUMENTS, message.replace(" 1 arguments", " 1 argument"), node.name_span)
-        names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
+        names = self.functions.names(method=method) | (tree.MACRO_ARGUMENTS.keys() - {"has"} if method else set())
         foreign = hints.function_hint(name)
         hint = foreign or did_you_mean(name, names)
-        if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
+        if self.functions.named(name, method=not method) or name in tree.MACRO_ARGUMENTS:
             hint = f" (write {name}(…))" if method else f" (write ….{name}())"
-        if not foreign and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+        if not foreign and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in tree.MACRO_ARGUMENTS:
             # For a misspelled macro, its variable would be reported as undeclared.
             for argument in node.arguments:
                 self.type(argument)
         return self.problem(Code.CEL_NO_SUCH_FUNCTION, f"undeclared function '{name}'{hint}", node.name_span)
 
-    def _report_argument_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
+    def _report_argument_count(self, node: tree.Call, overloads: tuple[Overload, ...]) -> Type:
         counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
         if counts == list(range(counts[0], counts[-1] + 1)) and len(counts) > 2:
             wanted = f"{counts[0]} to {counts[-1]}"
@@ -480,7 +459,7 @@ class _Checker:
         message = f"{overloads[0].name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
         return self.problem(Code.CEL_ARGUMENTS, message, node.name_span)
 
-    def _report_no_overload(self, node: Call, overloads: tuple[Overload, ...], kinds: list[Type]) -> Type:
+    def _report_no_overload(self, node: tree.Call, overloads: tuple[Overload, ...], kinds: list[Type]) -> Type:
         shown = [self.type_text(kind) for kind in kinds]
         if node.function == "contains" and node.target is not None and kinds[0].name in ("list", "map"):
             path, optional = self.amounts.path(node.target)
@@ -502,11 +481,11 @@ class _Checker:
 
     # Operators and the rest
 
-    def _type_index(self, node: Index) -> Type:
+    def _type_index(self, node: tree.Index) -> Type:
         operand = self.type(node.operand)
         inner, optional = _unwrap_optional(operand)
         if (
-            isinstance(node.key, Name)
+            isinstance(node.key, tree.Name)
             and not self._is_declared(node.key)
             and (inner.name == "map" or isinstance(inner, ObjectType))
         ):
@@ -514,12 +493,12 @@ class _Checker:
             key = self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.key.name}'{hint}", node.key.span)
         else:
             key = self.type(node.key)
-        literal = node.key.value if isinstance(node.key, Literal) else None
+        literal = node.key.value if isinstance(node.key, tree.Literal) else None
         return self._member_type(node, inner, self._element_type(inner, key, node), optional=optional, key=literal)
 
-    def _element_type(self, operand: Type, key: Type, node: Index) -> Type:
+    def _element_type(self, operand: Type, key: Type, node: tree.Index) -> Type:
         if isinstance(operand, ObjectType):
-            if isinstance(node.key, Literal) and isinstance(node.key.value, str):
+            if isinstance(node.key, tree.Literal) and isinstance(node.key.value, str):
                 return self._object_field_type(operand, node.key.value, node.key.span)
             operand = types.MAP
         if operand.name not in ("list", "map"):
@@ -532,7 +511,7 @@ class _Checker:
             return self.problem(Code.CEL_TYPE, message, node.key.span)
         return operand.parameters[-1]
 
-    def _type_unary(self, node: Unary) -> Type:
+    def _type_unary(self, node: tree.Unary) -> Type:
         operand = self.type(node.operand)
         wanted = (types.BOOL,) if node.operator == "!" else (types.INT, types.DOUBLE)
         if operand in wanted:
@@ -541,11 +520,11 @@ class _Checker:
             return types.BOOL if node.operator == "!" else DYN
         return self._report_operator(node.operator, [operand], node.span)
 
-    def _report_operator(self, operator: str, kinds: list[Type], span: Span, hint: str = "") -> Type:
+    def _report_operator(self, operator: str, kinds: list[Type], span: tree.Span, hint: str = "") -> Type:
         shown = " and ".join(self.type_text(kind) for kind in kinds)
         return self.problem(Code.CEL_TYPE, f"operator {operator} cannot be applied to {shown}{hint}", span)
 
-    def _type_binary(self, node: Binary) -> Type:
+    def _type_binary(self, node: tree.Binary) -> Type:
         key = self._report_dotted_key(node) if node.operator in ("/", "-") else None
         if key is not None:
             return key
@@ -558,7 +537,7 @@ class _Checker:
         if result is not None:
             self.warn(Code.CEL_AMOUNT, self.amounts.as_text(node, kinds), node.span)
             return result
-        chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
+        chained = node.operator in RELATIONS and isinstance(node.left, tree.Binary) and node.left.operator in RELATIONS
         rewritten = self.amounts.operator(node, kinds) or self._rewrite_hint(node, kinds)
         hint = " (write a < b && b < c)" if chained else rewritten
         method = next((side for side in (node.left, node.right) if self._is_size(side)), None)
@@ -567,40 +546,40 @@ class _Checker:
             return self.problem(Code.CEL_TYPE, message, method.name_span)
         return self._report_operator(node.operator, kinds, node.span, hint)
 
-    def _is_size(self, node: Expression) -> TypeGuard[Select]:
-        return isinstance(node, Select) and node.field == "size" and self.type(node.operand).name == "map"
+    def _is_size(self, node: tree.Expression) -> TypeGuard[tree.Select]:
+        return isinstance(node, tree.Select) and node.field == "size" and self.type(node.operand).name == "map"
 
-    def _rewrite_hint(self, node: Binary, kinds: list[Type]) -> str:
+    def _rewrite_hint(self, node: tree.Binary, kinds: list[Type]) -> str:
         """Return the hint for an operator that cannot be applied: the operation that the author may mean."""
         left, right = self._source_of(node.left), self._source_of(node.right)
         if node.operator in ("==", "!=") and types.NULL in kinds:
             field = node.left if kinds[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
-            present = self.amounts.present(field) if isinstance(field, Select | Index) else ""
+            present = self.amounts.present(field) if isinstance(field, tree.Select | tree.Index) else ""
             return hints.remedy_clause(f"{absent}{present}") if present else ""
-        if node.operator == "in" and kinds == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
+        if node.operator == "in" and kinds == [types.STRING, types.STRING] and not isinstance(node.right, tree.Binary):
             return hints.remedy_clause(f"{right}.contains({left})")
         if types.INT in kinds and types.STRING in kinds:
             for literal, other in ((node.left, right), (node.right, left)):
-                if isinstance(literal, Literal) and str(literal.value).isdecimal() and isinstance(literal.value, str):
+                if isinstance(literal, tree.Literal) and isinstance(literal.value, str) and literal.value.isdecimal():
                     pair = (literal.value, other) if literal is node.left else (other, literal.value)
                     return hints.remedy_clause(f" {node.operator} ".join(pair))
         return ""
 
-    def _source_of(self, node: Expression) -> str:
+    def _source_of(self, node: tree.Expression) -> str:
         return self.source.text[node.span.start : node.span.end]
 
-    def _check_bool(self, node: Expression, where: str) -> None:
+    def _check_bool(self, node: tree.Expression, where: str) -> None:
         kind = self.type(node)
         if not self.inference.fits_all([types.BOOL], [kind]):
             self.problem(Code.CEL_TYPE, f"{where} must be bool, not {self.type_text(kind)}", node.span)
 
-    def _type_logic(self, node: Logic) -> Type:
+    def _type_logic(self, node: tree.Logic) -> Type:
         for operand in node.operands:
             self._check_bool(operand, f"an operand of {node.operator}")
         return types.BOOL
 
-    def _type_conditional(self, node: Conditional) -> Type:
+    def _type_conditional(self, node: tree.Conditional) -> Type:
         self._check_bool(node.condition, "the condition before ?")
         then, otherwise = self.type(node.then), self.type(node.otherwise)
         if not self.inference.fits_all([then], [otherwise]):
@@ -609,21 +588,21 @@ class _Checker:
             return self.problem(Code.CEL_TYPE, message, node.span)
         return self.inference.join([then, otherwise])
 
-    def _optional_inner(self, node: Expression, kind: Type, where: str) -> Type:
+    def _optional_inner(self, node: tree.Expression, kind: Type, where: str) -> Type:
         """Return the type inside an optional, and report any other type."""
         inner = self.inference.new_variable()
         if self.inference.fits_all([optional_of(inner)], [kind]):
             return self.inference.resolve(inner) if self.inference.settle(kind) != DYN else DYN
         return self.problem(Code.CEL_TYPE, f"{where} must be an optional, not {self.type_text(kind)}", node.span)
 
-    def _type_listliteral(self, node: ListLiteral) -> Type:
+    def _type_listliteral(self, node: tree.ListLiteral) -> Type:
         kinds = []
         for element in node.elements:
             kind = self.type(element.value)
             kinds.append(self._optional_inner(element.value, kind, "a value after ?") if element.optional else kind)
         return list_of(self.inference.join(kinds))
 
-    def _type_mapliteral(self, node: MapLiteral) -> Type:
+    def _type_mapliteral(self, node: tree.MapLiteral) -> Type:
         keys, values = [], []
         for entry in node.entries:
             keys.append(self._check_key(entry.key))
@@ -631,13 +610,13 @@ class _Checker:
             values.append(self._optional_inner(entry.value, kind, "a value after ?") if entry.optional else kind)
         return map_of(self.inference.join(keys), self.inference.join(values))
 
-    def _check_key(self, node: Expression) -> Type:
+    def _check_key(self, node: tree.Expression) -> Type:
         kind = self.type(node)
         if self.inference.settle(kind) == DYN or kind in KEY_TYPES:
             return kind
         return self.problem(Code.CEL_TYPE, f"a map cannot have keys of type {self.type_text(kind)}", node.span)
 
-    def _type_message(self, node: Message) -> Type:
+    def _type_message(self, node: tree.Message) -> Type:
         fields = [(name, value, self.type(value)) for name, value in node.fields]
         for candidate in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
             wrapper = WRAPPERS.get(candidate)
@@ -655,14 +634,14 @@ class _Checker:
 
     # Macros
 
-    def _types_in_scope(self, names: dict[str, Type], *bodies: Expression) -> list[Type]:
+    def _types_in_scope(self, names: dict[str, Type], *bodies: tree.Expression) -> list[Type]:
         outer = self.locals
         self.locals = {**outer, **names}
         kinds = [self.type(body) for body in bodies]
         self.locals = outer
         return kinds
 
-    def _variable_types(self, node: Comprehension) -> tuple[Type, Type, Type]:
+    def _variable_types(self, node: tree.Comprehension) -> tuple[Type, Type, Type]:
         """Return the types of a macro's variables: index or key, element or value, and a single variable."""
         target = self.type(node.target)
         if isinstance(target, ObjectType):
@@ -676,7 +655,7 @@ class _Checker:
             self.problem(Code.CEL_TYPE, message, node.target.span)
         return DYN, DYN, DYN
 
-    def _type_comprehension(self, node: Comprehension) -> Type:
+    def _type_comprehension(self, node: tree.Comprehension) -> Type:
         first, second, single = self._variable_types(node)
         names = {node.first: single} if node.second is None else {node.first: first, node.second: second}
         predicate = node.body if node.fold in PREDICATES else node.condition
@@ -685,25 +664,25 @@ class _Checker:
             if not self.inference.fits_all([types.BOOL], [kind]):
                 message = f"the condition of {node.fold.value}() must be bool, not {self.type_text(kind)}"
                 self.problem(Code.CEL_TYPE, message, predicate.span)
-        if node.fold is Fold.FILTER:
+        if node.fold is tree.Fold.FILTER:
             return list_of(single)
         if node.fold in PREDICATES:
             return types.BOOL
         body = self._types_in_scope(names, node.body)[0]
-        if node.fold is Fold.SORT_BY:
+        if node.fold is tree.Fold.SORT_BY:
             return list_of(single)
-        if node.fold is Fold.TRANSFORM_MAP:
+        if node.fold is tree.Fold.TRANSFORM_MAP:
             return map_of(first, body)
-        if node.fold is Fold.TRANSFORM_MAP_ENTRY:
+        if node.fold is tree.Fold.TRANSFORM_MAP_ENTRY:
             return body if body.name == "map" else map_of(DYN, DYN)
         return list_of(body)
 
-    def _type_bind(self, node: Bind) -> Type:
+    def _type_bind(self, node: tree.Bind) -> Type:
         kind = self._types_in_scope({node.name: self.type(node.value)}, node.body)[0]
         self.binds.append(node)
         return kind
 
-    def _type_optionalmap(self, node: OptionalMap) -> Type:
+    def _type_optionalmap(self, node: tree.OptionalMap) -> Type:
         name = "optFlatMap" if node.flat else "optMap"
         inner = self._optional_inner(node.target, self.type(node.target), f"the receiver of {name}()")
         body = self._types_in_scope({node.name: inner}, node.body)[0]
@@ -712,7 +691,7 @@ class _Checker:
         return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
 
 
-def _problem_at(source: SourceText, code: Code, message: str, span: Span, severity: Severity) -> Problem:
+def _problem_at(source: SourceText, code: Code, message: str, span: tree.Span, severity: Severity) -> Problem:
     location, length = source.at(span.start), max(1, span.end - span.start)
     return Problem(code=code, message=message, location=location, length=length, severity=severity)
 

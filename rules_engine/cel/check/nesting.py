@@ -3,24 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from rules_engine.cel.check.checker import Checked
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Expression,
-    Fold,
-    Index,
-    ListLiteral,
-    MapLiteral,
-    Name,
-    OptionalMap,
-    Select,
-)
+from rules_engine.cel.syntax import tree
 
-_KEEPS = frozenset({Fold.FILTER, Fold.SORT_BY})
-_ADDS = frozenset({Fold.MAP, Fold.TRANSFORM_LIST, Fold.TRANSFORM_MAP})
+_KEEPS = frozenset({tree.Fold.FILTER, tree.Fold.SORT_BY})
+_ADDS = frozenset({tree.Fold.MAP, tree.Fold.TRANSFORM_LIST, tree.Fold.TRANSFORM_MAP})
 
 _SCALARS = frozenset(
     {"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint", "kubernetes.Quantity"}
@@ -41,30 +27,30 @@ class _LevelCounter:
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
 
-    def levels(self, node: Expression, names: Mapping[str, int]) -> int:
+    def levels(self, node: tree.Expression, names: Mapping[str, int]) -> int:
         match node:
-            case Name() if node not in self._checked.references:
+            case tree.Name() if node not in self._checked.references:
                 return names.get(node.name, 0)
-            case Select(operand=operand) | Index(operand=operand) if node not in self._checked.references:
+            case tree.Select(operand=operand) | tree.Index(operand=operand) if node not in self._checked.references:
                 return _member_levels(self.levels(operand, names))
-            case Binary(operator="+", left=left, right=right) | Conditional(then=left, otherwise=right):
+            case tree.Binary(operator="+", left=left, right=right) | tree.Conditional(then=left, otherwise=right):
                 return self._most((left, right), names)
-            case ListLiteral(elements=elements) if elements:
+            case tree.ListLiteral(elements=elements) if elements:
                 return 1 + self._most((element.value for element in elements), names)
-            case MapLiteral(entries=entries) if entries:
+            case tree.MapLiteral(entries=entries) if entries:
                 return 1 + self._most((entry.value for entry in entries), names)
-            case Call():
+            case tree.Call():
                 return self._call(node, names)
-            case Comprehension():
+            case tree.Comprehension():
                 return self._comprehension(node, names)
-            case Bind(name=name, value=value, body=body) | OptionalMap(name=name, target=value, body=body):
+            case tree.Bind(name=name, value=value, body=body) | tree.OptionalMap(name=name, target=value, body=body):
                 return self.levels(body, {**names, name: self.levels(value, names)})
         return 0
 
-    def _most(self, nodes: Iterable[Expression], names: Mapping[str, int]) -> int:
+    def _most(self, nodes: Iterable[tree.Expression], names: Mapping[str, int]) -> int:
         return max((self.levels(node, names) for node in nodes), default=0)
 
-    def _call(self, node: Call, names: Mapping[str, int]) -> int:
+    def _call(self, node: tree.Call, names: Mapping[str, int]) -> int:
         """Return the most levels of an argument: functions return arguments or their parts, and never nest them."""
         overloads = self._checked.calls[node].overloads
         if all(overload.result.name in _SCALARS for overload in overloads):
@@ -72,11 +58,11 @@ class _LevelCounter:
         target = () if node.target is None or node in self._checked.namespaced else (node.target,)
         return self._most((*target, *node.arguments), names)
 
-    def _comprehension(self, node: Comprehension, names: Mapping[str, int]) -> int:
+    def _comprehension(self, node: tree.Comprehension, names: Mapping[str, int]) -> int:
         target = self.levels(node.target, names)
         if node.fold in _KEEPS:
             return target
-        if node.fold in _ADDS or node.fold is Fold.TRANSFORM_MAP_ENTRY:
+        if node.fold in _ADDS or node.fold is tree.Fold.TRANSFORM_MAP_ENTRY:
             variables = dict.fromkeys(filter(None, (node.first, node.second)), _member_levels(target))
             return self.levels(node.body, {**names, **variables}) + (node.fold in _ADDS)
         return 0

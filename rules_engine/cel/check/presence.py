@@ -11,28 +11,8 @@ from typing import TypeAlias
 
 from rules_engine.cel.check.amounts import Amounts
 from rules_engine.cel.check.checker import Checked
+from rules_engine.cel.syntax import tree
 from rules_engine.cel.syntax.hints import remedy_clause, string_literal
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Expression,
-    Fold,
-    Has,
-    Index,
-    ListLiteral,
-    Literal,
-    Logic,
-    MapLiteral,
-    Name,
-    Select,
-    Unary,
-    child_nodes,
-    macro_variables,
-    part_outside_scope,
-)
 from rules_engine.cel.values.types import AMOUNT
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
@@ -40,7 +20,7 @@ from rules_engine.model.problems.problem import Problem, Severity
 Path: TypeAlias = tuple[object, ...]
 """A variable, or the node of another value, and the members selected from it; ITEM for any item of a list or map."""
 Paths: TypeAlias = frozenset[Path]
-Chain: TypeAlias = Select | Index | Has | Binary
+Chain: TypeAlias = tree.Select | tree.Index | tree.Has | tree.Binary
 ITEM = object()
 
 _NONE: Paths = frozenset()
@@ -54,7 +34,7 @@ class Read:
     """A read of a member. `chain`: the longest chain of members around it, with has() or == null if they follow."""
 
     checked: Checked = field(compare=False)
-    member: Select | Index
+    member: tree.Select | tree.Index
     chain: Chain
     path: Path
 
@@ -62,9 +42,9 @@ class Read:
         """Return the warning; its remedy is the chain in which any member may be absent."""
         text, chain, kind = self.checked.source.text, self.chain, self.checked.members.get(self.chain)
         remedies = Amounts(text)
-        if isinstance(chain, Has):
+        if isinstance(chain, tree.Has):
             remedy = remedies.present(chain.select)
-        elif isinstance(chain, Binary):
+        elif isinstance(chain, tree.Binary):
             remedy = f"{'!' if chain.operator == '==' else ''}{remedies.present(chain.left)}"
         elif kind is not None and kind.name in _DEFAULTS:
             default = _DEFAULTS[kind.name] or string_literal("0" if kind is AMOUNT else "", text)
@@ -80,37 +60,37 @@ class Presence:
 
     def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path]) -> None:
         self.checked, self._variables, self._absent = checked, variables, absent
-        self._sources: dict[Expression, Expression] = {}
+        self._sources: dict[tree.Expression, tree.Expression] = {}
         """The list or map that contains the item, by the item's name."""
-        self._chains: dict[Expression, Chain] = {}
+        self._chains: dict[tree.Expression, Chain] = {}
         self._resolve(checked.expression, {})
         # Names and variables stand for the same node again and again.
         self.path, self.existing, self.reads = cache(self._path), cache(self._existing_paths), cache(self._reads)
 
-    def _resolve(self, node: Expression, names: Mapping[str, Expression], chain: Chain | None = None) -> None:
-        if isinstance(node, Name) and node not in self.checked.references and node.name in names:
+    def _resolve(self, node: tree.Expression, names: Mapping[str, tree.Expression], chain: Chain | None = None) -> None:
+        if isinstance(node, tree.Name) and node not in self.checked.references and node.name in names:
             self._sources[node] = names[node.name]
-        inside: Expression | None = None
+        inside: tree.Expression | None = None
         match node:
-            case Select(operand=inside) | Index(operand=inside) | Has(select=inside):
+            case tree.Select(operand=inside) | tree.Index(operand=inside) | tree.Has(select=inside):
                 self._chains[node] = chain = chain or node
-            case Binary(operator="==" | "!=", left=Select() | Index() as inside, right=Literal(value=None)):
+            case tree.Binary(
+                operator="==" | "!=", left=tree.Select() | tree.Index() as inside, right=tree.Literal(value=None)
+            ):
                 chain = node
-        source, inner = (
-            part_outside_scope(node),
-            {name: item for name, item in names.items() if name not in macro_variables(node)},
-        )
-        if isinstance(node, Comprehension):
-            inner |= dict.fromkeys(macro_variables(node), node.target)
-        for part in child_nodes(node):
+        source = tree.part_outside_scope(node)
+        inner = {name: item for name, item in names.items() if name not in tree.macro_variables(node)}
+        if isinstance(node, tree.Comprehension):
+            inner |= dict.fromkeys(tree.macro_variables(node), node.target)
+        for part in tree.child_nodes(node):
             self._resolve(part, names if part is source else inner, chain if part is inside else None)
 
-    def _value(self, node: Expression) -> "tuple[Presence, Expression] | None":
+    def _value(self, node: tree.Expression) -> "tuple[Presence, tree.Expression] | None":
         """Return the expression that a variable stands for."""
         variable = self._variables.get(str(self.checked.references.get(node)))
         return None if variable is None else (variable, variable.checked.expression)
 
-    def _path(self, node: Expression) -> Path:
+    def _path(self, node: tree.Expression) -> Path:
         value = self._value(node)
         if value is not None:
             return value[0].path(value[1])
@@ -119,86 +99,90 @@ class Presence:
         match node:
             case _ if isinstance(reference := self.checked.references.get(node), str):
                 return (reference,)
-            case Select(operand=operand, field=key) | Index(operand=operand, key=Literal(value=str(key))):
+            case (
+                tree.Select(operand=operand, field=key) | tree.Index(operand=operand, key=tree.Literal(value=str(key)))
+            ):
                 return (*self.path(operand), key)
-            case Index(operand=operand):
+            case tree.Index(operand=operand):
                 return self.item(operand)
-            case Call(function="orValue" | "value", target=operand) if operand is not None:
+            case tree.Call(function="orValue" | "value", target=operand) if operand is not None:
                 return self.path(operand)
         return (node,)
 
-    def item(self, node: Expression) -> Path:
+    def item(self, node: tree.Expression) -> Path:
         """Return the path of each item of a list or map."""
         value = self._value(node)
         if value is not None:
             return value[0].item(value[1])
-        if isinstance(node, Comprehension) and node.fold is Fold.FILTER:
+        if isinstance(node, tree.Comprehension) and node.fold is tree.Fold.FILTER:
             return self.item(node.target)
         return (*self.path(node), ITEM)
 
-    def _existing_paths(self, node: Expression, outcome: bool | None) -> Paths:
+    def _existing_paths(self, node: tree.Expression, outcome: bool | None) -> Paths:
         """Return the paths that exist if a node has this value; None stands for any value."""
         value = self._value(node)
         if value is not None:
             return value[0].existing(value[1], outcome)
-        tested, parts = _NONE, child_nodes(node)
+        tested, parts = _NONE, tree.child_nodes(node)
         match node:
-            case Unary(operator="!", operand=operand) if outcome is not None:
+            case tree.Unary(operator="!", operand=operand) if outcome is not None:
                 return self.existing(operand, not outcome)
-            case Logic(operator=operator, operands=operands) if outcome is not None:
+            case tree.Logic(operator=operator, operands=operands) if outcome is not None:
                 each = [self.existing(operand, outcome) for operand in operands]
                 return _NONE.union(*each) if (operator == "&&") == outcome else each[0].intersection(*each)
-            case Has(select=select):
+            case tree.Has(select=select):
                 tested, parts = frozenset({self.path(select)}), (select.operand,)
-            case Binary(operator="in", left=left, right=right):
-                tested = frozenset({(*self.path(right), left.value if isinstance(left, Literal) else ITEM)})
-            case Select() | Index() if node not in self.checked.members and node not in self.checked.references:
+            case tree.Binary(operator="in", left=left, right=right):
+                tested = frozenset({(*self.path(right), left.value if isinstance(left, tree.Literal) else ITEM)})
+            case tree.Select() | tree.Index() if (
+                node not in self.checked.members and node not in self.checked.references
+            ):
                 tested, outcome = frozenset({self.path(node)}), None
         return (_NONE if outcome is False else tested).union(*(self.existing(part, None) for part in parts))
 
-    def _reads(self, node: Expression) -> frozenset[Read]:
+    def _reads(self, node: tree.Expression) -> frozenset[Read]:
         """Return the reads of a node that no test in it guards."""
         value = self._value(node)
         if value is not None:
             return value[0].reads(value[1])
         reads = _NO_READS.union(*(drop_proven_reads(self.reads(part), proven) for part, proven in self._parts(node)))
-        if isinstance(node, Select | Index) and self._may_be_absent(node):
+        if isinstance(node, tree.Select | tree.Index) and self._may_be_absent(node):
             own = [Read(self.checked, node, self._chains[node], self.path(node))]
             reads |= drop_proven_reads(own, self.existing(node.operand, None))
         return reads
 
-    def _parts(self, node: Expression) -> Iterator[tuple[Expression, Paths]]:
+    def _parts(self, node: tree.Expression) -> Iterator[tuple[tree.Expression, Paths]]:
         """Yield the parts of a node, each with the paths that exist whenever the part's value matters."""
         match node:
-            case Has(select=select):
+            case tree.Has(select=select):
                 yield select.operand, _NONE
-            case Logic(operator=operator, operands=operands):
+            case tree.Logic(operator=operator, operands=operands):
                 each = [self.existing(part, operator == "&&") for part in operands]
                 for index, part in enumerate(operands):
                     yield part, _NONE.union(*each[:index], *each[index + 1 :])
-            case Conditional(condition=condition, then=then, otherwise=otherwise):
+            case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 yield condition, _NONE
                 yield then, self.existing(condition, True)
                 yield otherwise, self.existing(condition, False)
-            case Comprehension(target=target, condition=condition, body=body):
+            case tree.Comprehension(target=target, condition=condition, body=body):
                 proven = self.existing(target, None)
                 yield target, _NONE
                 if condition is not None:
                     yield condition, proven
                     proven |= self.existing(condition, True)
                 yield body, proven
-            case Bind():
+            case tree.Bind():
                 return  # The bind's name may stand for a test.
             case _ if node not in self.checked.references:
-                yield from ((part, _NONE) for part in child_nodes(node))
+                yield from ((part, _NONE) for part in tree.child_nodes(node))
 
-    def _may_be_absent(self, node: Select | Index) -> bool:
+    def _may_be_absent(self, node: tree.Select | tree.Index) -> bool:
         """Return True for a field that objects may lack, and for a key of a map that is a literal or a parameter."""
         path = self.path(node)
-        key = node.key if isinstance(node, Index) else None
-        computed = key is not None and not isinstance(key, Literal) and self.path(key)[0] != "params"
+        key = node.key if isinstance(node, tree.Index) else None
+        computed = key is not None and not isinstance(key, tree.Literal) and self.path(key)[0] != "params"
         # Calls, and names of other macros, stand for values without a path.
-        has_path = not isinstance(path[0], Call | ListLiteral | MapLiteral | Name)
+        has_path = not isinstance(path[0], tree.Call | tree.ListLiteral | tree.MapLiteral | tree.Name)
         return path in self._absent or (node in self.checked.fallible and not computed and has_path)
 
 

@@ -12,26 +12,7 @@ from typing import Any
 from rules_engine.cel.budget import Budget, CostExceeded, EvaluationError
 from rules_engine.cel.check.checker import Checked, Constant
 from rules_engine.cel.library.lists import check_list_length, sort_by
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Expression,
-    Fold,
-    Has,
-    Index,
-    ListLiteral,
-    Literal,
-    Logic,
-    MapLiteral,
-    Message,
-    Name,
-    OptionalMap,
-    Select,
-    Unary,
-)
+from rules_engine.cel.syntax import tree
 from rules_engine.cel.values import members, operators
 from rules_engine.cel.values.functions import no_overload
 from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, is_map, make_map, type_of
@@ -59,7 +40,7 @@ class _Thunk:
     cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
     """
 
-    expression: Expression
+    expression: tree.Expression
     scope: dict[str, object]
     value: object = None
     error: EvaluationError | None = None
@@ -77,7 +58,7 @@ class _Interpreter:
         self._budget = budget
         self._scope: dict[str, object] = {}
 
-    def evaluate(self, node: Expression) -> Any:
+    def evaluate(self, node: tree.Expression) -> Any:
         try:
             self._budget.spend(1)
             return _METHODS[type(node)](self, node)
@@ -86,21 +67,21 @@ class _Interpreter:
                 raise self._locate_error(error, node) from None
             raise
 
-    def _locate_error(self, error: EvaluationError, node: Expression) -> EvaluationError:
+    def _locate_error(self, error: EvaluationError, node: tree.Expression) -> EvaluationError:
         """Return the error with the text and the place of the sub-expression that failed."""
         source, span = self._checked.source, node.span
         shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_READ)].split())
         if len(shown) > MAX_EXCERPT or (span.end - span.start > MAX_READ and shown):
             shown = f"{shown[: MAX_EXCERPT - 1]}…"
-        offset = node.name_span.start if isinstance(node, Select | Call) else span.start
+        offset = node.name_span.start if isinstance(node, tree.Select | tree.Call) else span.start
         return type(error)(f"{shown}: {error.message}", source.at(offset))
 
     # Names
 
-    def literal(self, node: Literal) -> object:
+    def literal(self, node: tree.Literal) -> object:
         return self._checked.patterns.get(node, node.value)
 
-    def name(self, node: Name) -> object:
+    def name(self, node: tree.Name) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
             return self._look_up(reference)
@@ -117,7 +98,7 @@ class _Interpreter:
         except KeyError:
             raise EvaluationError(f"'{reference}' has no value") from None
 
-    def select(self, node: Select) -> object:
+    def select(self, node: tree.Select) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
             return self._look_up(reference)
@@ -126,7 +107,7 @@ class _Interpreter:
             return members.optional_member(operand, node.field, members.find_field)
         return members.required_field(operand, node.field)
 
-    def has(self, node: Has) -> bool:
+    def has(self, node: tree.Has) -> bool:
         operand = self.evaluate(node.select.operand)
         if type(operand) is Optional:
             if not operand.present:
@@ -137,10 +118,10 @@ class _Interpreter:
         exists, _ = members.find_field(operand, node.select.field)
         return exists
 
-    def index(self, node: Index) -> object:
+    def index(self, node: tree.Index) -> object:
         operand = self.evaluate(node.operand)
         key = self.evaluate(node.key)
-        if not isinstance(node.key, Literal):
+        if not isinstance(node.key, tree.Literal):
             charge_key(key, self._budget)
         if node.optional or type(operand) is Optional:
             return members.optional_member(operand, key, members.find_element)
@@ -148,7 +129,7 @@ class _Interpreter:
 
     # Operators
 
-    def unary(self, node: Unary) -> object:
+    def unary(self, node: tree.Unary) -> object:
         value = self.evaluate(node.operand)
         if node.operator == "-":
             return operators.negate(value)
@@ -156,19 +137,19 @@ class _Interpreter:
             return not value
         raise no_overload("!", value)
 
-    def binary(self, node: Binary) -> object:
+    def binary(self, node: tree.Binary) -> object:
         left = self.evaluate(node.left)
         right = self.evaluate(node.right)
         return operators.BINARY[node.operator](left, right, self._budget)
 
-    def logic(self, node: Logic) -> bool:
+    def logic(self, node: tree.Logic) -> bool:
         return self._absorb_errors(node, node.operator == "||", ((operand, None) for operand in node.operands))
 
     def _absorb_errors(
         self,
-        node: Logic | Comprehension,
+        node: tree.Logic | tree.Comprehension,
         decisive: bool,
-        conditions: Iterable[tuple[Expression, Mapping[str, object] | None]],
+        conditions: Iterable[tuple[tree.Expression, Mapping[str, object] | None]],
     ) -> bool:
         """Return `decisive` if one condition has that value: it absorbs the errors of all others, in any order.
 
@@ -189,17 +170,17 @@ class _Interpreter:
             raise first_error
         return not decisive
 
-    def _bool(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
+    def _bool(self, node: tree.Logic | tree.Comprehension, value: object, part: tree.Expression) -> bool:
         """Return the value of a part of the node. Raises EvaluationError unless it is a bool."""
         if type(value) is bool:
             return value
-        if isinstance(node, Logic):
+        if isinstance(node, tree.Logic):
             error = no_overload(node.operator, value)
         else:
             error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
         raise self._locate_error(error, part)
 
-    def conditional(self, node: Conditional) -> object:
+    def conditional(self, node: tree.Conditional) -> object:
         condition = self.evaluate(node.condition)
         if type(condition) is not bool:
             raise no_overload("?:", condition)
@@ -207,7 +188,7 @@ class _Interpreter:
 
     # Lists and maps
 
-    def list_literal(self, node: ListLiteral) -> list[object]:
+    def list_literal(self, node: tree.ListLiteral) -> list[object]:
         values = []
         for element in node.elements:
             value = self.evaluate(element.value)
@@ -218,7 +199,7 @@ class _Interpreter:
             values.append(value)
         return values
 
-    def map_literal(self, node: MapLiteral) -> object:
+    def map_literal(self, node: tree.MapLiteral) -> object:
         entries = []
         for entry in node.entries:
             key = self.evaluate(entry.key)
@@ -230,7 +211,7 @@ class _Interpreter:
             entries.append((key, value))
         return make_map(entries)
 
-    def message(self, node: Message) -> object:
+    def message(self, node: tree.Message) -> object:
         wrapper = self._checked.messages.get(node)
         if wrapper is None:
             raise EvaluationError(f"undeclared message type '{node.name}'")
@@ -238,7 +219,7 @@ class _Interpreter:
 
     # Calls
 
-    def call(self, node: Call) -> object:
+    def call(self, node: tree.Call) -> object:
         arguments = []
         if node.target is not None and node not in self._checked.namespaced:
             target = self.evaluate(node.target)
@@ -248,7 +229,7 @@ class _Interpreter:
         arguments += [self.evaluate(argument) for argument in node.arguments]
         return self._checked.calls[node](self._budget, *arguments)
 
-    def _evaluate_alternative(self, node: Call, target: Optional) -> object:
+    def _evaluate_alternative(self, node: tree.Call, target: Optional) -> object:
         """Return the value of or() or orValue(), whose argument is evaluated only if needed (cel-go, library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
@@ -257,7 +238,7 @@ class _Interpreter:
 
     # Macros
 
-    def _evaluate_with(self, names: Mapping[str, object], body: Expression) -> Any:
+    def _evaluate_with(self, names: Mapping[str, object], body: tree.Expression) -> Any:
         """Return the value of a macro's body, with the macro's variables in scope."""
         outer = self._scope
         self._scope = {**outer, **names}
@@ -266,7 +247,7 @@ class _Interpreter:
         finally:
             self._scope = outer
 
-    def bind(self, node: Bind) -> object:
+    def bind(self, node: tree.Bind) -> object:
         certain = node in self._checked.certain
         value = self.evaluate(node.value) if certain else _Thunk(node.value, self._scope)
         return self._evaluate_with({node.name: value}, node.body)
@@ -287,18 +268,18 @@ class _Interpreter:
             raise thunk.error.with_traceback(None)
         return thunk.value
 
-    def optional_map(self, node: OptionalMap) -> object:
+    def optional_map(self, node: tree.OptionalMap) -> object:
         target = members.as_optional(self.evaluate(node.target))
         if not target.present:
             return NONE
         value = self._evaluate_with({node.name: target.value}, node.body)
         return members.as_optional(value) if node.flat else Optional(True, value)
 
-    def comprehension(self, node: Comprehension) -> object:
+    def comprehension(self, node: tree.Comprehension) -> object:
         target = self.evaluate(node.target)
         return _FOLDS[node.fold](self, node, self._rounds(node, target))
 
-    def _rounds(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
+    def _rounds(self, node: tree.Comprehension, target: Any) -> Iterator[dict[str, object]]:
         """Yield the variables of each round: an element or a key; if there are two, index or key, and the value."""
         items: Any
         if type(target) is list:
@@ -316,27 +297,27 @@ class _Interpreter:
             else:
                 yield {first: key if only_key else value}
 
-    def decide(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
+    def decide(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
         """Return the value of all() or exists(): a chain of && or of ||."""
-        return self._absorb_errors(node, node.fold is Fold.EXISTS, ((node.body, names) for names in rounds))
+        return self._absorb_errors(node, node.fold is tree.Fold.EXISTS, ((node.body, names) for names in rounds))
 
-    def exactly_one(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
+    def exactly_one(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
         count = 0
         for names in rounds:
             count += self._bool(node, self._evaluate_with(names, node.body), node.body)
         return count == 1
 
-    def _is_kept(self, node: Comprehension, names: dict[str, object]) -> bool:
+    def _is_kept(self, node: tree.Comprehension, names: dict[str, object]) -> bool:
         """Return the macro's condition for one round."""
         condition = node.condition
         return condition is None or self._bool(node, self._evaluate_with(names, condition), condition)
 
-    def map_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
+    def map_items(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
         return check_list_length(
             [self._evaluate_with(names, node.body) for names in rounds if self._is_kept(node, names)]
         )
 
-    def filter_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
+    def filter_items(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
         return check_list_length(
             [
                 names[node.first]
@@ -345,13 +326,13 @@ class _Interpreter:
             ]
         )
 
-    def transform_map(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+    def transform_map(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         entries = [
             (names[node.first], self._evaluate_with(names, node.body)) for names in rounds if self._is_kept(node, names)
         ]
         return make_map(entries)
 
-    def merge_entries(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+    def merge_entries(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         merged: list[tuple[object, object]] = []
         for names in rounds:
             if self._is_kept(node, names):
@@ -361,7 +342,7 @@ class _Interpreter:
                 merged.extend(entry.items())
         return make_map(merged)
 
-    def sort_items(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+    def sort_items(self, node: tree.Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         items, keys = [], []
         for names in rounds:
             items.append(names[node.first])
@@ -370,32 +351,32 @@ class _Interpreter:
 
 
 _METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {
-    Literal: _Interpreter.literal,
-    Name: _Interpreter.name,
-    Select: _Interpreter.select,
-    Index: _Interpreter.index,
-    Call: _Interpreter.call,
-    Unary: _Interpreter.unary,
-    Binary: _Interpreter.binary,
-    Logic: _Interpreter.logic,
-    Conditional: _Interpreter.conditional,
-    ListLiteral: _Interpreter.list_literal,
-    MapLiteral: _Interpreter.map_literal,
-    Message: _Interpreter.message,
-    Has: _Interpreter.has,
-    Comprehension: _Interpreter.comprehension,
-    Bind: _Interpreter.bind,
-    OptionalMap: _Interpreter.optional_map,
+    tree.Literal: _Interpreter.literal,
+    tree.Name: _Interpreter.name,
+    tree.Select: _Interpreter.select,
+    tree.Index: _Interpreter.index,
+    tree.Call: _Interpreter.call,
+    tree.Unary: _Interpreter.unary,
+    tree.Binary: _Interpreter.binary,
+    tree.Logic: _Interpreter.logic,
+    tree.Conditional: _Interpreter.conditional,
+    tree.ListLiteral: _Interpreter.list_literal,
+    tree.MapLiteral: _Interpreter.map_literal,
+    tree.Message: _Interpreter.message,
+    tree.Has: _Interpreter.has,
+    tree.Comprehension: _Interpreter.comprehension,
+    tree.Bind: _Interpreter.bind,
+    tree.OptionalMap: _Interpreter.optional_map,
 }
 
-_FOLDS: dict[Fold, Callable[[_Interpreter, Comprehension, Iterator[dict[str, object]]], object]] = {
-    Fold.ALL: _Interpreter.decide,
-    Fold.EXISTS: _Interpreter.decide,
-    Fold.EXISTS_ONE: _Interpreter.exactly_one,
-    Fold.MAP: _Interpreter.map_items,
-    Fold.TRANSFORM_LIST: _Interpreter.map_items,
-    Fold.FILTER: _Interpreter.filter_items,
-    Fold.TRANSFORM_MAP: _Interpreter.transform_map,
-    Fold.TRANSFORM_MAP_ENTRY: _Interpreter.merge_entries,
-    Fold.SORT_BY: _Interpreter.sort_items,
+_FOLDS: dict[tree.Fold, Callable[[_Interpreter, tree.Comprehension, Iterator[dict[str, object]]], object]] = {
+    tree.Fold.ALL: _Interpreter.decide,
+    tree.Fold.EXISTS: _Interpreter.decide,
+    tree.Fold.EXISTS_ONE: _Interpreter.exactly_one,
+    tree.Fold.MAP: _Interpreter.map_items,
+    tree.Fold.TRANSFORM_LIST: _Interpreter.map_items,
+    tree.Fold.FILTER: _Interpreter.filter_items,
+    tree.Fold.TRANSFORM_MAP: _Interpreter.transform_map,
+    tree.Fold.TRANSFORM_MAP_ENTRY: _Interpreter.merge_entries,
+    tree.Fold.SORT_BY: _Interpreter.sort_items,
 }

@@ -18,31 +18,7 @@ from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING, CelProblems
-from rules_engine.cel.syntax import hints, literals
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Comprehension,
-    Conditional,
-    Element,
-    Entry,
-    Expression,
-    Fold,
-    Has,
-    Index,
-    ListLiteral,
-    Literal,
-    Logic,
-    MapLiteral,
-    Message,
-    Name,
-    OptionalMap,
-    Select,
-    Span,
-    Unary,
-    as_qualified_name,
-)
+from rules_engine.cel.syntax import hints, literals, tree
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
@@ -59,43 +35,43 @@ RESERVED = KEYWORDS | {
 """KEYWORDS, and words that are names after a dot only (CEL specification, RESERVED)."""
 
 _ONE_VARIABLE = {
-    "all": Fold.ALL,
-    "exists": Fold.EXISTS,
-    "exists_one": Fold.EXISTS_ONE,
-    "existsOne": Fold.EXISTS_ONE,
-    "map": Fold.MAP,
-    "filter": Fold.FILTER,
-    "sortBy": Fold.SORT_BY,
+    "all": tree.Fold.ALL,
+    "exists": tree.Fold.EXISTS,
+    "exists_one": tree.Fold.EXISTS_ONE,
+    "existsOne": tree.Fold.EXISTS_ONE,
+    "map": tree.Fold.MAP,
+    "filter": tree.Fold.FILTER,
+    "sortBy": tree.Fold.SORT_BY,
 }
 _TWO_VARIABLES = {
-    "all": Fold.ALL,
-    "exists": Fold.EXISTS,
-    "exists_one": Fold.EXISTS_ONE,
-    "existsOne": Fold.EXISTS_ONE,
-    "transformList": Fold.TRANSFORM_LIST,
-    "transformMap": Fold.TRANSFORM_MAP,
-    "transformMapEntry": Fold.TRANSFORM_MAP_ENTRY,
+    "all": tree.Fold.ALL,
+    "exists": tree.Fold.EXISTS,
+    "exists_one": tree.Fold.EXISTS_ONE,
+    "existsOne": tree.Fold.EXISTS_ONE,
+    "transformList": tree.Fold.TRANSFORM_LIST,
+    "transformMap": tree.Fold.TRANSFORM_MAP,
+    "transformMapEntry": tree.Fold.TRANSFORM_MAP_ENTRY,
 }
 
 
 class SyntaxProblem(Exception):  # noqa: N818
     """A problem found while the tree is built; `hint` returns a clause from the text of the expression."""
 
-    def __init__(self, code: Code, message: str, span: Span, hint: Callable[[str], str] | None = None) -> None:
+    def __init__(self, code: Code, message: str, span: tree.Span, hint: Callable[[str], str] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.span = span
         self.hint = hint
 
 
-def parse_expression(source: SourceText) -> Expression:
+def parse_expression(source: SourceText) -> tree.Expression:
     """Return the tree of an expression. Raises CelProblems with the first syntax problem."""
     text = source.text
     if len(text) > MAX_EXPRESSION_LENGTH:
         message = f"the expression has {len(text)} characters; {MAX_EXPRESSION_LENGTH} are allowed"
         raise CelProblems((Problem(code=Code.CEL_TOO_LONG, message=message, location=source.at(0)),))
     try:
-        return cast(Expression, _load_parser().parse(text))
+        return cast(tree.Expression, _load_parser().parse(text))
     except SyntaxProblem as problem:
         code, message, span = problem.code, f"{problem}{problem.hint(text) if problem.hint else ''}", problem.span
     except UnexpectedCharacters as error:
@@ -151,20 +127,20 @@ def build_parser(folder: Path) -> lark.Lark:
     )
 
 
-def _unexpected_character(text: str, offset: int) -> tuple[Span, str]:
+def _unexpected_character(text: str, offset: int) -> tuple[tree.Span, str]:
     character = text[offset]
-    span = Span(offset, offset + 1)
+    span = tree.Span(offset, offset + 1)
     if character in "'\"":
         return span, "the string is not closed"
     return hints.foreign_syntax(text, offset) or (span, f"unexpected {character!r}")
 
 
-def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
+def _unexpected_token(text: str, token: Token) -> tuple[tree.Span, str]:
     if token.type == "$END":
         end = len(text.rstrip())
-        return hints.early_end_hint(text) or (Span(max(0, end - 1), end), "the expression ends too early")
+        return hints.early_end_hint(text) or (tree.Span(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
-    span = Span(start, start + len(token))
+    span = tree.Span(start, start + len(token))
     return hints.foreign_syntax(text, start) or (span, f"unexpected {hints.quote_token(token)}")
 
 
@@ -180,12 +156,12 @@ def _end_offset(child: Child) -> int:
     return cast(int, child.end_pos if isinstance(child, Token) else child.span.end)
 
 
-def _token_span(token: Token) -> Span:
-    return Span(_start_offset(token), _end_offset(token))
+def _token_span(token: Token) -> tree.Span:
+    return tree.Span(_start_offset(token), _end_offset(token))
 
 
-def _children_span(children: Sequence[Child]) -> Span:
-    return Span(_start_offset(children[0]), _end_offset(children[-1]))
+def _children_span(children: Sequence[Child]) -> tree.Span:
+    return tree.Span(_start_offset(children[0]), _end_offset(children[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +169,13 @@ class _Part:
     """Part of a rule. `value`: its content for the methods of later rules."""
 
     value: Any
-    span: Span
+    span: tree.Span
 
 
 class _Builder:
     """Builder of nodes: one method per rule, called with all children, punctuation included."""
 
-    def _place(self, children: Sequence[Child], *inner: Expression) -> dict[str, Any]:
+    def _place(self, children: Sequence[Child], *inner: tree.Expression) -> dict[str, Any]:
         """Return the span and the depth of a new node over these operands. Raises SyntaxProblem."""
         span = _children_span(children)
         depth = 1 + max((operand.depth for operand in inner), default=0)
@@ -211,33 +187,33 @@ class _Builder:
 
     # Operators
 
-    def expr(self, children: list[Child]) -> Expression:
+    def expr(self, children: list[Child]) -> tree.Expression:
         if len(children) == 1:
-            return cast(Expression, children[0])
+            return cast(tree.Expression, children[0])
         condition, _, then, _, otherwise = children
         place = self._place(children, condition, then, otherwise)
-        return Conditional(condition=condition, then=then, otherwise=otherwise, **place)
+        return tree.Conditional(condition=condition, then=then, otherwise=otherwise, **place)
 
-    def conditionalor(self, children: list[Child]) -> Expression:
+    def conditionalor(self, children: list[Child]) -> tree.Expression:
         return self._logic("||", children)
 
-    def conditionaland(self, children: list[Child]) -> Expression:
+    def conditionaland(self, children: list[Child]) -> tree.Expression:
         return self._logic("&&", children)
 
-    def _logic(self, operator: str, children: list[Child]) -> Expression:
+    def _logic(self, operator: str, children: list[Child]) -> tree.Expression:
         if len(children) == 1:
-            return cast(Expression, children[0])
+            return cast(tree.Expression, children[0])
         left, _, right = children
-        operands = left.operands if isinstance(left, Logic) and left.operator == operator else (left,)
+        operands = left.operands if isinstance(left, tree.Logic) and left.operator == operator else (left,)
         operands = (*operands, right)
-        return Logic(operator=operator, operands=operands, **self._place(children, *operands))
+        return tree.Logic(operator=operator, operands=operands, **self._place(children, *operands))
 
-    def _binary(self, children: list[Child]) -> Expression:
+    def _binary(self, children: list[Child]) -> tree.Expression:
         if len(children) == 1:
-            return cast(Expression, children[0])
+            return cast(tree.Expression, children[0])
         part, right = children
         left, operator = part.value
-        return Binary(operator=operator, left=left, right=right, **self._place(children, left, right))
+        return tree.Binary(operator=operator, left=left, right=right, **self._place(children, left, right))
 
     relation = addition = multiplication = _binary
 
@@ -247,11 +223,11 @@ class _Builder:
     relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _left
     addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _left
 
-    def unary(self, children: list[Child]) -> Expression:
+    def unary(self, children: list[Child]) -> tree.Expression:
         if len(children) == 1:
-            return cast(Expression, children[0])
+            return cast(tree.Expression, children[0])
         operator, operand = children
-        return Unary(operator=str(operator), operand=operand, **self._place(children, operand))
+        return tree.Unary(operator=str(operator), operand=operand, **self._place(children, operand))
 
     def unary_not(self, children: list[Child]) -> Token:
         return cast(Token, children[0])
@@ -260,17 +236,17 @@ class _Builder:
 
     # Members
 
-    def member(self, children: list[Child]) -> Expression:
-        return cast(Expression, children[0])
+    def member(self, children: list[Child]) -> tree.Expression:
+        return cast(tree.Expression, children[0])
 
     primary = member
 
-    def _selection(self, children: list[Child]) -> Expression:
+    def _selection(self, children: list[Child]) -> tree.Expression:
         operand, name = children[0], children[-1]
         field = name[1:-1] if name.startswith("`") else str(name)
         if name in KEYWORDS:
             raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {hints.quote_token(name)}", _token_span(name))
-        return Select(
+        return tree.Select(
             operand=operand,
             field=field,
             optional=len(children) == 4,
@@ -280,13 +256,13 @@ class _Builder:
 
     member_dot = member_escaped = member_optional_dot = member_optional_escaped = _selection
 
-    def _indexing(self, children: list[Child]) -> Expression:
+    def _indexing(self, children: list[Child]) -> tree.Expression:
         operand, key = children[0], children[-2]
-        return Index(operand=operand, key=key, optional=len(children) == 5, **self._place(children, operand, key))
+        return tree.Index(operand=operand, key=key, optional=len(children) == 5, **self._place(children, operand, key))
 
     member_index = member_optional_index = _indexing
 
-    def member_dot_arg(self, children: list[Child]) -> Expression:
+    def member_dot_arg(self, children: list[Child]) -> tree.Expression:
         target, _, name = children[:3]
         arguments = _call_arguments(children[3:])
         if name in KEYWORDS:
@@ -294,7 +270,7 @@ class _Builder:
         macro = self._macro(target, name, arguments, children)
         if macro is not None:
             return macro
-        return Call(
+        return tree.Call(
             function=str(name),
             target=target,
             arguments=arguments,
@@ -302,39 +278,39 @@ class _Builder:
             **self._place(children, target, *arguments),
         )
 
-    def ident_arg(self, children: list[Child]) -> Expression:
+    def ident_arg(self, children: list[Child]) -> tree.Expression:
         name, arguments = children[0], _call_arguments(children[1:])
         _refuse_reserved(name)
         if name == "has" and len(arguments) == 1:
             return self._has(arguments[0], children)
         place = self._place(children, *arguments)
-        return Call(function=str(name), arguments=arguments, name_span=_token_span(name), **place)
+        return tree.Call(function=str(name), arguments=arguments, name_span=_token_span(name), **place)
 
-    def dot_ident_arg(self, children: list[Child]) -> Expression:
+    def dot_ident_arg(self, children: list[Child]) -> tree.Expression:
         name, arguments = children[1], _call_arguments(children[2:])
         _refuse_reserved(name)
         place = self._place(children, *arguments)
-        return Call(function=str(name), arguments=arguments, absolute=True, name_span=_token_span(name), **place)
+        return tree.Call(function=str(name), arguments=arguments, absolute=True, name_span=_token_span(name), **place)
 
-    def ident(self, children: list[Child]) -> Expression:
+    def ident(self, children: list[Child]) -> tree.Expression:
         if children[0] in _CONSTANTS:
-            return Literal(value=_CONSTANTS[children[0]], **self._place(children))
+            return tree.Literal(value=_CONSTANTS[children[0]], **self._place(children))
         _refuse_reserved(children[0])
-        return Name(name=str(children[0]), **self._place(children))
+        return tree.Name(name=str(children[0]), **self._place(children))
 
-    def dot_ident(self, children: list[Child]) -> Expression:
+    def dot_ident(self, children: list[Child]) -> tree.Expression:
         _refuse_reserved(children[1])
-        return Name(name=str(children[1]), absolute=True, **self._place(children))
+        return tree.Name(name=str(children[1]), absolute=True, **self._place(children))
 
-    def paren_expr(self, children: list[Child]) -> Expression:
-        return cast(Expression, replace(children[1], span=_children_span(children)))
+    def paren_expr(self, children: list[Child]) -> tree.Expression:
+        return cast(tree.Expression, replace(children[1], span=_children_span(children)))
 
-    def member_object(self, children: list[Child]) -> Expression:
-        name = as_qualified_name(children[0])
+    def member_object(self, children: list[Child]) -> tree.Expression:
+        name = tree.as_qualified_name(children[0])
         if name is None:
             raise SyntaxProblem(Code.CEL_SYNTAX, "unexpected '{'", _token_span(children[1]))
         fields = tuple(children[2].value) if len(children) == 4 else ()
-        return Message(name=name, fields=fields, **self._place(children, *(value for _, value in fields)))
+        return tree.Message(name=name, fields=fields, **self._place(children, *(value for _, value in fields)))
 
     # Lists, maps and arguments
 
@@ -355,66 +331,66 @@ class _Builder:
     def exprlist(self, children: list[Child]) -> _Part:
         return _Part(tuple(children[::2]), _children_span(children))
 
-    def listinit(self, children: list[Child]) -> Element:
+    def listinit(self, children: list[Child]) -> tree.Element:
         child = children[0]
-        return child if isinstance(child, Element) else Element(value=child, span=child.span)
+        return child if isinstance(child, tree.Element) else tree.Element(value=child, span=child.span)
 
-    def optional_listinit(self, children: list[Child]) -> Element:
-        return Element(value=children[1], optional=True, span=_children_span(children))
+    def optional_listinit(self, children: list[Child]) -> tree.Element:
+        return tree.Element(value=children[1], optional=True, span=_children_span(children))
 
-    def list_lit(self, children: list[Child]) -> Expression:
-        elements: tuple[Element, ...] = tuple(children[1].value) if len(children) > 2 else ()
-        return ListLiteral(elements=elements, **self._place(children, *(element.value for element in elements)))
+    def list_lit(self, children: list[Child]) -> tree.Expression:
+        elements: tuple[tree.Element, ...] = tuple(children[1].value) if len(children) > 2 else ()
+        return tree.ListLiteral(elements=elements, **self._place(children, *(element.value for element in elements)))
 
-    def mapinit(self, children: list[Child]) -> Entry:
-        if isinstance(children[0], Entry):
+    def mapinit(self, children: list[Child]) -> tree.Entry:
+        if isinstance(children[0], tree.Entry):
             return children[0]
-        return Entry(key=children[0], value=children[2], span=_children_span(children))
+        return tree.Entry(key=children[0], value=children[2], span=_children_span(children))
 
-    def optional_mapinit(self, children: list[Child]) -> Entry:
-        return Entry(key=children[1], value=children[3], optional=True, span=_children_span(children))
+    def optional_mapinit(self, children: list[Child]) -> tree.Entry:
+        return tree.Entry(key=children[1], value=children[3], optional=True, span=_children_span(children))
 
-    def map_lit(self, children: list[Child]) -> Expression:
-        entries: tuple[Entry, ...] = tuple(children[1].value) if len(children) > 2 else ()
+    def map_lit(self, children: list[Child]) -> tree.Expression:
+        entries: tuple[tree.Entry, ...] = tuple(children[1].value) if len(children) > 2 else ()
         inner = [part for entry in entries for part in (entry.key, entry.value)]
-        return MapLiteral(entries=entries, **self._place(children, *inner))
+        return tree.MapLiteral(entries=entries, **self._place(children, *inner))
 
     def fieldinit(self, children: list[Child]) -> _Part:
         return _Part((str(children[0]), children[2]), _children_span(children))
 
     # Literals
 
-    def literal(self, children: list[Child]) -> Expression:
+    def literal(self, children: list[Child]) -> tree.Expression:
         token = children[0]
         try:
             value = _LITERALS[token.type](str(token))
         except literals.LiteralError as error:
             start = _start_offset(token) + error.offset
-            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), Span(start, _end_offset(token))) from None
-        return Literal(value=value, **self._place(children))
+            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), tree.Span(start, _end_offset(token))) from None
+        return tree.Literal(value=value, **self._place(children))
 
     # Macros
 
-    def _has(self, argument: Expression, children: list[Child]) -> Expression:
-        if not isinstance(argument, Select):
+    def _has(self, argument: tree.Expression, children: list[Child]) -> tree.Expression:
+        if not isinstance(argument, tree.Select):
             message = "has() takes a field selection such as has(a.b)"
             # The remedy replaces the whole call.
-            span = _children_span(children) if isinstance(argument, Index | Binary) else argument.span
+            span = _children_span(children) if isinstance(argument, tree.Index | tree.Binary) else argument.span
             raise SyntaxProblem(Code.CEL_SYNTAX, message, span, lambda text: hints.lookup_hint(text, argument.span))
-        return Has(select=argument, **self._place(children, argument))
+        return tree.Has(select=argument, **self._place(children, argument))
 
     def _macro(
-        self, target: Expression, name: Token, arguments: tuple[Expression, ...], children: list[Child]
-    ) -> Expression | None:
+        self, target: tree.Expression, name: Token, arguments: tuple[tree.Expression, ...], children: list[Child]
+    ) -> tree.Expression | None:
         """Return the macro with this name and number of arguments, as in cel-go, or None for a call."""
         count = len(arguments)
-        if name == "bind" and count == 3 and isinstance(target, Name) and target.name == "cel":
+        if name == "bind" and count == 3 and isinstance(target, tree.Name) and target.name == "cel":
             variable, value, body = _variable_name(arguments[0]), arguments[1], arguments[2]
-            return Bind(name=variable, value=value, body=body, **self._place(children, value, body))
+            return tree.Bind(name=variable, value=value, body=body, **self._place(children, value, body))
         if name in ("optMap", "optFlatMap") and count == 2:
             place = self._place(children, target, arguments[1])
             variable, flat = _variable_name(arguments[0]), name == "optFlatMap"
-            return OptionalMap(target=target, name=variable, body=arguments[1], flat=flat, **place)
+            return tree.OptionalMap(target=target, name=variable, body=arguments[1], flat=flat, **place)
         second, condition = None, None
         if name in _ONE_VARIABLE and (count == 2 or (name == "map" and count == 3)):
             fold = _ONE_VARIABLE[name]
@@ -428,7 +404,7 @@ class _Builder:
         if first == second:
             raise SyntaxProblem(Code.CEL_SYNTAX, "the two variables need different names", arguments[1].span)
         inner = [target, body] if condition is None else [target, condition, body]
-        return Comprehension(
+        return tree.Comprehension(
             fold=fold,
             target=target,
             first=first,
@@ -450,13 +426,13 @@ _LITERALS: dict[str, Callable[[str], object]] = {
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
-def _call_arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
+def _call_arguments(children: Sequence[Child]) -> tuple[tree.Expression, ...]:
     """Return the arguments of "(" exprlist ")" or "(" ")"."""
-    return cast(tuple[Expression, ...], children[1].value) if len(children) == 3 else ()
+    return cast(tuple[tree.Expression, ...], children[1].value) if len(children) == 3 else ()
 
 
-def _variable_name(argument: Expression) -> str:
-    if isinstance(argument, Name) and not argument.absolute:
+def _variable_name(argument: tree.Expression) -> str:
+    if isinstance(argument, tree.Name) and not argument.absolute:
         return argument.name
     raise SyntaxProblem(Code.CEL_SYNTAX, "a macro's variable is a simple name", argument.span)
 

@@ -11,49 +11,40 @@ from typing import Any
 from rules_engine.cel.run.codegen.members import SHORT_KEY
 from rules_engine.cel.run.codegen.runtime import OPERATORS
 from rules_engine.cel.run.codegen.writer import ANY, BOOL, INT, LIST, MAP, STR, Code, NotGeneratedError, Writer
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Conditional,
-    Expression,
-    ListLiteral,
-    Literal,
-    Logic,
-    MapLiteral,
-    Unary,
-)
+from rules_engine.cel.syntax import tree
 from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _write_literal(writer: Writer, node: Literal) -> Code:
+def _write_literal(writer: Writer, node: tree.Literal) -> Code:
     return writer.value(writer.checked.patterns.get(node, node.value))
 
 
-def _write_list_literal(writer: Writer, node: ListLiteral) -> Code:
+def _write_list_literal(writer: Writer, node: tree.ListLiteral) -> Code:
     if any(element.optional for element in node.elements):
         raise NotGeneratedError
     return Code(f"[{', '.join(writer.write(element.value).text for element in node.elements)}]", LIST)
 
 
-def _write_map_literal(writer: Writer, node: MapLiteral) -> Code:
+def _write_map_literal(writer: Writer, node: tree.MapLiteral) -> Code:
     if any(entry.optional for entry in node.entries):
         raise NotGeneratedError
     pairs = [(writer.write(entry.key).text, writer.write(entry.value).text) for entry in node.entries]
-    keys = [entry.key.value for entry in node.entries if isinstance(entry.key, Literal)]
+    keys = [entry.key.value for entry in node.entries if isinstance(entry.key, tree.Literal)]
     if len(set(keys)) == len(pairs) and all(type(key) is str for key in keys):
         return Code(f"{{{', '.join(f'{key}: {value}' for key, value in pairs)}}}", MAP)
     return Code(f"make_map([{', '.join(f'({key}, {value})' for key, value in pairs)}])", MAP)
 
 
-def _write_unary(writer: Writer, node: Unary) -> Code:
+def _write_unary(writer: Writer, node: tree.Unary) -> Code:
     operand = writer.write(node.operand)
     if node.operator == "!":
         return Code(f"(not {writer.condition(operand)})", BOOL)
     return Code(f"negate({operand.text})", operand.kind if operand.kind == INT else ANY)
 
 
-def _write_binary(writer: Writer, node: Binary) -> Code:
+def _write_binary(writer: Writer, node: tree.Binary) -> Code:
     left, right = writer.write(node.left), writer.write(node.right)
     operator = node.operator
     if operator in ("==", "!="):
@@ -73,9 +64,9 @@ def _write_binary(writer: Writer, node: Binary) -> Code:
     return Code(call, kinds.pop() if len(kinds) == 1 else ANY)
 
 
-def _write_equality(writer: Writer, node: Binary, left: Code, right: Code) -> str:
+def _write_equality(writer: Writer, node: tree.Binary, left: Code, right: Code) -> str:
     for literal, other, code in ((node.left, right, left), (node.right, left, right)):
-        if not isinstance(literal, Literal):
+        if not isinstance(literal, tree.Literal):
             continue
         if literal.value is None or type(literal.value) is bool:
             return f"({other.text} is {code.text})"
@@ -91,12 +82,12 @@ def _write_equality(writer: Writer, node: Binary, left: Code, right: Code) -> st
     return f"equals({left.text}, {right.text}, budget)"
 
 
-def _write_ordering(writer: Writer, node: Binary, left: Code, right: Code) -> str | None:
+def _write_ordering(writer: Writer, node: tree.Binary, left: Code, right: Code) -> str | None:
     if left.kind == right.kind == INT:
         return f"({left.text} {node.operator} {right.text})"
-    if isinstance(node.right, Literal) and type(node.right.value) is int:
+    if isinstance(node.right, tree.Literal) and type(node.right.value) is int:
         return _write_number_comparison(writer, left, node.right.value, node.operator, OPERATORS[node.operator])
-    if isinstance(node.left, Literal) and type(node.left.value) is int:
+    if isinstance(node.left, tree.Literal) and type(node.left.value) is int:
         mirrored = _MIRRORED[node.operator]
         return _write_number_comparison(writer, right, node.left.value, mirrored, OPERATORS[mirrored])
     return None
@@ -109,7 +100,7 @@ def _write_number_comparison(writer: Writer, code: Code, number: int, operator: 
     return f"({quick} else {function}({name}, {number}, budget))"
 
 
-def _write_membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
+def _write_membership(writer: Writer, node: tree.Binary, left: Code, right: Code) -> Code:
     words = _literal_words(node.right)
     if words is not None:
         first, name = writer.reusable(left)
@@ -120,22 +111,22 @@ def _write_membership(writer: Writer, node: Binary, left: Code, right: Code) -> 
     key = writer.as_name(left)
     first, name = writer.reusable(right)
     test = f"type({first}) is dict" if key.kind == STR else f"type({first}) is dict and type({key.text}) is str"
-    if not isinstance(node.left, Literal):
+    if not isinstance(node.left, tree.Literal):
         test += f" and len({key.text}) <= {SHORT_KEY}"
     return Code(f"({key.text} in {name} if {test} else contains({key.text}, {name}, budget))", BOOL)
 
 
-def _literal_words(node: Expression) -> frozenset[str] | None:
+def _literal_words(node: tree.Expression) -> frozenset[str] | None:
     """Return the elements of a list literal of string literals, or None for any other expression."""
-    if not isinstance(node, ListLiteral):
+    if not isinstance(node, tree.ListLiteral):
         return None
-    words = [element.value.value for element in node.elements if isinstance(element.value, Literal)]
+    words = [element.value.value for element in node.elements if isinstance(element.value, tree.Literal)]
     if len(words) < len(node.elements) or any(element.optional for element in node.elements):
         return None
     return frozenset(words) if all(type(word) is str for word in words) else None  # type: ignore[arg-type]
 
 
-def _write_logic(writer: Writer, node: Logic) -> Code:
+def _write_logic(writer: Writer, node: tree.Logic) -> Code:
     first = _write_bool(writer, node.operands[0])
     blocks = writer.sequence(partial(_write_bool, writer, operand) for operand in node.operands[1:])
     if not any(lines for lines, _ in blocks):
@@ -148,11 +139,11 @@ def _write_logic(writer: Writer, node: Logic) -> Code:
     return Code(name, BOOL)
 
 
-def _write_bool(writer: Writer, node: Expression) -> Code:
+def _write_bool(writer: Writer, node: tree.Expression) -> Code:
     return Code(writer.condition(writer.write(node)), BOOL)
 
 
-def _write_conditional(writer: Writer, node: Conditional) -> Code:
+def _write_conditional(writer: Writer, node: tree.Conditional) -> Code:
     condition = writer.condition(writer.write(node.condition))
     then_lines, then = writer.block(lambda: writer.write(node.then))
     else_lines, otherwise = writer.block(lambda: writer.write(node.otherwise))
@@ -166,11 +157,11 @@ def _write_conditional(writer: Writer, node: Conditional) -> Code:
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
-    Literal: _write_literal,
-    ListLiteral: _write_list_literal,
-    MapLiteral: _write_map_literal,
-    Unary: _write_unary,
-    Binary: _write_binary,
-    Logic: _write_logic,
-    Conditional: _write_conditional,
+    tree.Literal: _write_literal,
+    tree.ListLiteral: _write_list_literal,
+    tree.MapLiteral: _write_map_literal,
+    tree.Unary: _write_unary,
+    tree.Binary: _write_binary,
+    tree.Logic: _write_logic,
+    tree.Conditional: _write_conditional,
 }

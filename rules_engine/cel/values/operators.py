@@ -218,10 +218,6 @@ def greater_equal(left: Any, right: Any, budget: Budget) -> bool:
     return _compare_values(">=", left, right, budget) >= 0
 
 
-def equal(left: object, right: object, budget: Budget) -> bool:
-    return equals(left, right, budget)
-
-
 def unequal(left: object, right: object, budget: Budget) -> bool:
     return not equals(left, right, budget)
 
@@ -261,7 +257,7 @@ BINARY: dict[str, Callable[[Any, Any, Budget], object]] = {
     "<=": less_equal,
     ">": greater,
     ">=": greater_equal,
-    "==": equal,
+    "==": equals,
     "!=": unequal,
     "in": is_in,
 }

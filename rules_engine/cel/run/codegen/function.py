@@ -8,7 +8,7 @@ from rules_engine.cel.check.certainty import certain_parts
 from rules_engine.cel.check.checker import Checked
 from rules_engine.cel.run.codegen import calls, expressions, macros, members
 from rules_engine.cel.run.codegen.runtime import RUNTIME
-from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, node_count
+from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, node_count, spend_statements
 from rules_engine.cel.syntax.tree import Expression
 
 _GENERATORS = {**expressions.GENERATORS, **members.GENERATORS, **calls.GENERATORS, **macros.GENERATORS}
@@ -40,7 +40,7 @@ def generate_function(checked: Checked) -> Function | None:
 
 def _write_source(checked: Checked, writer: Writer) -> str:
     expression = checked.expression
-    writer.spend(str(node_count(expression)))
+    writer.lines += spend_statements(str(node_count(expression)))
     for name in sorted(_certain_variables(checked, expression)):
         writer.hoist(name)
     result = writer.write(expression)

@@ -189,10 +189,6 @@ class Writer:
 
     # Statements
 
-    def spend(self, units: str) -> None:
-        """Append the statements that count cost, before the work."""
-        self.lines += spend_statements(units)
-
     def nest(self, head: str, lines: Iterable[str]) -> None:
         """Append a compound statement."""
         self.lines.append(head)
@@ -207,10 +203,7 @@ class Writer:
 
     def block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
         """Capture code that may not run, or runs several times: its narrowing ends with it."""
-        kinds_before = self._kinds.copy()
-        captured = self.capture(write)
-        self._kinds = kinds_before
-        return captured
+        return self.sequence([write])[0]
 
     def sequence(self, writes: Iterable[Callable[[], Code]]) -> list[tuple[list[str], Code]]:
         """Capture blocks of which each runs only after all before it, so that narrowing holds from one to the next."""

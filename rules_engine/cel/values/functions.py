@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.values.runtime_values import check_int, type_of
@@ -42,6 +42,15 @@ class Overload:
         return f"{self.name}({', '.join(names)})"
 
 
+class Options(TypedDict, total=False):
+    """Optional attributes of an Overload."""
+
+    budgeted: bool
+    constant: bool
+    newer: bool
+    cost: int
+
+
 class Library:
     """Declared overloads of one module."""
 
@@ -49,51 +58,24 @@ class Library:
         self.overloads: list[Overload] = []
 
     def function(
-        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False, cost: int = 0
+        self, name: str, *parameters: Type, gives: Type, method: bool = False, **options: Unpack[Options]
     ) -> Callable[[Implementation], Implementation]:
         """Declare a function called as name(…); the name may have dots."""
-        return self._declare(name, False, parameters, gives, budgeted, constant, cost)
 
-    def method(
-        self,
-        name: str,
-        *parameters: Type,
-        gives: Type,
-        budgeted: bool = False,
-        constant: bool = False,
-        newer: bool = False,
-        cost: int = 0,
-    ) -> Callable[[Implementation], Implementation]:
-        """Declare a function called as receiver.name(…); the receiver is the first of `parameters`."""
-        return self._declare(name, True, parameters, gives, budgeted, constant, cost, newer)
-
-    def _declare(
-        self,
-        name: str,
-        method: bool,
-        parameters: tuple[Type, ...],
-        gives: Type,
-        budgeted: bool,
-        constant: bool,
-        cost: int,
-        newer: bool = False,
-    ) -> Callable[[Implementation], Implementation]:
         def declare(implementation: Implementation) -> Implementation:
             overload = Overload(
-                name=name,
-                method=method,
-                parameters=parameters,
-                result=gives,
-                implementation=implementation,
-                budgeted=budgeted,
-                constant=constant,
-                newer=newer,
-                cost=cost,
+                name=name, method=method, parameters=parameters, result=gives, implementation=implementation, **options
             )
             self.overloads.append(overload)
             return implementation
 
         return declare
+
+    def method(
+        self, name: str, *parameters: Type, gives: Type, **options: Unpack[Options]
+    ) -> Callable[[Implementation], Implementation]:
+        """Declare a function called as receiver.name(…); the receiver is the first of `parameters`."""
+        return self.function(name, *parameters, gives=gives, method=True, **options)
 
 
 class Functions:

@@ -1,6 +1,6 @@
 """Standard functions (CEL specification, "List of Standard Definitions"; cel-go, common/stdlib)."""
 
-from typing import Any
+from operator import attrgetter, contains
 
 from rules_engine.cel.budget import Budget, EvaluationError
 from rules_engine.cel.values import regex, times
@@ -15,7 +15,7 @@ from rules_engine.cel.values.numbers import (
     to_uint,
 )
 from rules_engine.cel.values.operators import timestamp_result
-from rules_engine.cel.values.runtime_values import Duration, Timestamp, type_of
+from rules_engine.cel.values.runtime_values import Timestamp, type_of
 from rules_engine.cel.values.types import (
     BOOL,
     BYTES,
@@ -32,26 +32,13 @@ from rules_engine.cel.values.types import (
     B,
     map_of,
 )
-from rules_engine.cel.values.types import Type as CelType
 
 LIBRARY = Library()
 
 
-@LIBRARY.method("size", STRING, gives=INT, constant=True)
-@LIBRARY.method("size", BYTES, gives=INT, constant=True)
-@LIBRARY.method("size", LIST, gives=INT, constant=True)
-@LIBRARY.method("size", map_of(A, B), gives=INT, constant=True)
-@LIBRARY.function("size", STRING, gives=INT, constant=True)
-@LIBRARY.function("size", BYTES, gives=INT, constant=True)
-@LIBRARY.function("size", LIST, gives=INT, constant=True)
-@LIBRARY.function("size", map_of(A, B), gives=INT, constant=True)
-def size(value: Any) -> int:
-    return len(value)
-
-
-@LIBRARY.function("type", DYN, gives=TYPE, constant=True)
-def type_function(value: object) -> CelType:
-    return type_of(value)
+for _kind in (STRING, BYTES, LIST, map_of(A, B)):
+    LIBRARY.method("size", _kind, gives=INT, constant=True)(len)
+    LIBRARY.function("size", _kind, gives=INT, constant=True)(len)
 
 
 @LIBRARY.function("dyn", DYN, gives=DYN, constant=True)
@@ -67,10 +54,12 @@ def identity(value: object) -> object:
     return value
 
 
+LIBRARY.function("type", DYN, gives=TYPE, constant=True)(type_of)
 LIBRARY.function("bool", STRING, gives=BOOL)(parse_bool)
 LIBRARY.function("int", STRING, gives=INT)(parse_int)
 LIBRARY.function("int", DOUBLE, gives=INT)(to_int)
 LIBRARY.function("int", UINT, gives=INT)(to_int)
+LIBRARY.function("int", DURATION, gives=INT)(attrgetter("nanos"))
 LIBRARY.function("uint", STRING, gives=UINT)(parse_uint)
 LIBRARY.function("uint", INT, gives=UINT)(to_uint)
 LIBRARY.function("uint", DOUBLE, gives=UINT)(to_uint)
@@ -87,11 +76,6 @@ LIBRARY.function("duration", STRING, gives=DURATION, cost=times.TEXT_COST)(times
 @LIBRARY.function("int", TIMESTAMP, gives=INT)
 def timestamp_seconds(value: Timestamp) -> int:
     return value.nanos // 10**9
-
-
-@LIBRARY.function("int", DURATION, gives=INT)
-def duration_nanoseconds(value: Duration) -> int:
-    return value.nanos
 
 
 @LIBRARY.function("timestamp", INT, gives=TIMESTAMP)
@@ -126,19 +110,9 @@ def encode_utf8(value: str) -> bytes:
         raise EvaluationError("the string has a lone surrogate") from None
 
 
-@LIBRARY.method("contains", STRING, STRING, gives=BOOL)
-def contains(text: str, part: str) -> bool:
-    return part in text
-
-
-@LIBRARY.method("startsWith", STRING, STRING, gives=BOOL)
-def starts_with(text: str, prefix: str) -> bool:
-    return text.startswith(prefix)
-
-
-@LIBRARY.method("endsWith", STRING, STRING, gives=BOOL)
-def ends_with(text: str, suffix: str) -> bool:
-    return text.endswith(suffix)
+LIBRARY.method("contains", STRING, STRING, gives=BOOL)(contains)
+LIBRARY.method("startsWith", STRING, STRING, gives=BOOL)(str.startswith)
+LIBRARY.method("endsWith", STRING, STRING, gives=BOOL)(str.endswith)
 
 
 @LIBRARY.function("matches", STRING, STRING, gives=BOOL, budgeted=True)
@@ -147,12 +121,8 @@ def matches(budget: Budget, text: str, pattern: str | regex.Pattern) -> bool:
     return regex.prepare_pattern(budget, pattern).occurs_in(text, budget)
 
 
-def _declare_time_parts() -> None:
-    for name, part in times.TIMESTAMP_PARTS.items():
-        LIBRARY.method(name, TIMESTAMP, gives=INT, cost=times.PART_COST)(part)
-        LIBRARY.method(name, TIMESTAMP, STRING, gives=INT, cost=times.ZONE_COST)(part)
-    for name, unit in times.DURATION_PARTS.items():
-        LIBRARY.method(name, DURATION, gives=INT)(unit)
-
-
-_declare_time_parts()
+for _name, _part in times.TIMESTAMP_PARTS.items():
+    LIBRARY.method(_name, TIMESTAMP, gives=INT, cost=times.PART_COST)(_part)
+    LIBRARY.method(_name, TIMESTAMP, STRING, gives=INT, cost=times.ZONE_COST)(_part)
+for _name, _unit in times.DURATION_PARTS.items():
+    LIBRARY.method(_name, DURATION, gives=INT)(_unit)

@@ -1,7 +1,6 @@
 """Base64 (cel-go, ext/encoders.go)."""
 
 import base64
-import binascii
 
 from rules_engine.cel.budget import EvaluationError
 from rules_engine.cel.values.functions import Library
@@ -20,5 +19,5 @@ def decode_base64(text: str) -> bytes:
     """Decode base64 with or without padding."""
     try:
         return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise EvaluationError("the string is not base64") from None

@@ -66,14 +66,6 @@ def _extreme_item(name: str, budget: Budget, items: list[Any]) -> Any:
     return best
 
 
-def minimum(budget: Budget, items: list[Any]) -> Any:
-    return _extreme_item("min", budget, items)
-
-
-def maximum(budget: Budget, items: list[Any]) -> Any:
-    return _extreme_item("max", budget, items)
-
-
 @LIBRARY.method("indexOf", list_of(A), A, gives=INT, budgeted=True)
 def index_of(budget: Budget, items: list[Any], wanted: Any) -> int:
     return next((place for place, item in enumerate(items) if equals(item, wanted, budget)), -1)
@@ -183,8 +175,8 @@ def includes(budget: Budget, value: Any, wanted: Any) -> bool:
 
 for _kind in ORDERED:
     LIBRARY.method("isSorted", list_of(_kind), gives=BOOL, budgeted=True)(is_sorted)
-    LIBRARY.method("min", list_of(_kind), gives=_kind, budgeted=True)(minimum)
-    LIBRARY.method("max", list_of(_kind), gives=_kind, budgeted=True)(maximum)
+    LIBRARY.method("min", list_of(_kind), gives=_kind, budgeted=True)(functools.partial(_extreme_item, "min"))
+    LIBRARY.method("max", list_of(_kind), gives=_kind, budgeted=True)(functools.partial(_extreme_item, "max"))
     LIBRARY.method("sort", list_of(_kind), gives=list_of(_kind), budgeted=True)(sort)
 for _kind, _zero in SUMMABLE.items():
     LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(sum_of(_zero))

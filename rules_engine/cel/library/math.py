@@ -1,6 +1,7 @@
 """Mathematics (cel-go, ext/math.go)."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -62,11 +63,7 @@ LIBRARY.function("math.trunc", DOUBLE, gives=DOUBLE)(_rounding_function(math.tru
 LIBRARY.function("math.isNaN", DOUBLE, gives=BOOL)(math.isnan)
 LIBRARY.function("math.isInf", DOUBLE, gives=BOOL)(math.isinf)
 LIBRARY.function("math.isFinite", DOUBLE, gives=BOOL)(math.isfinite)
-
-
-@LIBRARY.function("math.abs", DOUBLE, gives=DOUBLE)
-def absolute_double(value: float) -> float:
-    return abs(value)
+LIBRARY.function("math.abs", DOUBLE, gives=DOUBLE)(abs)
 
 
 @LIBRARY.function("math.abs", INT, gives=INT)
@@ -101,39 +98,15 @@ def sqrt(value: float) -> float:
     return math.sqrt(value) if value >= 0 else math.nan
 
 
-@LIBRARY.function("math.bitAnd", INT, INT, gives=INT)
-def bit_and_int(left: int, right: int) -> int:
-    return left & right
+def _uint_operation(operation: Callable[[int, int], int]) -> Callable[[int, int], Uint]:
+    """Return the operation on uints, of which Python's makes an int."""
+    return lambda left, right: Uint(operation(left, right))
 
 
-@LIBRARY.function("math.bitAnd", UINT, UINT, gives=UINT)
-def bit_and_uint(left: int, right: int) -> Uint:
-    return Uint(left & right)
-
-
-@LIBRARY.function("math.bitOr", INT, INT, gives=INT)
-def bit_or_int(left: int, right: int) -> int:
-    return left | right
-
-
-@LIBRARY.function("math.bitOr", UINT, UINT, gives=UINT)
-def bit_or_uint(left: int, right: int) -> Uint:
-    return Uint(left | right)
-
-
-@LIBRARY.function("math.bitXor", INT, INT, gives=INT)
-def bit_xor_int(left: int, right: int) -> int:
-    return left ^ right
-
-
-@LIBRARY.function("math.bitXor", UINT, UINT, gives=UINT)
-def bit_xor_uint(left: int, right: int) -> Uint:
-    return Uint(left ^ right)
-
-
-@LIBRARY.function("math.bitNot", INT, gives=INT)
-def bit_not_int(value: int) -> int:
-    return ~value
+for _name, _operation in (("bitAnd", operator.and_), ("bitOr", operator.or_), ("bitXor", operator.xor)):
+    LIBRARY.function(f"math.{_name}", INT, INT, gives=INT)(_operation)
+    LIBRARY.function(f"math.{_name}", UINT, UINT, gives=UINT)(_uint_operation(_operation))
+LIBRARY.function("math.bitNot", INT, gives=INT)(operator.invert)
 
 
 @LIBRARY.function("math.bitNot", UINT, gives=UINT)

@@ -2,10 +2,11 @@
 
 import ipaddress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar, TypeAlias
 
 from rules_engine.cel.budget import EvaluationError
-from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.functions import Library, parse_test
 from rules_engine.cel.values.types import BOOL, CIDR, INT, IP, STRING, Type
 
 LIBRARY = Library()
@@ -86,24 +87,8 @@ def parse_cidr(text: str) -> Cidr:
 
 LIBRARY.function("ip", STRING, gives=IP, cost=PARSE_COST)(parse_ip)
 LIBRARY.function("cidr", STRING, gives=CIDR, cost=PARSE_COST)(parse_cidr)
-
-
-@LIBRARY.function("isIP", STRING, gives=BOOL, cost=PARSE_COST)
-def is_ip(text: str) -> bool:
-    try:
-        parse_ip(text)
-    except EvaluationError:
-        return False
-    return True
-
-
-@LIBRARY.function("isCIDR", STRING, gives=BOOL, cost=PARSE_COST)
-def is_cidr(text: str) -> bool:
-    try:
-        parse_cidr(text)
-    except EvaluationError:
-        return False
-    return True
+LIBRARY.function("isIP", STRING, gives=BOOL, cost=PARSE_COST)(parse_test(parse_ip))
+LIBRARY.function("isCIDR", STRING, gives=BOOL, cost=PARSE_COST)(parse_test(parse_cidr))
 
 
 @LIBRARY.function("string", IP, gives=STRING, constant=True, cost=NETWORK_COST)
@@ -121,14 +106,8 @@ def is_canonical(text: str) -> bool:
     return ip_text(parse_ip(text)) == text
 
 
-@LIBRARY.method("family", IP, gives=INT, constant=True)
-def family(value: Ip) -> int:
-    return value.address.version
-
-
-@LIBRARY.method("isUnspecified", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
-def is_unspecified(value: Ip) -> bool:
-    return value.address.is_unspecified
+LIBRARY.method("family", IP, gives=INT, constant=True)(attrgetter("address.version"))
+LIBRARY.method("isUnspecified", IP, gives=BOOL, constant=True, cost=NETWORK_COST)(attrgetter("address.is_unspecified"))
 
 
 @LIBRARY.method("isLoopback", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
@@ -190,6 +169,4 @@ def mask_cidr(value: Cidr) -> Cidr:
     return Cidr(value.network.network_address, value.prefix)
 
 
-@LIBRARY.method("prefixLength", CIDR, gives=INT, constant=True)
-def prefix_length(value: Cidr) -> int:
-    return value.prefix
+LIBRARY.method("prefixLength", CIDR, gives=INT, constant=True)(attrgetter("prefix"))

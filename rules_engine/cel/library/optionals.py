@@ -1,5 +1,6 @@
 """Optional values (cel-go, cel/library.go, OptionalTypes)."""
 
+from operator import attrgetter
 from typing import Any
 
 from rules_engine.cel.budget import EvaluationError
@@ -38,9 +39,7 @@ def is_zero(value: object) -> bool:
     return isinstance(value, Timestamp) and value.nanos == _ZERO_TIME
 
 
-@LIBRARY.method("hasValue", optional_of(A), gives=BOOL, constant=True)
-def has_value(optional: Optional) -> bool:
-    return optional.present
+LIBRARY.method("hasValue", optional_of(A), gives=BOOL, constant=True)(attrgetter("present"))
 
 
 @LIBRARY.method("value", optional_of(A), gives=A, constant=True)

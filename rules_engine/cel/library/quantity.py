@@ -3,8 +3,10 @@
 mul, div and divInt follow kubernetes/kubernetes#135995; mul and div by a quantity are extensions of this project.
 """
 
+import operator
+
 from rules_engine.cel.budget import EvaluationError
-from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.functions import Library, parse_test
 from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN
 from rules_engine.cel.values.types import BOOL, DOUBLE, INT, QUANTITY, STRING
 from rules_engine.model.kubernetes.quantity import MAX_NANOS, NANOS, Quantity, QuantityError
@@ -20,13 +22,7 @@ def parse_quantity(text: str) -> Quantity:
         raise EvaluationError("the string is not a quantity") from None
 
 
-@LIBRARY.function("isQuantity", STRING, gives=BOOL)
-def is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
+LIBRARY.function("isQuantity", STRING, gives=BOOL)(parse_test(parse_quantity))
 
 
 @LIBRARY.method("isInteger", QUANTITY, gives=BOOL, constant=True)
@@ -56,14 +52,8 @@ def compare_to(left: Quantity, right: Quantity) -> int:
     return (left > right) - (left < right)
 
 
-@LIBRARY.method("isLessThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)
-def is_less_than(left: Quantity, right: Quantity) -> bool:
-    return left < right
-
-
-@LIBRARY.method("isGreaterThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)
-def is_greater_than(left: Quantity, right: Quantity) -> bool:
-    return left > right
+LIBRARY.method("isLessThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)(operator.lt)
+LIBRARY.method("isGreaterThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)(operator.gt)
 
 
 def _as_quantity(value: Quantity | int) -> Quantity:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rules_engine.cel.budget import Budget, EvaluationError
-from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.functions import Library, parse_test
 from rules_engine.cel.values.runtime_values import INT_MAX, UINT_MAX
 from rules_engine.cel.values.types import BOOL, INT, SEMVER, STRING, Type
 
@@ -82,14 +82,8 @@ def parse_semver(text: str, normalize: bool = False) -> Semver:
     return parse_strictly(normalize_version(text) if normalize else text)
 
 
-@LIBRARY.function("isSemver", STRING, gives=BOOL, cost=PARSE_COST)
-@LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL, cost=PARSE_COST)
-def is_semver(text: str, normalize: bool = False) -> bool:
-    try:
-        parse_semver(text, normalize)
-    except EvaluationError:
-        return False
-    return True
+LIBRARY.function("isSemver", STRING, gives=BOOL, cost=PARSE_COST)(parse_test(parse_semver))
+LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL, cost=PARSE_COST)(parse_test(parse_semver))
 
 
 def _check_part(value: int) -> int:
@@ -113,22 +107,18 @@ def patch(value: Semver) -> int:
     return _check_part(value.patch)
 
 
-def _compare_versions(budget: Budget, left: Semver, right: Semver) -> int:
+@LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT, budgeted=True)
+def compare_to(budget: Budget, left: Semver, right: Semver) -> int:
     budget.spend(COMPARE_COST + left.units + right.units)
     left_order, right_order = left.order, right.order
     return (left_order > right_order) - (left_order < right_order)
 
 
-@LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT, budgeted=True)
-def compare_to(budget: Budget, left: Semver, right: Semver) -> int:
-    return _compare_versions(budget, left, right)
-
-
 @LIBRARY.method("isLessThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
 def is_less_than(budget: Budget, left: Semver, right: Semver) -> bool:
-    return _compare_versions(budget, left, right) < 0
+    return compare_to(budget, left, right) < 0
 
 
 @LIBRARY.method("isGreaterThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
 def is_greater_than(budget: Budget, left: Semver, right: Semver) -> bool:
-    return _compare_versions(budget, left, right) > 0
+    return compare_to(budget, left, right) > 0

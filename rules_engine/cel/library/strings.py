@@ -143,6 +143,4 @@ def join(budget: Budget, parts: list[Any], separator: str = "") -> str:
     return separator.join(parts)
 
 
-@LIBRARY.method("format", STRING, LIST, gives=STRING, budgeted=True)
-def format_template(budget: Budget, template: str, arguments: list[Any]) -> str:
-    return format_text(budget, template, arguments)
+LIBRARY.method("format", STRING, LIST, gives=STRING, budgeted=True)(format_text)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar
 from urllib.parse import quote, unquote, unquote_plus
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
-from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.functions import Library, parse_test
 from rules_engine.cel.values.types import BOOL, STRING, URL, Type, list_of, map_of
 
 LIBRARY = Library()
@@ -105,25 +106,11 @@ def _name_and_port(host: str) -> tuple[str, str]:
 
 
 LIBRARY.function("url", STRING, gives=URL, cost=PARSE_COST)(parse_url)
+LIBRARY.function("isURL", STRING, gives=BOOL, cost=PARSE_COST)(parse_test(parse_url))
 
 
-@LIBRARY.function("isURL", STRING, gives=BOOL, cost=PARSE_COST)
-def is_url(text: str) -> bool:
-    try:
-        parse_url(text)
-    except EvaluationError:
-        return False
-    return True
-
-
-@LIBRARY.method("getScheme", URL, gives=STRING, constant=True)
-def scheme(value: Url) -> str:
-    return value.scheme
-
-
-@LIBRARY.method("getHost", URL, gives=STRING, constant=True)
-def host(value: Url) -> str:
-    return value.host
+LIBRARY.method("getScheme", URL, gives=STRING, constant=True)(attrgetter("scheme"))
+LIBRARY.method("getHost", URL, gives=STRING, constant=True)(attrgetter("host"))
 
 
 @LIBRARY.method("getHostname", URL, gives=STRING, budgeted=True)

@@ -153,6 +153,19 @@ def no_overload(operator: str, *values: object) -> EvaluationError:
     return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
+def parse_test(parse: Callable[..., object]) -> Callable[..., bool]:
+    """Return the function that tells whether `parse` accepts its arguments."""
+
+    def test(*arguments: object) -> bool:
+        try:
+            parse(*arguments)
+        except EvaluationError:
+            return False
+        return True
+
+    return test
+
+
 def accepts_type(parameter: Type, kind: Type) -> bool:
     """Return whether a parameter accepts a run-time value of this type; element types are not compared.
 

@@ -1,4 +1,4 @@
-"""Functions of lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go)."""
+"""Functions of lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go, sets.go)."""
 
 import functools
 import itertools
@@ -6,30 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
-from rules_engine.cel.values import operators
+from rules_engine.cel.values import operators, types
 from rules_engine.cel.values.functions import Library, no_overload
 from rules_engine.cel.values.runtime_values import Duration, Uint, equals, type_of
-from rules_engine.cel.values.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    LIST,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    A,
-    list_of,
-)
+from rules_engine.cel.values.types import BOOL, DYN, INT, LIST, A, list_of
 
 LIBRARY = Library()
 
-ORDERED = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, TIMESTAMP, DURATION)
+ORDERED = (INT, types.UINT, types.DOUBLE, BOOL, types.STRING, types.BYTES, types.TIMESTAMP, types.DURATION)
 """Types whose values have an order."""
 
-SUMMABLE = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
+SUMMABLE = {INT: 0, types.UINT: Uint(0), types.DOUBLE: 0.0, types.DURATION: Duration(0)}
 """Types whose values have a sum, with the sum of an empty list."""
 
 
@@ -171,6 +158,26 @@ def includes(budget: Budget, value: Any, wanted: Any) -> bool:
     """Return whether a list has an element, or any other value equals it."""
     items = value if type(value) is list else [value]
     return any(equals(item, wanted, budget) for item in items)
+
+
+def _contains_item(budget: Budget, items: list[Any], wanted: Any) -> bool:
+    budget.spend(len(items))
+    return any(equals(item, wanted, budget) for item in items)
+
+
+@LIBRARY.function("sets.contains", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def contains_all(budget: Budget, items: list[Any], wanted: list[Any]) -> bool:
+    return all(_contains_item(budget, items, item) for item in wanted)
+
+
+@LIBRARY.function("sets.equivalent", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
+    return contains_all(budget, left, right) and contains_all(budget, right, left)
+
+
+@LIBRARY.function("sets.intersects", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
+    return any(_contains_item(budget, left, item) for item in right)
 
 
 for _kind in ORDERED:

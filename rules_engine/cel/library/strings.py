@@ -1,12 +1,15 @@
-"""Strings (cel-go, ext/strings.go). Positions count Unicode characters."""
+"""Strings (cel-go, ext/strings.go, regex.go, encoders.go; Kubernetes, regex.go). Positions count Unicode characters."""
 
+import base64
 from typing import Any
 
 from rules_engine.cel.budget import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.library.formatting import format_text
+from rules_engine.cel.library.lists import check_list_length
 from rules_engine.cel.values.functions import Library, no_overload
 from rules_engine.cel.values.operators import charge_text
-from rules_engine.cel.values.types import INT, LIST, STRING, list_of
+from rules_engine.cel.values.regex import Pattern, prepare_pattern
+from rules_engine.cel.values.types import BYTES, INT, LIST, STRING, list_of
 
 LIBRARY = Library()
 
@@ -141,6 +144,33 @@ def join(budget: Budget, parts: list[Any], separator: str = "") -> str:
         length += len(part)
     charge_text(budget, length)
     return separator.join(parts)
+
+
+@LIBRARY.method("find", STRING, STRING, gives=STRING, budgeted=True)
+def find_first(budget: Budget, text: str, pattern: str | Pattern) -> str:
+    matches = prepare_pattern(budget, pattern).find_all(text, 1, budget)
+    return matches[0] if matches else ""
+
+
+@LIBRARY.method("findAll", STRING, STRING, gives=list_of(STRING), budgeted=True)
+@LIBRARY.method("findAll", STRING, STRING, INT, gives=list_of(STRING), budgeted=True)
+def find_all(budget: Budget, text: str, pattern: str | Pattern, limit: int = -1) -> list[str]:
+    most = limit if 0 <= limit <= MAX_RESULT_ITEMS else MAX_RESULT_ITEMS + 1
+    return check_list_length(prepare_pattern(budget, pattern).find_all(text, most, budget))
+
+
+@LIBRARY.function("base64.encode", BYTES, gives=STRING)
+def encode_base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+@LIBRARY.function("base64.decode", STRING, gives=BYTES)
+def decode_base64(text: str) -> bytes:
+    """Decode base64 with or without padding."""
+    try:
+        return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
+    except ValueError:
+        raise EvaluationError("the string is not base64") from None
 
 
 LIBRARY.method("format", STRING, LIST, gives=STRING, budgeted=True)(format_text)

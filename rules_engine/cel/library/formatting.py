@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, MAX_RESULT_CHARACTERS, Budget, EvaluationError
@@ -107,10 +108,10 @@ def _format_decimal(_budget: Budget, value: Any) -> str:
     raise _clause_error("d", value)
 
 
-def _base_formatter(clause: str, form: str) -> Callable[[Budget, Any], str]:
+def _base_formatter(clause: str) -> Callable[[Budget, Any], str]:
     def write(_budget: Budget, value: Any) -> str:
-        if type(value) in (int, Uint) or (form == "b" and type(value) is bool):
-            return f"{int(value):{form}}"
+        if type(value) in (int, Uint) or (clause == "b" and type(value) is bool):
+            return f"{int(value):{clause}}"
         raise _clause_error(clause, value)
 
     return write
@@ -150,10 +151,6 @@ def _join_parts(budget: Budget, opening: str, parts: list[str], closing: str) ->
     return f"{opening}{', '.join(parts)}{closing}"
 
 
-def _type_name(value: Type) -> str:
-    return value.name
-
-
 _STRINGS: dict[type, Callable[[Any], str]] = {
     str: str,
     bool: lambda value: "true" if value else "false",
@@ -164,15 +161,15 @@ _STRINGS: dict[type, Callable[[Any], str]] = {
     type(None): lambda _: "null",
     Timestamp: timestamp_text,
     Duration: lambda value: plain_double(value.nanos / NANOS) + "s",
-    Type: _type_name,
-    ObjectType: _type_name,
+    Type: attrgetter("name"),
+    ObjectType: attrgetter("name"),
 }
 
 _CLAUSES: dict[str, Callable[[Budget, Any], str]] = {
     "s": format_any,
     "d": _format_decimal,
-    "b": _base_formatter("b", "b"),
-    "o": _base_formatter("o", "o"),
+    "b": _base_formatter("b"),
+    "o": _base_formatter("o"),
     "x": _hexadecimal_formatter("x"),
     "X": _hexadecimal_formatter("X"),
 }

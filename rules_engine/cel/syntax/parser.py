@@ -194,19 +194,15 @@ class _Builder:
         place = self._place(children, condition, then, otherwise)
         return tree.Conditional(condition=condition, then=then, otherwise=otherwise, **place)
 
-    def conditionalor(self, children: list[Child]) -> tree.Expression:
-        return self._logic("||", children)
-
-    def conditionaland(self, children: list[Child]) -> tree.Expression:
-        return self._logic("&&", children)
-
-    def _logic(self, operator: str, children: list[Child]) -> tree.Expression:
+    def _logic(self, children: list[Child]) -> tree.Expression:
         if len(children) == 1:
             return cast(tree.Expression, children[0])
-        left, _, right = children
+        left, operator, right = children
         operands = left.operands if isinstance(left, tree.Logic) and left.operator == operator else (left,)
         operands = (*operands, right)
-        return tree.Logic(operator=operator, operands=operands, **self._place(children, *operands))
+        return tree.Logic(operator=str(operator), operands=operands, **self._place(children, *operands))
+
+    conditionalor = conditionaland = _logic
 
     def _binary(self, children: list[Child]) -> tree.Expression:
         if len(children) == 1:

@@ -92,9 +92,6 @@ class KeyedMap(Mapping[object, object]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __repr__(self) -> str:
-        return f"KeyedMap({list(self._entries.values())!r})"
-
 
 def _key_slot(key: object) -> tuple[bool, object]:
     return type(key) is bool, key

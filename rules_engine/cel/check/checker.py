@@ -20,30 +20,9 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity, did_you_mean
 from rules_engine.model.problems.source import SourceText
 
-_TYPES = (
-    types.BOOL,
-    types.BYTES,
-    types.CIDR,
-    types.DOUBLE,
-    types.DURATION,
-    types.FORMAT,
-    types.INT,
-    types.IP,
-    types.LIST,
-    types.MAP,
-    types.NULL,
-    types.OPTIONAL,
-    types.QUANTITY,
-    types.SEMVER,
-    types.STRING,
-    types.TIMESTAMP,
-    types.TYPE,
-    types.UINT,
-    types.URL,
-)
 NAMED_VALUES: Mapping[str, object] = {
     "google.protobuf.NullValue.NULL_VALUE": None,
-    **{kind.name: kind.plain for kind in _TYPES},
+    **{kind.name: kind.plain for kind in types.NAMED},
 }
 """Names of constant values: the types that type() returns, and protobuf's null."""
 

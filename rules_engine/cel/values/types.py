@@ -78,6 +78,10 @@ LIST = list_of(DYN)
 MAP = map_of(STRING, DYN)
 OPTIONAL = optional_of(DYN)
 
+_JSON = (BOOL, DOUBLE, INT, LIST, MAP, NULL, STRING)
+NAMED = (*_JSON, BYTES, CIDR, DURATION, FORMAT, IP, OPTIONAL, QUANTITY, SEMVER, TIMESTAMP, TYPE, UINT, URL)
+"""Types whose names are values of expressions."""
+
 # Type parameters of functions: each call may replace them by another type.
 A = Type("A")
 B = Type("B")

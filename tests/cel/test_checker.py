@@ -155,20 +155,6 @@ PROBLEMS = [
         + "".join(f"list({kind}).sort(), " for kind in ("int", "uint", "double", "bool"))
         + "… [cel-type]",
     ),
-    (
-        "[1].first().unwrapOpt()",
-        (
-            "1:13: there is no optional_type(int).unwrapOpt(), only list(optional_type(A)).unwrapOpt()"
-            " (write ….value()) [cel-type]"
-        ),
-    ),
-    (
-        "optional.unwrap([1].first())",
-        (
-            "1:10: there is no optional.unwrap(optional_type(int)), only optional.unwrap(list(optional_type(A)))"
-            " (write ….value()) [cel-type]"
-        ),
-    ),
     ("[1].unwrapOpt()", "1:5: there is no list(int).unwrapOpt(), only list(optional_type(A)).unwrapOpt() [cel-type]"),
     ("quantity(1)", "1:1: there is no quantity(int), only quantity(string) (write quantity('1')) [cel-type]"),
     ("object.metadata.name == 1", "1:1: operator == cannot be applied to string and int [cel-type]"),

@@ -37,9 +37,6 @@ CONVERSIONS = frozenset(
 )
 """Functions that fail on invalid text: a literal argument is checked at load."""
 
-UNWRAPS = frozenset({"optional.unwrap", "unwrapOpt"})
-"""Functions of lists of optionals, easily mistaken for value()."""
-
 MAX_SHOWN = 4
 """Overloads of a function listed in a message."""
 
@@ -452,10 +449,7 @@ class _Checker:
         signatures = list(dict.fromkeys(str(overload) for overload in overloads))
         if len(signatures) > MAX_SHOWN:
             signatures[MAX_SHOWN:] = ["…"]
-        if overloads[0].name in UNWRAPS and _unwrap_optional(kinds[0])[1]:
-            hint = " (write ….value())"
-        else:
-            hint = self.amounts.call(node, overloads, kinds)
+        hint = self.amounts.call(node, overloads, kinds)
         return self.problem(Code.CEL_TYPE, f"there is no {call}, only {', '.join(signatures)}{hint}", node.name_span)
 
     # Operators and the rest

@@ -32,11 +32,6 @@ class Scope:
         """Return the time from which an error is recent."""
         return now - min(self.since, now - datetime.min.replace(tzinfo=UTC))
 
-    @property
-    def is_whole(self) -> bool:
-        """True if no object is outside of the scope."""
-        return self.pod is None and not self.node and not self.namespace
-
     def not_found_message(self, cluster: ClusterObjects) -> str:
         """Return a message if the pod, the node or the namespace was not found; "" otherwise.
 
@@ -59,8 +54,6 @@ class Scope:
 
     def name_filter(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
         """Return a function that is True for the name of an object in the scope."""
-        if self.is_whole:
-            return lambda _name: True
         allowed: frozenset[ObjectName] | None = None
         if self.pod is not None:
             allowed = frozenset(_names_around(self.pod, cluster))
@@ -87,8 +80,6 @@ class Scope:
 
     def object_filter(self, cluster: ClusterObjects) -> Callable[[ApiObject], bool]:
         """Return a function that is True for an object in the scope."""
-        if self.is_whole:
-            return lambda _object: True
         in_scope = self.name_filter(cluster)
         return lambda item: in_scope(item.object_name)
 

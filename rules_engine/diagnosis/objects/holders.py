@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
-from heapq import merge
-from itertools import islice
-from operator import itemgetter
+from heapq import nsmallest
 
 from rules_engine.diagnosis.objects.gpu_objects import devices_of
 from rules_engine.diagnosis.objects.timestamps import parse_timestamp
@@ -35,15 +33,8 @@ class Holder:
         return self.pod.metadata.get("deletionTimestamp") is not None
 
 
-_Ranked = tuple[tuple[int, str, str], Holder]
-_RANK = itemgetter(0)
-
-
 class Holders:
-    """The pods of a cluster that hold GPUs.
-
-    They are ranked once, since thousands of pending pods may wait for the GPUs that a hundred thousand pods hold.
-    """
+    """The pods of a cluster that hold GPUs."""
 
     def __init__(self, cluster: ClusterObjects) -> None:
         self._cluster = cluster
@@ -51,47 +42,31 @@ class Holders:
         """Return a line for each of the largest holders of a resource on nodes, and a line that counts the others."""
 
     @cached_property
-    def _by_resource(self) -> Mapping[str, Mapping[str, Sequence[_Ranked]]]:
-        """The pods by resource and node, the largest holders first."""
-        ranked: dict[str, dict[str, list[_Ranked]]] = {}
+    def _by_resource(self) -> Mapping[str, Mapping[str, Sequence[Holder]]]:
+        """The pods by resource and node."""
+        by_resource: dict[str, dict[str, list[Holder]]] = {}
         for node in self._cluster.nodes:
             for pod in self._cluster.pods_on(node.name):
                 amounts = gpus_of(pod)
                 holder = Holder(pod=pod, amounts=amounts, since=binding_time(pod) if amounts else None)
                 for resource, amount in amounts.items():
                     if amount > 0:
-                        key = -amount, pod.namespace, pod.name
-                        ranked.setdefault(resource, {}).setdefault(node.name, []).append((key, holder))
-        for by_node in ranked.values():
-            for holders in by_node.values():
-                holders.sort(key=_RANK)
-        return ranked
-
-    @cached_property
-    def _sums(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-        """The number of pods and the amount that they hold, by resource and node."""
-        return {
-            resource: {
-                node: (len(holders), sum(holder.amounts[resource] for _, holder in holders))
-                for node, holders in by_node.items()
-            }
-            for resource, by_node in self._by_resource.items()
-        }
+                        by_resource.setdefault(resource, {}).setdefault(node.name, []).append(holder)
+        return by_resource
 
     def _evidence(self, resource: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
         by_node = self._by_resource.get(resource, {})
-        ranked = [by_node[node] for node in nodes if node in by_node]
-        first = [holder for _, holder in islice(merge(*ranked, key=_RANK), MAX_HOLDERS)]
+        holders = [holder for node in nodes for holder in by_node.get(node, ())]
+        first = nsmallest(MAX_HOLDERS, holders, key=lambda it: (-it.amounts[resource], it.pod.namespace, it.pod.name))
         lines = [
             f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} "
             f"on {holder.pod.node_name}{since_clause(holder.since)}"
             f"{', and is being deleted' if holder.terminating else ''}"
             for holder in first
         ]
-        sums = [self._sums[resource][node] for node in nodes if node in by_node]
-        others = sum(pods for pods, _ in sums) - len(first)
+        others = len(holders) - len(first)
         if others:
-            amount = sum(total for _, total in sums) - sum(holder.amounts[resource] for holder in first)
+            amount = sum(it.amounts[resource] for it in holders) - sum(it.amounts[resource] for it in first)
             lines.append(f"{format_count(others, 'other pod')} hold {amount} {resource}")
         return tuple(lines)
 

@@ -42,7 +42,7 @@ def _gpu_lines(resources: Sequence[str], exclusion: Exclusion) -> Iterator[str]:
 
 
 def _holder_lines(resources: Sequence[str], exclusion: Exclusion, holders: Holders) -> tuple[str, ...]:
-    names = exclusion.sets.all_names(exclusion.left)
+    names = (*exclusion.sets.names(exclusion.left),)
     return tuple(line for resource in resources for line in holders.evidence(resource, names))
 
 

@@ -24,10 +24,7 @@ from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 MAX_CACHED = 4_096
-"""Cached sets of nodes, of 700 bytes each with 5,000 nodes. When the cache is full, it is cleared."""
-
-CACHED_NAMES = 64
-"""Sets of nodes whose names are cached, of 40 KiB each with 5,000 nodes."""
+"""Cached sets of nodes, of 700 bytes each with 5,000 nodes."""
 
 
 class NodeSets:
@@ -47,9 +44,7 @@ class NodeSets:
         self.capacities = [device_amounts(as_mapping(node.status.get("capacity"))) for node in objects.nodes]
         self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
         """The resources that nodes have; pods may request other ones, too."""
-        self._covering: dict[tuple[str, int, Offered], NodeSet] = {}
-        self.all_names = lru_cache(CACHED_NAMES)(lambda nodes: (*self.names(nodes),))
-        """Return the names of all nodes of a set; cached, since it takes milliseconds for thousands of nodes."""
+        self._covering_one = lru_cache(MAX_CACHED)(self._find_covering)
 
     @property
     def every(self) -> NodeSet:
@@ -62,17 +57,11 @@ class NodeSets:
             nodes &= self._covering_one(resource, nanos, offered)
         return nodes
 
-    def _covering_one(self, resource: str, nanos: int, offered: Offered) -> NodeSet:
-        key = resource, nanos, offered
-        covering = self._covering.get(key)
-        if covering is None:
-            if len(self._covering) >= MAX_CACHED:
-                self._covering.clear()
-            covering = 0
-            for amount, nodes in self.by_amount(resource, offered):
-                if amount >= nanos:
-                    covering |= nodes
-            self._covering[key] = covering
+    def _find_covering(self, resource: str, nanos: int, offered: Offered) -> NodeSet:
+        covering = 0
+        for amount, nodes in self.by_amount(resource, offered):
+            if amount >= nanos:
+                covering |= nodes
         return covering
 
     def by_amount(self, resource: str, offered: Offered, among: NodeSet | None = None) -> Iterator[tuple[int, NodeSet]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from functools import cache
 
 from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
@@ -121,7 +121,7 @@ class _Answers:
         self._rule_set = rule_set
         self._sets = NodeSets(cluster)
         self._holders = Holders(cluster)
-        self._placed: dict[Request, _NodeAnswer] = {}
+        self._place = cache(self._search)
 
     def about(self, pod: PodObject) -> PendingPod:
         """Return the answers for one pod, as an entry of its own."""
@@ -140,7 +140,7 @@ class _Answers:
         )
         return PendingPod(
             pods=(pod.object_name,),
-            since=_pending_since(pod),
+            since=parse_timestamp(pod.metadata, "creationTimestamp"),
             amounts=request.amounts,
             recomputed=recomputed,
             recorded=recorded,
@@ -153,7 +153,7 @@ class _Answers:
     def _unevaluated_answer(self, pod: PodObject, recorded: str, note: str) -> PendingPod:
         return PendingPod(
             pods=(pod.object_name,),
-            since=_pending_since(pod),
+            since=parse_timestamp(pod.metadata, "creationTimestamp"),
             amounts=gpus_of(pod),
             recomputed="",
             recorded=recorded,
@@ -162,12 +162,6 @@ class _Answers:
             finding=explain_by_message(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(pod.object_name),
             evaluated=False,
         )
-
-    def _place(self, request: Request) -> _NodeAnswer:
-        placed = self._placed.get(request)
-        if placed is None:
-            placed = self._placed[request] = self._search(request)
-        return placed
 
     def _search(self, request: Request) -> _NodeAnswer:
         sets = self._sets
@@ -244,7 +238,3 @@ def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
     events = [event for event in cluster.events_about(pod) if text_member(event, "reason") == "FailedScheduling"]
     last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
     return "" if last is None else quote_message(text_member(last, "message"))
-
-
-def _pending_since(pod: PodObject) -> datetime | None:
-    return parse_timestamp(pod.metadata, "creationTimestamp")

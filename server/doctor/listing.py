@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import BinaryIO, TypeVar
 
-from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, reducer_of, whole_objects
+from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, Reducer, whole_objects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
@@ -83,7 +83,7 @@ class Listing:
 
         def collect(kind: str, collection: str) -> None:
             of_kind: list[dict[str, Json]] = []
-            for page in self._pages(kind, collection, reducer_of(kind, self._kept).read_page):
+            for page in self._pages(kind, collection, Reducer(kind, self._kept.get(kind, {})).read_page):
                 of_kind += page
                 self._progress(collection, len(of_kind))
             objects[kind] = of_kind

@@ -15,7 +15,7 @@ from rules_engine.diagnosis.diagnostic import (
     evaluate_diagnostics,
     fields_of_diagnostics,
 )
-from rules_engine.diagnosis.reading.reduction import reducer_of
+from rules_engine.diagnosis.reading.reduction import Reducer
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
@@ -203,7 +203,7 @@ def read(kept_members: Mapping[str, Kept] | None) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for item in deepcopy(objects()):
         kind = item["kind"]
-        reduced = item if kept_members is None else reducer_of(kind, kept_members).decode(json.dumps(item))
+        reduced = item if kept_members is None else Reducer(kind, kept_members.get(kind, {})).decode(json.dumps(item))
         by_kind.setdefault(kind, []).append(reduced)
     return ClusterObjects(by_kind, now=NOW)
 

@@ -19,7 +19,7 @@ from rules_engine.diagnosis.diagnostic import (
     evaluate_diagnostics,
     fields_of_diagnostics,
 )
-from rules_engine.diagnosis.reading.reduction import reducer_of
+from rules_engine.diagnosis.reading.reduction import Reducer
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
@@ -207,7 +207,8 @@ def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: Compile
     kept = fields_of_diagnostics([one])
     for objects in recorded(one):
         reduced = {
-            kind: [reducer_of(kind, kept).decode(json.dumps(found)) for found in objects.of(kind)] for kind in KINDS
+            kind: [Reducer(kind, kept.get(kind, {})).decode(json.dumps(found)) for found in objects.of(kind)]
+            for kind in KINDS
         }
         assert findings(one, ClusterObjects(reduced, now=NOW)) == findings(one, objects)
 

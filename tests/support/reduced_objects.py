@@ -5,13 +5,13 @@ from functools import cache
 from typing import Any
 
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.diagnosis.reading.reduction import Reducer, reducer_of
+from rules_engine.diagnosis.reading.reduction import Reducer
 from rules_engine.model.json.patch import Json
 
 
 @cache
 def _reducer(kind: str) -> Reducer:
-    return reducer_of(kind, BUILT_IN_FIELDS)
+    return Reducer(kind, BUILT_IN_FIELDS.get(kind, {}))
 
 
 def reduced(by_kind: Mapping[str, Sequence[dict[str, Any]]]) -> Mapping[str, Sequence[dict[str, Json]]]:

@@ -113,7 +113,7 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
     message = None if diagnostic.message_expression is None else compiler.text(diagnostic.message_expression)
-    evidence = _compile_texts(diagnostic.evidence, compiler)
+    evidence = tuple(filter(None, map(compiler.text, diagnostic.evidence)))
     commands = tuple(
         None if remedy.command is None else _compile_command(remedy.command, compiler) for remedy in diagnostic.remedies
     )
@@ -156,10 +156,6 @@ def fields_of_diagnostics(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str
         for kind, kept in diagnostic.kept.items():
             fields[kind] = merge_fields(fields[kind], kept) if kind in fields else kept
     return fields
-
-
-def _compile_texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple[Program, ...]:
-    return tuple(program for source in sources if (program := compiler.text(source)) is not None)
 
 
 def evaluate_diagnostics(

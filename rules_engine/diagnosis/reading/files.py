@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import BinaryIO
 
-from rules_engine.diagnosis.reading.reduction import Reducer, reducer_of, type_meta_of
+from rules_engine.diagnosis.reading.reduction import Reducer, type_meta_of
 from rules_engine.loading.files import STDIN, decode_source, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
@@ -112,7 +112,14 @@ def read_objects(
     for path in paths:
         path_files = find_files([path], collected, MAX_DUMP_FILES)
         files += ((file, not is_folder(path)) for file in path_files)
-    reader = _Reader(kept, collected, _Meter(progress, sum(_file_size(file) for file, _ in files)))
+    total, read = sum(_file_size(file) for file, _ in files), 0
+
+    def count(size: int) -> None:
+        nonlocal read
+        read += size
+        progress(read, total)
+
+    reader = _Reader(kept, collected, count)
     with _without_garbage_collection():
         for file, required in dict(files).items():
             reader.read(file, required)
@@ -135,43 +142,30 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Meter:
-    """Bytes read so far."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._read = 0
-
-    def count(self, size: int) -> None:
-        self._read += size
-        self._progress(self._read, self._total)
-
-
 @dataclass(frozen=True, slots=True)
 class _MeteredFile:
     """A file whose reads are counted."""
 
     file: BinaryIO
-    meter: _Meter
+    count: Callable[[int], None]
 
     def read(self, size: int, /) -> bytes:
         chunk = self.file.read(size)
-        self.meter.count(len(chunk))
+        self.count(len(chunk))
         return chunk
 
 
 class _Reader:
     """Reader of files into one set of objects."""
 
-    def __init__(self, kept: Mapping[str, Kept], problems: Problems, meter: _Meter) -> None:
+    def __init__(self, kept: Mapping[str, Kept], problems: Problems, count: Callable[[int], None]) -> None:
         self.sources: dict[str, Sequence[str]] = {}
         self.seen: set[str] = set()
         """The kinds of which the files have an object or a list; "" for a list of any kinds."""
         self._problems = problems
-        self._meter = meter
+        self._count = count
         complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in API_RESOURCES}
-        self._reducers = {kind: reducer_of(kind, complete) for kind in API_RESOURCES}
+        self._reducers = {kind: Reducer(kind, fields) for kind, fields in complete.items()}
         self._any = Reducer("", reduce(merge_fields, complete.values()))
         self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in API_RESOURCES}
         """The objects by kind, and by namespace and name."""
@@ -203,7 +197,7 @@ class _Reader:
         head, failed = b"", False
         try:
             with nullcontext(standard_input()) if path == STDIN else path.open("rb") as stream:
-                file = _MeteredFile(stream, self._meter)
+                file = _MeteredFile(stream, self._count)
                 head = file.read(CHUNK_BYTES)
                 if head.startswith(_GZIP):
                     raise _StopError(Code.UNREADABLE_FILE, "the file is compressed: unpack it first", start)

@@ -3,7 +3,7 @@
 No function returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, cast
 
@@ -58,13 +58,7 @@ class _List(Struct):
     metadata: _ListMeta = field(default_factory=_ListMeta)
 
 
-class _TypeMeta(Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-
-
 _list_decoder = Decoder(_List)
-_type_meta_decoder = Decoder(_TypeMeta)
 
 
 class Reducer:
@@ -153,21 +147,10 @@ def _page(body: bytes, decode: Callable[[Raw], T]) -> Page[T]:
     return Page(objects=items, next=page.metadata.next, resource_version=page.metadata.resource_version)
 
 
-def reducer_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:
-    """Return the reducer of the objects of a kind; `kept`: the members to keep, by kind."""
-    return Reducer(kind, kept.get(kind, {}))
-
-
 def type_meta_of(encoded: str) -> tuple[str, str]:
     """Return the API version and the kind of an object. Raises json.JSONDecodeError and TooDeepError."""
-    try:
-        head = _type_meta_decoder.decode(encoded)
-    except MsgspecError:
-        members = parse_lenient(encoded)
-        return text_member(as_mapping(members), "apiVersion"), text_member(as_mapping(members), "kind")
-    except RecursionError:
-        raise TooDeepError from None
-    return head.api_version, head.kind
+    members = as_mapping(parse_lenient(encoded))
+    return text_member(members, "apiVersion"), text_member(members, "kind")
 
 
 def _members_type(kept: Kept, name: str) -> Any:

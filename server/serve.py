@@ -29,11 +29,11 @@ from server.http.listener import Listener, bind_socket, share_of_connections
 from server.option_types import Address
 from server.rules.folder_watch import Watcher, files_signature
 from server.rules.reload import Reloader
-from server.rules.sources import Prepared, Sources, UnusableError, prepare_sources
+from server.rules.sources import Prepared, UnusableError, prepare_sources
 from server.settings import Settings
 from server.signals import Signals, exit_on_signals, ignore_signals
 from server.state import ServedRules, State
-from server.telemetry.observers import OverpromiseWarning, Telemetry, TelemetrySettings
+from server.telemetry.observers import OverpromiseWarning, Telemetry
 from server.telemetry.process_log import logging_config
 from server.timing import rfc3339
 from server.tls import identity as tls
@@ -71,15 +71,13 @@ def serve(settings: Settings) -> None:
         source = _cluster_source(settings, prepared)
         source.start()
         stack.callback(source.stop)
-        state = State(
-            cluster=source,
-            served=ServedRules(
-                rule_set=rules.rule_set,
-                digest=rules.digest,
-                listed=rules.listed,
-                records=settings.decision_log_requests,
-            ),
+        served = ServedRules(
+            rule_set=rules.rule_set,
+            digest=rules.digest,
+            listed=rules.listed,
+            records=settings.decision_log_requests,
         )
+        state = State(served, source)
         state.reserves = _can_reserve(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
@@ -162,7 +160,7 @@ def _serve_until_signal(signals: Signals, state: State, listener: Listener, sett
 
 def _read_sources(settings: Settings) -> Prepared:
     try:
-        prepared, report = prepare_sources(Sources(settings.rules, settings.cluster, settings.declare))
+        prepared, report = prepare_sources(settings.rules, settings.cluster, settings.declare)
     except UnusableError as error:
         raise StartError(error.diagnostics) from None
     if report:
@@ -186,7 +184,7 @@ def _cluster_source(settings: Settings, prepared: Prepared) -> ClusterSource:
 
     return LiveCluster(
         _create_connection(settings),
-        cluster_requirements(prepared.rule_set),
+        cluster_requirements(prepared.rules.rule_set),
         max_staleness_seconds=settings.max_staleness_seconds,
         declared=prepared.cluster.nodes,
     )
@@ -248,14 +246,14 @@ def _can_reserve(settings: Settings) -> bool:
 @contextmanager
 def _run_telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
     """Run telemetry as configured. Raises StartError."""
-    enabled = TelemetrySettings(
-        decision_log=settings.decision_log,
-        decision_log_messages=settings.decision_log_messages,
-        decision_log_requests=settings.decision_log_requests,
-        events=settings.events,
+    telemetry = Telemetry(
+        state,
+        settings.decision_log,
+        _create_connection(settings) if settings.events else None,
+        messages=settings.decision_log_messages,
+        requests=settings.decision_log_requests,
         callers=Callers(settings.reserve_for),
     )
-    telemetry = Telemetry(enabled, state, _create_connection(settings) if settings.events else None)
     try:
         telemetry.start()
     except OSError as error:

@@ -14,7 +14,7 @@ from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Rule
-from server.cluster.source import ClusterSource, FixedCluster
+from server.cluster.source import ClusterSource
 from server.timing import rfc3339
 
 
@@ -140,17 +140,10 @@ class State:
         "webhooks",
     )
 
-    def __init__(
-        self,
-        rule_set: RuleSet | None = None,
-        cluster: Cluster | ClusterSource | None = None,
-        *,
-        served: ServedRules | None = None,
-        stopping: bool = False,
-    ) -> None:
-        self.served = ServedRules(rule_set=rule_set) if rule_set is not None else served
-        self.source = FixedCluster(cluster) if isinstance(cluster, Cluster) else cluster
-        self.stopping = stopping
+    def __init__(self, served: ServedRules, source: ClusterSource) -> None:
+        self.served = served
+        self.source = source
+        self.stopping = False
         """True from the signal to stop: requests are still answered, but the server is not ready."""
         self.last_reload: Reload | None = None
         """None before the first reload."""
@@ -176,20 +169,14 @@ class State:
         return 0 if self.decisions is None else self.decisions.taken
 
     @property
-    def rule_set(self) -> RuleSet | None:
-        """The rules in force; a request that also needs their digest reads `served` once instead."""
-        served = self.served
-        return None if served is None else served.rule_set
-
-    @property
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> Cluster:
         """The current view of the cluster; a request reads it once."""
-        return None if self.source is None else self.source.current()
+        return self.source.current()
 
     @property
     def overpromises(self) -> bool:
         """True if rules read free devices, and no devices are reserved for pods that were just admitted."""
-        return not self.reserves and self.served is not None and self.served.reads_free_devices
+        return not self.reserves and self.served.reads_free_devices
 
     def expiry_problem(self, now: datetime) -> str | None:
         """Return the expiry of the serving certificate as a text; None while it is valid."""
@@ -203,10 +190,6 @@ class State:
         expired = self.expiry_problem(now)
         if expired is not None:
             return expired
-        if self.served is None:
-            return "the rules are not compiled yet"
-        cluster = self.cluster
-        if self.source is None or cluster is None or cluster.freshness is Freshness.NEVER:
-            problems = () if self.source is None else self.source.problems
-            return ": ".join(("the cluster has not been read yet", *problems[:1]))
+        if self.cluster.freshness is Freshness.NEVER:
+            return ": ".join(("the cluster has not been read yet", *self.source.problems[:1]))
         return None

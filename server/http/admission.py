@@ -149,8 +149,6 @@ class Admission:
             return respond_decision(error.uid, error.decision)
         record.uid, record.request = admission.uid, admission
         cluster = self._state.cluster
-        if served is None or cluster is None:
-            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", admission.uid)
         decision = ENDPOINTS[request.path](served)(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond_decision(admission.uid, decision)

@@ -36,7 +36,7 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
     reason = state.readiness_problem(clock())
     if reason is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
-    stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
+    stale = state.cluster.freshness is Freshness.STALE
     report: dict[str, Any] = {"status": "ok", "cluster": "stale" if stale else "synced"}
     if state.overpromises:
         report["warnings"] = [OVERPROMISES]
@@ -46,8 +46,6 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
 def rules_page(state: State) -> Page:
     """Return the rules in force, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
-    if served is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, {"generation": 0}
     report: dict[str, Any] = {
         "generation": served.generation,
         "digest": served.digest,

@@ -83,16 +83,16 @@ class Reloader:
         served = self._state.served
         if rules.diagnostics:
             _log.warning("%s", rules.diagnostics)
-        unchanged = served if served is not None and rules.digest == served.digest else None
-        generation = unchanged.generation if unchanged else served.generation + 1 if served else 1
+        unchanged = rules.digest == served.digest
+        generation = served.generation if unchanged else served.generation + 1
         # Unchanged rules may have other locations: their files have other comments, tests or names.
         self._state.served = ServedRules(
             rule_set=rules.rule_set,
             generation=generation,
             digest=rules.digest,
             listed=rules.listed,
-            since=unchanged.since if unchanged else now,
-            records=served is not None and served.records,
+            since=served.since if unchanged else now,
+            records=served.records,
         )
         if unchanged:
             _log.info("rules unchanged: generation %d stays in force", generation)
@@ -108,10 +108,9 @@ class Reloader:
         if self._refused == (diagnostics, error.digest):
             return  # a retry with the same result, which was logged
         self._refused = diagnostics, error.digest
-        served = self._state.served
         self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
         self._state.reloads_refused += 1
-        generation = 0 if served is None else served.generation
+        generation = self._state.served.generation
         _log.error("changed rules refused, generation %d stays in force:\n%s", generation, diagnostics)
 
 

@@ -15,15 +15,6 @@ from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_
 from server.cluster.source import Live
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Paths of rules and cluster; by default, the packaged ones. `declared`: nodes in addition to a live cluster's."""
-
-    rules: tuple[Path, ...] = ()
-    cluster: Path | Live | None = None
-    declared: Path | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Compiled rules, and all `listed` by kind, in order of evaluation.
@@ -53,10 +44,6 @@ class Prepared:
     cluster: Cluster
     rules_from: str
     cluster_from: str
-
-    @property
-    def rule_set(self) -> RuleSet:
-        return self.rules.rule_set
 
 
 class UnusableError(Exception):
@@ -93,16 +80,21 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     )
 
 
-def prepare_sources(sources: Sources) -> tuple[Prepared, str]:
-    """Read and compile rules and cluster; return them with the warnings. Raises UnusableError."""
+def prepare_sources(
+    paths: Sequence[Path] = (), place: Path | Live | None = None, declared: Path | None = None
+) -> tuple[Prepared, str]:
+    """Read and compile rules and cluster; return them with the warnings. Raises UnusableError.
+
+    By default, these are the packaged ones. `declared`: nodes in addition to those of a live cluster.
+    """
     reports = []
     rules = cluster = None
     try:
-        rules = prepare_rules(sources.rules)
+        rules = prepare_rules(paths)
         reports.append(rules.diagnostics)
     except UnusableError as error:
         reports.append(error.diagnostics)
-    cluster, problems, lines = _read_cluster(sources)
+    cluster, problems, lines = _read_cluster(place, declared)
     reports.append(_render_problems(problems, lines))
     diagnostics = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
@@ -110,23 +102,25 @@ def prepare_sources(sources: Sources) -> tuple[Prepared, str]:
     prepared = Prepared(
         rules=rules,
         cluster=cluster,
-        rules_from=" ".join(map(str, sources.rules)) or "the packaged set default",
-        cluster_from=_cluster_from(sources),
+        rules_from=" ".join(map(str, paths)) or "the packaged set default",
+        cluster_from=_cluster_from(place, declared),
     )
     return prepared, diagnostics
 
 
-def _read_cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+def _read_cluster(
+    place: Path | Live | None, declared: Path | None
+) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
     """Read the cluster of a file, or the nodes declared for a live one; return it with problems and lines."""
-    file = sources.declared if isinstance(sources.cluster, Live) else sources.cluster or DEFAULT_CLUSTER
+    file = declared if isinstance(place, Live) else place or DEFAULT_CLUSTER
     return (Cluster(), (), {}) if file is None else load_cluster(file)
 
 
-def _cluster_from(sources: Sources) -> str:
-    if isinstance(sources.cluster, Live):
-        beside = f" and {sources.declared}" if sources.declared else ""
-        return f"live ({sources.cluster.value}){beside}"
-    return str(sources.cluster or "the packaged inventory two-workers")
+def _cluster_from(place: Path | Live | None, declared: Path | None) -> str:
+    if isinstance(place, Live):
+        beside = f" and {declared}" if declared else ""
+        return f"live ({place.value}){beside}"
+    return str(place or "the packaged inventory two-workers")
 
 
 def _render_problems(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.webhooks.configuration import Calls, derive_calls
 from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
@@ -70,7 +69,6 @@ class DriftMonitor:
         self._clock = clock
         self._random = random
         self._backoff = Backoff(clock, random)
-        self._derived: tuple[RuleSet, tuple[Calls, Calls]] | None = None
         self._memory = {endpoint: _Memory() for endpoint in Endpoint}
         self._prompted = True
         self._task = PeriodicTask(
@@ -96,10 +94,8 @@ class DriftMonitor:
         """Read and compare both configurations; return the seconds to wait before the next comparison."""
         prompted, self._prompted = self._prompted, False
         served = self._state.served
-        if served is None:
-            return PERIOD_SECONDS
         failed: dict[Endpoint, ApiError] = {}
-        for calls in self._calls(served.rule_set):
+        for calls in derive_calls(served.rule_set):
             try:
                 configuration = self._read(calls.endpoint)
             except ApiError as error:
@@ -111,12 +107,6 @@ class DriftMonitor:
             self._prompted = self._prompted or prompted
             return self._record_failure(failed, served)
         return add_jitter(PERIOD_SECONDS, self._random)
-
-    def _calls(self, rule_set: RuleSet) -> tuple[Calls, Calls]:
-        """Return the calls that the rules need, derived once for each rule set."""
-        if self._derived is None or self._derived[0] is not rule_set:
-            self._derived = rule_set, derive_calls(rule_set)
-        return self._derived[1]
 
     def _read(self, endpoint: Endpoint) -> dict[str, Any] | None:
         """Read a configuration; return None if it does not exist. Raises ApiError."""

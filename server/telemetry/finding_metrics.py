@@ -12,11 +12,11 @@ from prometheus_client.core import Metric
 
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from server.telemetry.families import (
-    BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
     RELOADS_REFUSED,
+    Family,
     MetricsCollector,
     Value,
     build_info,
@@ -36,22 +36,7 @@ TIME = gauge("doctor_last_success_timestamp_seconds", "Time of the last successf
 SECONDS = gauge("doctor_last_success_duration_seconds", "Time that the last successful diagnosis took.")
 FAILURES = counter("doctor_failures", "Failed diagnoses.")
 
-FAMILIES = (
-    FINDINGS,
-    PENDING,
-    NOT_EVALUATED,
-    OBJECTS,
-    ABSENT,
-    SUCCESSFUL,
-    TIME,
-    SECONDS,
-    FAILURES,
-    RELOAD_SUCCESSFUL,
-    RELOADS_REFUSED,
-    EVENTS_SENT,
-    EVENTS_DROPPED,
-    BUILD_INFO,
-)
+FAMILIES = tuple(it for it in [*globals().values()] if isinstance(it, Family))
 """All metrics of `doctor --watch`."""
 
 FindingKey = tuple[str, FindingSeverity, Certainty]

@@ -21,7 +21,6 @@ from rules_engine.model.rules.decision import Action, Decision, Step
 from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.families import (
-    BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
@@ -102,41 +101,7 @@ _WITHOUT_RULE = frozenset({REQUESTS.name, DECISION_CACHE_HITS.name})
 
 COUNTED = (REQUESTS, DECISION_CACHE_HITS, STEPS, FALLBACKS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
 
-FAMILIES = (
-    *COUNTED,
-    SECONDS,
-    CEL_DEFECTS,
-    IN_FLIGHT,
-    CONNECTIONS,
-    HELD_BYTES,
-    LIMITS_EXCEEDED,
-    HANDSHAKES_FAILED,
-    BUILD_INFO,
-    READY,
-    RULES,
-    RULES_INFO,
-    GENERATION,
-    RULES_SINCE,
-    RELOAD_SUCCESSFUL,
-    RELOAD_TIME,
-    RELOADS_REFUSED,
-    FRESH,
-    COLLECTION_SYNCED,
-    COLLECTION_AGE,
-    COLLECTION_EVENTS,
-    RESERVATIONS,
-    OVERPROMISES,
-    CERTIFICATE,
-    CERTIFICATES_REFUSED,
-    WEBHOOK_READ,
-    WEBHOOK_DRIFT,
-    LOG_WRITTEN,
-    LOG_DROPPED,
-    LOG_TRUNCATED,
-    LOG_UNRECORDED,
-    EVENTS_SENT,
-    EVENTS_DROPPED,
-)
+FAMILIES = tuple(it for it in [*globals().values()] if isinstance(it, Family))
 """All metrics of the server."""
 
 MAX_REQUEST_KINDS = 64
@@ -267,10 +232,7 @@ class Metrics(MetricsCollector):
 
     def _delete_series_of_former_rules(self) -> None:
         """Delete the series of rules no longer in force; otherwise each reload could add series."""
-        served = self._state.served
-        if served is None:
-            return
-        rule_ids = {item.rule.id for item in served.rule_set.rules}
+        rule_ids = {item.rule.id for item in self._state.served.rule_set.rules}
         for sample in [it for it in self._counts if it[0] not in _WITHOUT_RULE and it[1] not in rule_ids]:
             del self._counts[sample]
 
@@ -289,21 +251,19 @@ class Metrics(MetricsCollector):
         yield build_info()
         yield READY, (), state.readiness_problem(self._now()) is None
         served, reload = state.served, state.last_reload
-        if served is not None:
-            yield RULES_INFO, (served.digest,), 1
-            yield GENERATION, (), served.generation
-            yield RULES_SINCE, (), served.since.timestamp()
-            for kind, count in served.rules_by_kind.items():
-                yield RULES, (kind,), count
+        yield RULES_INFO, (served.digest,), 1
+        yield GENERATION, (), served.generation
+        yield RULES_SINCE, (), served.since.timestamp()
+        for kind, count in served.rules_by_kind.items():
+            yield RULES, (kind,), count
         yield RELOADS_REFUSED, (), state.reloads_refused
         yield RELOAD_SUCCESSFUL, (), reload is None or reload.refused is None
         if reload is not None:
             yield RELOAD_TIME, (), reload.at.timestamp()
-        yield FRESH, (), state.cluster is not None and state.cluster.freshness is Freshness.SYNCED
-        if state.source is not None:
-            yield RESERVATIONS, (), state.source.reservations
+        yield FRESH, (), state.cluster.freshness is Freshness.SYNCED
+        yield RESERVATIONS, (), state.source.reservations
         yield OVERPROMISES, (), state.overpromises
-        for collection in () if state.source is None else state.source.health:
+        for collection in state.source.health:
             yield COLLECTION_SYNCED, (collection.name,), collection.synced
             if collection.synced:
                 yield COLLECTION_AGE, (collection.name,), max(0.0, self._clock() - collection.contact)

@@ -1,7 +1,6 @@
 """Observers of admission records, as configured."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,36 +18,32 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySettings:
-    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: whose requests cause Events.
+class Telemetry:
+    """All observers: metrics, and decision log and Events if enabled.
 
-    `decision_log_messages`: results of message expressions are logged, too. `decision_log_requests`: the
-    fields of requests and of the cluster that rules read are recorded.
+    `log`: the file of the decision log, None if disabled, "-" for stdout; `messages` and `requests`: as in DecisionLog.
+    `sender`: the client that sends Events, None if disabled. `callers`: whose requests cause Events.
     """
 
-    decision_log: Path | None = None
-    decision_log_messages: bool = False
-    decision_log_requests: bool = False
-    events: bool = False
-    callers: Callers = Callers.AUTHENTICATED
-
-
-class Telemetry:
-    """All observers: metrics, and decision log and Events if enabled."""
-
-    def __init__(self, settings: TelemetrySettings, state: State, sender: "Sender | None") -> None:
-        log = settings.decision_log
+    def __init__(
+        self,
+        state: State,
+        log: Path | None,
+        sender: "Sender | None",
+        *,
+        messages: bool = False,
+        requests: bool = False,
+        callers: Callers = Callers.AUTHENTICATED,
+    ) -> None:
         path = None if log == STANDARD_OUTPUT else log
-        messages, requests = settings.decision_log_messages, settings.decision_log_requests
         decisions = None if log is None else DecisionLog(path, messages=messages, requests=requests)
-        events = Events(sender) if settings.events and sender is not None else None
+        events = None if sender is None else Events(sender)
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)
         self.observers: tuple[Observer, ...] = (
             self.metrics,
             *([] if decisions is None else [decisions]),
-            *([] if events is None else [settings.callers.only(events)]),
+            *([] if events is None else [callers.only(events)]),
         )
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Rule
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
-from server.rules.sources import Sources, prepare_sources
+from server.rules.sources import prepare_sources
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
 from tests.support.laws import clusters, law
@@ -110,7 +110,7 @@ def test_only_the_members_of_containers_that_expressions_name_are_recorded() -> 
 
 
 def test_no_rule_of_the_packaged_set_reads_the_environment() -> None:
-    prepared, _ = prepare_sources(Sources())
+    prepared, _ = prepare_sources()
     rule_set = prepared.rules.rule_set
     kept = RecordedFields.of(rule_set.rules).kept
     assert not any(

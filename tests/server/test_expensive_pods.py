@@ -12,7 +12,6 @@ from rules_engine.model.rules.decision import CHANGED
 from rules_engine.model.rules.rule import FailurePolicy
 from server.http.admission_record import AdmissionRecord
 from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond_decision
-from server.state import State
 from server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
 from tests.support.evaluation import (
     GPU,
@@ -30,6 +29,7 @@ from tests.support.evaluation import (
 )
 from tests.support.expensive import TYPED, expensive_pods
 from tests.support.laws import law
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record
 
 ANNOTATION = "example.com/falls"
@@ -58,13 +58,13 @@ def sizes(record: AdmissionRecord) -> tuple[int, int]:
 def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
     made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)
     for path in ("/mutate", "/validate"):
-        answer, encoded = sizes(admission_record(path, made, state=State(rules(policy), cluster())))
+        answer, encoded = sizes(admission_record(path, made, state=state_of(rules(policy), cluster())))
         assert answer <= ANSWER_BYTES
         assert encoded <= MAX_LINE_BYTES
 
 
 def test_the_largest_patch_is_sent_completely() -> None:
     made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
-    record = admission_record("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
+    record = admission_record("/mutate", made, state=state_of(rules(FailurePolicy.FAIL), cluster()))
     assert record.outcome == CHANGED
     assert sizes(record)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000

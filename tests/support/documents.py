@@ -27,9 +27,9 @@ from typing import Any
 from click.testing import CliRunner
 
 from server.cli import main
-from server.rules.sources import Sources, prepare_sources
-from server.state import State
+from server.rules.sources import prepare_sources
 from tests.support.server import PATIENCE_SECONDS, application
+from tests.support.states import state_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
@@ -129,8 +129,8 @@ class _Renewal:
 
     def _server(self) -> Any:
         if self._client is None:
-            prepared, _ = prepare_sources(Sources())
-            self._client = application(State(prepared.rule_set, prepared.cluster)).test_client()
+            prepared, _ = prepare_sources()
+            self._client = application(state_of(prepared.rule_set, prepared.cluster)).test_client()
         return self._client
 
 

@@ -9,6 +9,7 @@ from rules_engine.model.rules.rule import Rule
 from server.state import ServedRules, State
 from server.telemetry.decision_log import DecisionLog
 from tests.support.evaluation import compiled
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record
 
 DIGEST = "d" * 64
@@ -20,7 +21,7 @@ Call = tuple[str, Any]
 
 def recording(*rules: Rule, on: Cluster, digest: str = DIGEST) -> State:
     """Return the state of a server that records requests."""
-    return State(served=ServedRules(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
+    return state_of(ServedRules(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
 
 
 def recorded_log(path: Path, state: State, calls: Iterable[Call], *, requests: bool = True, **fields: Any) -> Path:

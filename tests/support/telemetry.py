@@ -12,6 +12,7 @@ from server.telemetry.families import MetricsCollector
 from server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
+from tests.support.states import state_of
 
 
 def admission_record(
@@ -24,7 +25,7 @@ def admission_record(
 ) -> AdmissionRecord:
     """Return the record of one request to a server with these rules."""
     seen: list[AdmissionRecord] = []
-    state = state or State(compiled(*rules), on)
+    state = state or state_of(compiled(*rules), on)
     body = object if isinstance(object, bytes) else encoded(review(object, **request))
     call(application(state, observers=[seen.append]), path, body)
     [record] = seen

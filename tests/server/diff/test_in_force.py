@@ -11,9 +11,10 @@ from server.diff.in_force import InForceError, read_in_force
 from server.http.app import create_metrics_app
 from server.http.messages import Response
 from server.rules.sources import prepare_rules
-from server.state import ServedRules, State
+from server.state import ServedRules
 from tests.support.apiserver import Silence, api_server
 from tests.support.listener import Recorder, pages, reachable
+from tests.support.states import state_of
 
 OLD, NEW = "0" * 64, "1" * 64
 
@@ -27,7 +28,7 @@ def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
 @pytest.mark.parametrize("secure", [True, False])
 def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
     rules = prepare_rules([DEFAULT_RULES])
-    state = State(rules.rule_set, Cluster())
+    state = state_of(rules.rule_set, Cluster())
     state.served = ServedRules(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
     application = create_metrics_app(state, lambda: (b"", "text/plain"))
     with reachable(tmp_path, pages(application), secure=secure) as server:
@@ -43,8 +44,6 @@ def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool)
             expected = InForce(url=url, digest=rules.digest, side=side)
             for path in ("", "/", "/rules"):
                 assert read_in_force(f"{url}{path}", *digests, ca=ca, seconds=30) == expected
-        state.served = None
-        assert error_of(url, ca) == f"{url}/rules: 503: Service Unavailable"
 
 
 def test_a_certificate_of_an_unknown_ca(tmp_path: Path) -> None:

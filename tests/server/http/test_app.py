@@ -26,6 +26,7 @@ from server.state import ServedRules, State
 from tests.support.evaluation import limited
 from tests.support.laws import examples
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
+from tests.support.states import state_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
 
 @pytest.fixture(scope="module")
 def app(rule_set: RuleSet) -> Any:
-    return application(State(rule_set, Cluster()), max_concurrent=4)
+    return application(state_of(rule_set, Cluster()), max_concurrent=4)
 
 
 class Endless:
@@ -192,7 +193,7 @@ def plain(state: State) -> Any:
 @pytest.mark.parametrize("path", ["/", "/mutate/", "/healthz/", "/static/x"])
 def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str) -> None:
     for method in ("GET", "POST"):
-        answer = call(made(State()), path, method=method)
+        answer = call(made(state_of()), path, method=method)
         refusal(answer, 404, "NotFound", uid=None)
         assert answer.headers["content-type"] == "application/json"
 
@@ -202,19 +203,19 @@ def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str
     [(application, "/healthz"), (plain, "/healthz"), (application, "/readyz"), (plain, "/metrics"), (plain, "/rules")],
 )
 def test_pages_take_get_only_and_other_methods_are_405(made: Callable[[State], Any], path: str) -> None:
-    answer = call(made(State()), path)
+    answer = call(made(state_of()), path)
     refusal(answer, 405, "MethodNotAllowed", uid=None)
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
     assert answer.headers["content-type"] == "application/json"
 
 
 def test_only_the_plain_listener_has_metrics_and_no_admissions() -> None:
-    refusal(call(plain(State()), "/mutate", encoded(review())), 404, "NotFound", uid=None)
-    refusal(call(application(State()), "/metrics", method="GET"), 404, "NotFound", uid=None)
+    refusal(call(plain(state_of()), "/mutate", encoded(review())), 404, "NotFound", uid=None)
+    refusal(call(application(state_of()), "/metrics", method="GET"), 404, "NotFound", uid=None)
 
 
 def test_hooks_of_flask_see_admissions_and_their_responses(rule_set: RuleSet) -> None:
-    app = application(State(rule_set, Cluster()))
+    app = application(state_of(rule_set, Cluster()))
     requests: list[tuple[str, str]] = []
     responses: list[int] = []
 
@@ -240,7 +241,7 @@ def test_hooks_of_flask_see_admissions_and_their_responses(rule_set: RuleSet) ->
 
 
 def test_the_test_client_of_flask_gets_decisions(rule_set: RuleSet) -> None:
-    client = application(State(rule_set, Cluster())).test_client()
+    client = application(state_of(rule_set, Cluster())).test_client()
     answer = client.post("/mutate?timeout=10s", json=review(MIG_POD))
     assert (answer.status_code, answer.get_json()["response"]["uid"]) == (200, UID)
     assert answer.get_json()["response"]["patch"]
@@ -293,7 +294,7 @@ def test_without_a_length_nothing_is_read_from_an_endless_stream(app: Any) -> No
 
 
 def test_over_the_concurrency_limit_the_answer_is_503_with_uid(rule_set: RuleSet) -> None:
-    state = State(rule_set, Cluster())
+    state = state_of(rule_set, Cluster())
     seen: list[AdmissionRecord] = []
     admission = Admission(state, max_concurrent=2, observers=[seen.append])
     app = create_app(state, admission)
@@ -311,19 +312,13 @@ def test_over_the_concurrency_limit_the_answer_is_503_with_uid(rule_set: RuleSet
 
 def test_bodies_that_are_not_received_are_recorded(rule_set: RuleSet) -> None:
     seen: list[AdmissionRecord] = []
-    app = application(State(rule_set, Cluster()), observers=[seen.append])
+    app = application(state_of(rule_set, Cluster()), observers=[seen.append])
     call(app, "/validate", padded(BODY_BYTES + 1))
     call(app, "/mutate", b"{}", length="100")
     assert [(record.endpoint, record.outcome) for record in seen] == [
         ("validate", "RequestEntityTooLarge"),
         ("mutate", "BadRequest"),
     ]
-
-
-def test_before_the_rules_are_loaded_the_answer_is_503_with_uid(rule_set: RuleSet) -> None:
-    for state in (State(), State(rule_set), State(None, Cluster())):
-        app = application(state)
-        refusal(call(app, "/mutate", encoded(review())), 503, "ServiceUnavailable", uid=UID)
 
 
 class Broken(RuleSet):
@@ -355,7 +350,7 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
     said: list[AdmissionRecord] = []
     now = ServedRules(rule_set=Overtaken(rule_set.kinds))
     served.append(now)
-    state = State(cluster=Cluster())
+    state = state_of(cluster=Cluster())
     app = application(state, observers=[said.append])
     body = encoded(review(limited({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
     for path in ("/mutate", "/validate"):
@@ -370,7 +365,7 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
 def test_an_unforeseen_error_is_500_logged_and_never_an_allow(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = application(State(Broken(), Cluster()))
+    app = application(state_of(Broken(), Cluster()))
     monkeypatch.setattr(Broken, "served", True)
     for path in ("/mutate", "/validate"):
         with caplog.at_level(logging.ERROR):
@@ -395,13 +390,13 @@ def test_a_body_that_ends_early_is_400_without_a_decision(app: Any, length: str 
 
 @pytest.mark.parametrize("made", [application, plain])
 def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[State], Any]) -> None:
-    answer = call(made(State()), "/healthz", method="GET")
+    answer = call(made(state_of()), "/healthz", method="GET")
     assert (answer.status, answer.body) == (200, {"status": "ok"})
 
 
 @pytest.mark.parametrize("made", [application, plain])
 def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[State], Any]) -> None:
-    state = State()
+    state = state_of()
     app = made(state)
     state.last_heartbeat = lambda: monotonic() - STALLED_SECONDS + 1
     assert call(app, "/healthz", method="GET").status == 200
@@ -416,17 +411,15 @@ def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[Stat
 @pytest.mark.parametrize(
     ("state", "status", "body"),
     [
-        (State(), 503, {"status": "not ready", "reason": "the rules are not compiled yet"}),
-        (State(RuleSet()), 503, {"status": "not ready", "reason": "the cluster has not been read yet"}),
         (
-            State(RuleSet(), UNKNOWN_CLUSTER),
+            state_of(RuleSet(), UNKNOWN_CLUSTER),
             503,
             {"status": "not ready", "reason": "the cluster has not been read yet"},
         ),
-        (State(RuleSet(), Cluster()), 200, {"status": "ok", "cluster": "synced"}),
-        (State(RuleSet(), Cluster(freshness=Freshness.STALE)), 200, {"status": "ok", "cluster": "stale"}),
+        (state_of(RuleSet(), Cluster()), 200, {"status": "ok", "cluster": "synced"}),
+        (state_of(RuleSet(), Cluster(freshness=Freshness.STALE)), 200, {"status": "ok", "cluster": "stale"}),
         (
-            State(RuleSet(), Cluster(), stopping=True),
+            state_of(RuleSet(), Cluster(), stopping=True),
             503,
             {"status": "not ready", "reason": "the server is stopping"},
         ),
@@ -438,7 +431,7 @@ def test_readyz_says_whether_requests_should_come_here(state: State, status: int
 
 
 def test_readyz_fails_once_the_serving_certificate_has_expired() -> None:
-    state, end = State(RuleSet(), Cluster()), datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    state, end = state_of(RuleSet(), Cluster()), datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
     state.certificate_not_after = end
     assert readiness_page(state, clock=lambda: end)[0] == 200
     status, report = readiness_page(state, clock=lambda: end + timedelta(seconds=1))
@@ -450,7 +443,7 @@ def test_readyz_fails_once_the_serving_certificate_has_expired() -> None:
 
 
 def test_a_stopping_server_still_answers(rule_set: RuleSet) -> None:
-    app = application(State(rule_set, Cluster(), stopping=True))
+    app = application(state_of(rule_set, Cluster(), stopping=True))
     assert call(app, "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
 
 

@@ -36,6 +36,7 @@ from server.state import State
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, reachable, reply
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
+from tests.support.states import state_of
 
 WARNING = """\
 ---
@@ -218,7 +219,7 @@ def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
 
 @pytest.fixture(scope="module")
 def all_ways(rule_set: RuleSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
-    with ways(tmp_path_factory.mktemp("ways"), State(rule_set, Cluster())) as found:
+    with ways(tmp_path_factory.mktemp("ways"), state_of(rule_set, Cluster())) as found:
         yield found
 
 
@@ -359,16 +360,6 @@ def test_an_absolute_target_gets_the_same_answer(all_ways: Ways) -> None:
     assert over(other)(asked) == expected
 
 
-def test_before_the_server_is_ready_it_asks_to_try_again(tmp_path: Path) -> None:
-    with ways(tmp_path, State()) as found:
-        for asked in (Asked(body=PATCHED), Asked(target="/validate", body=in_parts(DENIED, 100))):
-            answer = found.ask(asked)
-            assert (answer.status, answer.code, answer.document["response"]["uid"]) == (503, 503, UID)
-            assert answer.headers["retry-after"] == str(RETRY_AFTER_SECONDS)
-        assert found.ask(Asked(method="GET", target="/readyz")).status == 503
-        assert found.ask(Asked(method="GET", target="/healthz")).status == 200
-
-
 class Broken(State):
     """A state that cannot be read."""
 
@@ -394,7 +385,7 @@ def test_an_error_of_an_observer_changes_no_answer(
     def observe(_: AdmissionRecord) -> None:
         raise RuntimeError("our bug")
 
-    with ways(tmp_path, State(rule_set, Cluster()), observe) as found:
+    with ways(tmp_path, state_of(rule_set, Cluster()), observe) as found:
         assert "patch" in found.ask(Asked(body=PATCHED)).document["response"]
         assert found.ask(Asked(body=b"x" * (BODY_BYTES + 1))).status == 413
     assert caplog.text.count("RuntimeError: our bug") == 6
@@ -405,7 +396,7 @@ def test_an_error_of_an_observer_changes_no_answer(
     [padded(size) for size in (SMALL_BYTES + 1, LARGE_BODY_BYTES, LARGE_BODY_BYTES + 1)] + [b"x" * LARGE_BODY_BYTES],
 )
 def test_over_the_limit_on_decisions_a_caller_is_told_to_retry(rule_set: RuleSet, tmp_path: Path, body: bytes) -> None:
-    with ways(tmp_path, State(rule_set, Cluster()), max_concurrent=1) as found:
+    with ways(tmp_path, state_of(rule_set, Cluster()), max_concurrent=1) as found:
         assert found.admission.slots.take()
         answer = found.ask(Asked(body=body))
         assert (answer.status, answer.code) == (503, 503)
@@ -427,7 +418,7 @@ def test_a_body_shorter_than_its_length_is_the_same_failure(rule_set: RuleSet, t
     length = len(PATCHED) + 1
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     sent = head.encode() + PATCHED
-    with ways(tmp_path, State(rule_set, Cluster()), receive_seconds=0.2) as found:
+    with ways(tmp_path, state_of(rule_set, Cluster()), receive_seconds=0.2) as found:
         with closing(found.protocol.open(sent)) as connection:
             raw = reply(connection)
         answers = [same(raw.status, raw.headers.items(), raw.body)]
@@ -464,7 +455,7 @@ def test_a_body_of_too_much_memory_is_refused_on_any_path(all_ways: Ways, target
 
 
 def test_pages_of_the_plain_listener_are_the_same_in_any_server(rule_set: RuleSet, tmp_path: Path) -> None:
-    app = create_metrics_app(State(rule_set, Cluster()), lambda: (b"# EOF\n", "application/openmetrics-text"))
+    app = create_metrics_app(state_of(rule_set, Cluster()), lambda: (b"# EOF\n", "application/openmetrics-text"))
 
     def handler(it: Listener) -> PageHandler:
         return PageHandler(it.loop, app, it.address, "http")

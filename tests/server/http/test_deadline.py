@@ -18,11 +18,11 @@ from server.http.admission import Admission
 from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS
 from server.http.messages import Request, Response
-from server.state import State
 from tests.support.budgets import units_spent
 from tests.support.cluster import Clock
 from tests.support.evaluation import GPU, asks, cluster, compiled, request, validation
 from tests.support.server import MIG_POD, application, call, encoded, review
+from tests.support.states import state_of
 
 SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
 
@@ -57,14 +57,14 @@ def rule_set(folder: Path, policy: str) -> RuleSet:
 
 
 def test_within_its_time_a_request_is_decided(tmp_path: Path) -> None:
-    app = application(State(rule_set(tmp_path, "Fail"), Cluster()))
+    app = application(state_of(rule_set(tmp_path, "Fail"), Cluster()))
     assert call(app, "/mutate", encoded(review(MIG_POD))).patch
     assert call(app, "/validate", encoded(review(MIG_POD))).response["allowed"] is True
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_after_the_deadline_a_rule_with_policy_fail_denies(tmp_path: Path, path: str) -> None:
-    app = application(State(rule_set(tmp_path, "Fail"), Cluster()), request_seconds=-1)
+    app = application(state_of(rule_set(tmp_path, "Fail"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert (response["allowed"], response["status"]["code"]) == (False, 500)
     assert "the time of -1 s for one request is used up" in response["status"]["message"]
@@ -72,7 +72,7 @@ def test_after_the_deadline_a_rule_with_policy_fail_denies(tmp_path: Path, path:
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_a_rule_over_its_time_that_ignores_failure_warns(tmp_path: Path, path: str) -> None:
-    app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
+    app = application(state_of(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert response["allowed"] is True
     assert "patch" not in response
@@ -82,7 +82,7 @@ def test_a_rule_over_its_time_that_ignores_failure_warns(tmp_path: Path, path: s
 
 
 def test_rules_without_expressions_use_no_budget(tmp_path: Path) -> None:
-    app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
+    app = application(state_of(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     pod: Any = {**MIG_POD, "metadata": {}}
     pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}
     assert call(app, "/mutate", encoded(review(pod))).patch
@@ -207,7 +207,7 @@ def warnings(response: Response) -> list[str]:
 def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES_THAT_TAKE_LONG)
-    state = State(read_rules([file]).rule_set, Cluster())
+    state = state_of(read_rules([file]).rule_set, Cluster())
     observed: list[Any] = []
     admission = Admission(state, max_concurrent=1, observers=[observed.append])
     for _ in range(2):
@@ -220,14 +220,14 @@ def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> Non
 
 
 def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
-    admission = Admission(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
+    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
     assert warnings(admission.admit(asked("/mutate"))) == []
     late = admission.admit(asked("/mutate", arrived=perf_counter() - 2 * REQUEST_SECONDS))
     assert "is used up" in str(warnings(late))
 
 
 def test_the_api_servers_timeout_bounds_the_time_of_a_request(tmp_path: Path) -> None:
-    admission = Admission(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
+    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
     a_second_ago = perf_counter() - 1
     assert warnings(admission.admit(asked("/mutate", query="timeout=4s", arrived=a_second_ago))) == []
     assert "is used up" in str(warnings(admission.admit(asked("/mutate", query="timeout=1s", arrived=a_second_ago))))
@@ -241,7 +241,7 @@ def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
 
 def test_the_observed_duration_begins_at_the_end_of_the_body(tmp_path: Path) -> None:
     observed: list[Any] = []
-    state = State(rule_set(tmp_path, "Ignore"), Cluster())
+    state = state_of(rule_set(tmp_path, "Ignore"), Cluster())
     admission = Admission(state, max_concurrent=1, observers=[observed.append])
     admission.admit(asked("/mutate", arrived=perf_counter() - 1000))
     [record] = observed

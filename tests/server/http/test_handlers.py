@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.sources.rule_files import read_rules
 from server.http.admission import Admission, takes_too_much_memory
@@ -46,6 +45,7 @@ from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
 from tests.support.operating import until
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
+from tests.support.states import state_of
 
 JSON = {"Content-Type": "application/json"}
 SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
@@ -94,7 +94,7 @@ def served(
     if state is None:
         file = folder / "rules.yaml"
         file.write_text(rules)
-        state = State(read_rules([file]).rule_set, Cluster())
+        state = state_of(read_rules([file]).rule_set, Cluster())
     records: list[AdmissionRecord] = []
     admission = Admission(
         state, max_concurrent=max_concurrent, observers=[records.append], request_seconds=request_seconds
@@ -515,9 +515,3 @@ def test_requests_for_a_stopped_thread_get_503(
         assert response.status == 503
         assert ("Retry-After", "1") in response.headers
         assert server.admission.slots.taken == 0
-
-
-def test_before_the_rules_are_compiled_admissions_are_503(tmp_path: Path) -> None:
-    with served(tmp_path, state=State(RuleSet())) as server:
-        unavailable(server.ask(review()), UID)
-        unavailable(server.ask(large()), UID)

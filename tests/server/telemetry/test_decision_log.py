@@ -14,7 +14,7 @@ from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.rule import Mode, Rule
 from server.http.admission_record import AdmissionRecord
-from server.state import ServedRules, State
+from server.state import ServedRules
 from server.telemetry.decision_log import (
     LINES_PER_WRITE,
     MAX_ITEMS,
@@ -26,10 +26,11 @@ from server.telemetry.decision_log import (
     encode_line,
     pod_owner,
 )
-from server.telemetry.observers import Telemetry, TelemetrySettings
+from server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
 from tests.support.operating import until
 from tests.support.server import UID, encoded, review
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record, series
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -52,7 +53,7 @@ def log_lines(folder: Path, *records: AdmissionRecord, messages: bool = False) -
 
 
 def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> None:
-    state = State(served=ServedRules(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
+    state = state_of(ServedRules(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
     made: Any = asks({MIG: 2})
     made["metadata"]["ownerReferences"] = [
         {"kind": "Node", "name": "no-controller"},
@@ -116,7 +117,7 @@ def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None
 
 
 def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
-    state = State(served=ServedRules(rule_set=compiled(FALLS)), cluster=cluster())
+    state = state_of(ServedRules(rule_set=compiled(FALLS)), cluster=cluster())
     pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
     lines = log_lines(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
     first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
@@ -274,8 +275,8 @@ def test_what_exceeds_the_queue_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_the_queue_of_an_enabled_log_is_bounded(tmp_path: Path) -> None:
-    state = State(compiled(FALLS), cluster())
-    telemetry = Telemetry(TelemetrySettings(decision_log=tmp_path / "log"), state, None)
+    state = state_of(compiled(FALLS), cluster())
+    telemetry = Telemetry(state, tmp_path / "log", None)
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
     for _ in range(MAX_QUEUED + 3):
         for observe in telemetry.observers:
@@ -454,7 +455,7 @@ def test_the_longest_line_fits_the_longest_names_and_reasons() -> None:
 def test_truncated_members_of_a_line_are_named(
     tmp_path: Path, made: Any, rules: tuple[Rule, ...], truncated: list[str]
 ) -> None:
-    state = State(served=ServedRules(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
+    state = state_of(ServedRules(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
     [line] = log_lines(tmp_path, admission_record("/mutate", made, state=state))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == truncated
@@ -522,8 +523,8 @@ def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 def test_truncated_lines_are_counted(tmp_path: Path) -> None:
-    state = State(compiled(FALLS), cluster())
-    telemetry = Telemetry(TelemetrySettings(decision_log=tmp_path / "log"), state, None)
+    state = state_of(compiled(FALLS), cluster())
+    telemetry = Telemetry(state, tmp_path / "log", None)
     for made in (asks({MIG: 1}), pod_of(100), pod_of(101)):
         record = admission_record("/mutate", made, state=state)
         for observe in telemetry.observers:

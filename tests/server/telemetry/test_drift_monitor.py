@@ -14,13 +14,14 @@ from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
 from server.http.probes import rules_page
-from server.state import ServedRules, State, WebhookComparison
+from server.state import ServedRules, WebhookComparison
 from server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, DriftMonitor
 from server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
 from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until, until_ended
 from tests.support.server import started
+from tests.support.states import state_of
 from tests.support.telemetry import counted
 
 PATHS = {
@@ -52,7 +53,7 @@ class Monitored:
             configuration.host = api.url
 
         self.now = 0.0
-        self.state = State(rule_set, Cluster())
+        self.state = state_of(rule_set, Cluster())
         self.monitor = DriftMonitor(
             Connection(host), "gpu-rules", self.state, clock=lambda: self.now, random=lambda: 0.5
         )
@@ -60,7 +61,6 @@ class Monitored:
     def adopt(self, rule_set: RuleSet) -> None:
         """Put other rules in force."""
         served = self.state.served
-        assert served is not None
         self.state.served = ServedRules(rule_set=rule_set, generation=served.generation + 1)
         self.monitor.compare_soon()
 
@@ -219,14 +219,6 @@ def test_retry_after_is_honored(api: ApiServer) -> None:
     api.fail(PATHS["validate"], Status(429, headers={"Retry-After": "7"}))
 
     assert Monitored(api).compare() == 7
-
-
-def test_without_rules_no_configuration_is_read(api: ApiServer) -> None:
-    monitored = Monitored(api)
-    monitored.state.served = None
-
-    assert monitored.compare() == PERIOD_SECONDS
-    assert not api.requests
 
 
 def test_an_unexpected_error_does_not_end_the_monitor(

@@ -14,7 +14,6 @@ from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
 from rules_engine.model.rules.rule import Mode
 from server.cluster.connection import Connection
 from server.http.admission_record import Callers
-from server.state import State
 from server.telemetry.events import (
     BURST,
     MAX_MESSAGE,
@@ -25,10 +24,11 @@ from server.telemetry.events import (
     Events,
     admission_events,
 )
-from server.telemetry.observers import Telemetry, TelemetrySettings
+from server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
 from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record, series
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -321,9 +321,9 @@ def test_refused_events_are_logged_once_and_counted(
 
 def test_events_are_sent_only_if_enabled(api: tuple[Api, Connection]) -> None:
     server, connection = api
-    state = State(compiled(FALLS), cluster())
-    assert len(Telemetry(TelemetrySettings(), state, connection).observers) == 1
-    telemetry = Telemetry(TelemetrySettings(events=True, callers=Callers.ALL), state, connection)
+    state = state_of(compiled(FALLS), cluster())
+    assert len(Telemetry(state, None, None).observers) == 1
+    telemetry = Telemetry(state, None, connection, callers=Callers.ALL)
     telemetry.start()
     for observe in telemetry.observers:
         observe(admission_record("/mutate", controlled({MIG: 1}), state=state))
@@ -334,8 +334,8 @@ def test_events_are_sent_only_if_enabled(api: tuple[Api, Connection]) -> None:
 
 def test_events_are_sent_for_authenticated_callers_or_for_all(api: tuple[Api, Connection]) -> None:
     server, connection = api
-    state = State(compiled(FALLS), cluster())
-    telemetry = Telemetry(TelemetrySettings(events=True), state, connection)
+    state = state_of(compiled(FALLS), cluster())
+    telemetry = Telemetry(state, None, connection)
     telemetry.start()
     for name, authenticated in (("stranger", False), ("known", True)):
         record = admission_record("/mutate", controlled({MIG: 1}, name), state=state)

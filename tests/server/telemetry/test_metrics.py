@@ -23,13 +23,14 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
 from server.http.review import StatusReason
-from server.state import Reload, ServedRules, Slots, State
+from server.state import Reload, ServedRules, Slots
 from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from server.telemetry.metrics import FAMILIES, Metrics
-from server.telemetry.observers import Telemetry, TelemetrySettings
+from server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
 from tests.support.server import ROOT, application, call, encoded, review
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record, counted, series
 
 GPU = "nvidia.com/gpu"
@@ -43,7 +44,7 @@ OUTCOMES = {ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in Statu
 
 def metrics_after(path: str, object: Any, *rules: Rule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
     """Return metrics that have counted one request."""
-    state = State(compiled(*rules), on)
+    state = state_of(compiled(*rules), on)
     metrics = Metrics(state)
     metrics(admission_record(path, object, state=state, **request))
     return metrics
@@ -69,7 +70,7 @@ def test_audit_mode_is_counted_separately_and_changes_nothing() -> None:
 
 
 def test_cached_decisions_are_counted_like_all_others() -> None:
-    state = State(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
+    state = state_of(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
     metrics = Metrics(state)
     for _ in range(3):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
@@ -126,7 +127,7 @@ def test_actions_that_only_warn_or_record_are_no_denials() -> None:
     ],
 )
 def test_requests_are_counted_by_outcome(body: bytes, outcome: str) -> None:
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     metrics = Metrics(state)
     metrics(admission_record("/mutate", body, state=state))
     assert counted(metrics, "gpu_rules_requests_total") == {
@@ -141,7 +142,7 @@ def test_a_dry_run_is_marked() -> None:
 
 
 def test_the_histogram_counts_every_request_once_cumulatively() -> None:
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for seconds in (0.0004, 0.0005, 0.3, 60.0):
         record = admission_record("/mutate", pod(), state=state)
@@ -161,7 +162,7 @@ def test_the_histogram_counts_every_request_once_cumulatively() -> None:
 
 
 def test_nothing_is_lost_between_threads() -> None:
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     metrics = Metrics(state)
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
 
@@ -179,7 +180,7 @@ def test_nothing_is_lost_between_threads() -> None:
 
 
 def test_series_of_former_rules_are_deleted() -> None:
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for _ in range(2):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
@@ -225,7 +226,7 @@ class Listening:
 def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     served = ServedRules(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at)
-    state = State(served=served, cluster=Live(cluster()))
+    state = state_of(served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))
     state.reloads_refused, state.certificates_refused, state.decisions = 2, 1, Slots(7)
@@ -268,25 +269,24 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
 
 @pytest.mark.parametrize("freshness", Freshness)
 def test_only_a_synced_view_is_fresh(freshness: Freshness) -> None:
-    state = State(compiled(FALLS), Cluster(freshness=freshness))
+    state = state_of(compiled(FALLS), Cluster(freshness=freshness))
     assert counted(Metrics(state), "gpu_rules_cluster_fresh") == {"": freshness is Freshness.SYNCED}
 
 
-def test_metrics_exist_before_rules_are_loaded() -> None:
-    samples = series(Metrics(State()))
+def test_metrics_exist_before_the_cluster_is_read() -> None:
+    samples = series(Metrics(state_of()))
     assert samples["gpu_rules_ready"] == 0
     assert samples["gpu_rules_cluster_fresh"] == 0
-    assert "gpu_rules_rules_generation" not in samples
 
 
 def test_metrics_of_one_server_know_nothing_of_another() -> None:
     one = metrics_after("/mutate", asks({MIG: 1}), FALLS)
     assert counted(one, "gpu_rules_requests_total")
-    assert counted(Metrics(State()), "gpu_rules_requests_total") == {}
+    assert counted(Metrics(state_of()), "gpu_rules_requests_total") == {}
 
 
 def test_decisions_in_progress_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     seen = []
     app = application(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
     call(app, "/mutate", encoded(review()))
@@ -299,7 +299,7 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
         raise RuntimeError("of the observer")
 
     seen: list[Any] = []
-    app = application(State(compiled(FALLS), cluster()), observers=[fail, seen.append])
+    app = application(state_of(compiled(FALLS), cluster()), observers=[fail, seen.append])
     answer = call(app, "/mutate", encoded(review(asks({MIG: 1}))))
     assert answer.patch
     assert len(seen) == 1
@@ -307,8 +307,8 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
 
 
 def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
-    state = State(compiled(FALLS), cluster())
-    telemetry = Telemetry(TelemetrySettings(decision_log=tmp_path / "log"), state, None)
+    state = state_of(compiled(FALLS), cluster())
+    telemetry = Telemetry(state, tmp_path / "log", None)
     telemetry.start()
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
     for observe in telemetry.observers:
@@ -392,7 +392,7 @@ def families(expression: str) -> list[Family]:
     """Return the metrics of an expression. Raises KeyError for an unknown name, ValueError for invalid PromQL."""
     names = list(selected(promql_parser.parse(expression.replace("$__rate_interval", "5m"))))
     assert names, expression
-    process = set(re.findall(r"^process_\w+", Metrics(State()).exposition()[0].decode(), re.MULTILINE))
+    process = set(re.findall(r"^process_\w+", Metrics(state_of()).exposition()[0].decode(), re.MULTILINE))
     return [BY_NAME[name] for name in names if name not in process]
 
 
@@ -470,7 +470,7 @@ def test_alerts_cover_missing_replicas_and_pods_admitted_unseen() -> None:
 
 def test_an_expired_certificate_is_not_ready() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    state = State(compiled(FALLS), cluster())
+    state = state_of(compiled(FALLS), cluster())
     state.certificate_not_after = at
     for seconds, ready in ((-1, 1), (1, 0)):
         metrics = Metrics(state, now=lambda seconds=seconds: at + timedelta(seconds=seconds))  # type: ignore[misc]
@@ -479,11 +479,11 @@ def test_an_expired_certificate_is_not_ready() -> None:
 
 def test_build_info_has_the_versions_of_gpu_rules_and_python() -> None:
     labels = f"{{python={python_version()}}}{{version={version('gpu-rules')}}}"
-    assert counted(Metrics(State()), "gpu_rules_build_info") == {labels: 1}
+    assert counted(Metrics(state_of()), "gpu_rules_build_info") == {labels: 1}
 
 
 def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
-    content = Metrics(State()).exposition()[0].decode()
+    content = Metrics(state_of()).exposition()[0].decode()
     document = (ROOT / "docs/metrics.md").read_text().partition("\n## Findings\n")[0]
     for family in FAMILIES:
         assert f"# HELP {exposed_name(family)} {family.help}\n" in content

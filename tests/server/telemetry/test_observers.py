@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from rules_engine.evaluation.decision_cache import MAX_BYTES
 from server.http.limits import BODY_BYTES, Limit
 from server.rules.sources import prepare_rules
-from server.state import State
 from server.telemetry.decision_log import DecisionLog
 from server.telemetry.metrics import Metrics
 from server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
@@ -33,6 +32,7 @@ from tests.support.server import (
     review,
     started,
 )
+from tests.support.states import state_of
 from tests.support.telemetry import counted
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -204,7 +204,7 @@ def test_the_help_names_the_options_of_telemetry() -> None:
 
 
 def test_values_derived_from_cached_decisions_are_bounded(tmp_path: Path) -> None:
-    state = State(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
+    state = state_of(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
     log, metrics = DecisionLog(tmp_path / "log"), Metrics(state)
     app = application(state, observers=[log, metrics])
 

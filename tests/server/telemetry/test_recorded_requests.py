@@ -21,6 +21,7 @@ from server.telemetry.metrics import Metrics
 from server.telemetry.recorded_requests import Headers, NewFields, NewView, Recorder
 from tests.support.evaluation import asks, check, cluster, compiled, container, ladder, node, pod, rung, validation
 from tests.support.operating import until
+from tests.support.states import state_of
 from tests.support.telemetry import admission_record, counted
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -67,7 +68,7 @@ def views(lines: list[dict[str, Any]]) -> dict[str, Cluster]:
 
 def test_the_same_rules_decide_a_recorded_request_alike(tmp_path: Path) -> None:
     rules: list[Rule] = [FALLS, validation("object.metadata.labels.app == 'a'", "cluster.total('cpu') == 0")]
-    state = State(compiled(*rules), RICH)
+    state = state_of(compiled(*rules), RICH)
     pods: list[Any] = [asks({MIG: 1}), asks({MIG: 2}), pod(container("main", limits={MIG: "1"}), labels={"app": "a"})]
     records = [admission_record(path, made, state=state) for made in pods for path in ("/mutate", "/validate")]
     lines = logged(tmp_path / "log", *records)
@@ -87,7 +88,7 @@ def test_the_same_rules_decide_a_recorded_request_alike(tmp_path: Path) -> None:
 
 def test_a_view_precedes_all_decisions_that_name_it(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path / "log", requests=True)
-    state = State(compiled(FALLS), RICH)
+    state = state_of(compiled(FALLS), RICH)
     second = admission_record("/mutate", asks({MIG: 2}), state=state)
 
     class Overtaken(AdmissionRecord):
@@ -121,7 +122,7 @@ def test_no_request_is_recorded_by_default(tmp_path: Path) -> None:
 
 
 def test_a_line_has_the_reason_why_its_request_is_not_recorded(tmp_path: Path) -> None:
-    state = State(compiled(FALLS, validation("object.spec.containers.all(c, c.env.all(e, e.value != 'b'))")), RICH)
+    state = state_of(compiled(FALLS, validation("object.spec.containers.all(c, c.env.all(e, e.value != 'b'))")), RICH)
     secret: Any = pod(container("main"))
     secret["spec"]["containers"][0]["env"] = [{"name": "A", "value": "secret"}]
     long: Any = asks({MIG: 1})
@@ -147,17 +148,17 @@ def test_unrecorded_requests_are_counted_by_reason(tmp_path: Path) -> None:
         asks({MIG: 1}, nodeSelector={"a": "b" * MAX_LINE_BYTES}),
         {"spec": {"containers": [1]}},
     ):
-        log(admission_record("/mutate", made, state=State(compiled(FALLS), RICH)))
+        log(admission_record("/mutate", made, state=state_of(compiled(FALLS), RICH)))
     log.stop()
     assert log.unrecorded == {"redacted": 0, "size": 1, "malformed": 1, "view": 0}
-    recorded = counted(Metrics(State(), decision_log=log), "gpu_rules_decision_log_unrecorded_total")
+    recorded = counted(Metrics(state_of(), decision_log=log), "gpu_rules_decision_log_unrecorded_total")
     assert recorded == {"{reason=redacted}": 0, "{reason=size}": 1, "{reason=malformed}": 1, "{reason=view}": 0}
 
 
 def test_requests_on_a_view_that_is_too_large_are_not_recorded(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path / "log", requests=True)
     log.start()
-    large = State(compiled(FALLS), cluster(node("a", {GPU: 1}, labels={"a": "b" * MAX_LINE_BYTES})))
+    large = state_of(compiled(FALLS), cluster(node("a", {GPU: 1}, labels={"a": "b" * MAX_LINE_BYTES})))
     log(admission_record("/mutate", asks({MIG: 1}), state=large))
     until(lambda: log.sent == 3, "the view is omitted")
     log(admission_record("/mutate", asks({MIG: 1}), state=large))
@@ -169,7 +170,7 @@ def test_requests_on_a_view_that_is_too_large_are_not_recorded(tmp_path: Path) -
 
 
 def test_a_new_file_begins_with_fields_and_view(tmp_path: Path) -> None:
-    state = State(compiled(FALLS), RICH)
+    state = state_of(compiled(FALLS), RICH)
     record = admission_record("/mutate", asks({MIG: 2}), state=state)
     path = tmp_path / "log"
     log = DecisionLog(path, requests=True)
@@ -192,7 +193,7 @@ def test_a_new_file_begins_with_fields_and_view(tmp_path: Path) -> None:
 
 
 def test_fields_and_view_are_repeated_after_a_failed_write(tmp_path: Path) -> None:
-    record = admission_record("/mutate", asks({MIG: 2}), state=State(compiled(FALLS), RICH))
+    record = admission_record("/mutate", asks({MIG: 2}), state=state_of(compiled(FALLS), RICH))
     path = tmp_path / "folder" / "log"
     path.parent.mkdir()
     log = DecisionLog(path, requests=True)
@@ -217,7 +218,7 @@ def test_views_are_named_at_a_limited_rate() -> None:
     clock = Clock()
     recorder = Recorder("p", clock)
     rules = compiled(FALLS)
-    first, second = State(rules, RICH), State(rules, cluster({GPU: 9}))
+    first, second = state_of(rules, RICH), state_of(rules, cluster({GPU: 9}))
     second.served = first.served
     assert named(recorder, first) == ("p-1", ["NewFields", "NewView"])
     assert named(recorder, first) == ("p-1", [])
@@ -235,7 +236,7 @@ def test_views_are_named_at_a_limited_rate() -> None:
 
 def test_changed_rules_begin_new_fields_and_views() -> None:
     recorder = Recorder("p")
-    state = State(compiled(FALLS), RICH)
+    state = state_of(compiled(FALLS), RICH)
     assert named(recorder, state) == ("p-1", ["NewFields", "NewView"])
     recorder.allow_next_view(0, 0.0)
     state.served = ServedRules(rule_set=compiled(FALLS))

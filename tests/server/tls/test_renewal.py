@@ -27,7 +27,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from server.http.listener import Listener
 from server.serve import _serve_bootstrapped
 from server.settings import Settings
-from server.state import State
 from server.timing import rfc3339
 from server.tls import identity as tls
 from server.tls.identity import localhost_files, read_identity
@@ -38,6 +37,7 @@ from tests.support.listener import Reachable, Recorder, pages, reachable, reply
 from tests.support.objects import Objects, objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until, until_ended
 from tests.support.server import PATIENCE_SECONDS, Running, certificate_files, started
+from tests.support.states import state_of
 
 NOW = datetime.now(UTC)
 
@@ -346,7 +346,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.05)
     # Without an end, a failure that stays would hold the tests up for good, and its message would not be seen.
     monkeypatch.setattr("server.tls.bootstrap.sleep", lambda _seconds: pytest.fail(caplog.text))
-    state = State()
+    state = state_of()
     with (
         bootstrapping() as kept,
         reachable(tmp_path, Recorder()) as server,
@@ -393,7 +393,7 @@ def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) ->
     ca, *client = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     one, two = (localhost_files(tmp_path / name, now=NOW) for name in ("one", "two"))
-    state = State()
+    state = state_of()
     with reachable(tmp_path, pages(application)) as server:
         clients = ClientCaRenewal(installing(server.listener), state, ca)
         assert not clients.renew(), "nothing is served yet"
@@ -417,7 +417,7 @@ def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) ->
     files = localhost_files(tmp_path / "one", now=NOW)
     assert files.ca
     with reachable(tmp_path, pages(application)) as server:
-        clients = ClientCaRenewal(installing(server.listener), State(), None)
+        clients = ClientCaRenewal(installing(server.listener), state_of(), None)
         clients.serve(read_identity(files.certificate, files.key, now=NOW))
         assert clients.paths == ()
         assert not clients.renew()
@@ -453,7 +453,7 @@ def is_answered(port: int, trusted: str, files: list[Path]) -> bool:
 
 def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "server")
-    state = State()
+    state = state_of()
     installed: list[tls.Identity] = []
     good = pair(tmp_path)
     files = tmp_path / "given.crt", tmp_path / "given.key"
@@ -484,7 +484,7 @@ def test_only_changes_of_certificate_and_client_cas_are_logged(
     good = pair(tmp_path)
     (ca, *_), (other, *_) = client_files(tmp_path / "known"), client_files(tmp_path / "other")
     files = tmp_path / "given.crt", tmp_path / "given.key"
-    renewal = Renewal(lambda _: None, State(), *files, ca)
+    renewal = Renewal(lambda _: None, state_of(), *files, ca)
     renewal.serve_first()
     ca.write_bytes(other.read_bytes())
     assert renewal.renew()
@@ -616,7 +616,7 @@ def test_no_session_from_before_client_cas_is_resumed(tmp_path: Path, version: s
 
 
 def test_the_expiry_of_the_serving_certificate_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    state, now = State(), [NOW]
+    state, now = state_of(), [NOW]
     expiry = ExpiryMonitor(state, clock=lambda: now[0])
     expiry.check()
     state.certificate_from = "tls.crt"

@@ -1,0 +1,19 @@
+"""States of a server for tests: rules that are in force, and a cluster."""
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from server.cluster.source import ClusterSource, FixedCluster
+from server.state import ServedRules, State
+
+
+def state_of(
+    rules: RuleSet | ServedRules | None = None,
+    cluster: Cluster | ClusterSource = UNKNOWN_CLUSTER,
+    *,
+    stopping: bool = False,
+) -> State:
+    """Return the state of a server; without arguments, one without rules that has not read its cluster."""
+    served = rules if isinstance(rules, ServedRules) else ServedRules(rule_set=RuleSet() if rules is None else rules)
+    state = State(served, FixedCluster(cluster) if isinstance(cluster, Cluster) else cluster)
+    state.stopping = stopping
+    return state

@@ -25,6 +25,7 @@ from rules_engine.model.json.patch import Json
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.paging import Paging, without_gc
 from server.cluster.reading import UnreadableError
+from server.cluster.source import Health
 from server.timing import Backoff, random
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ QUIET_SECONDS = 120.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sink(Generic[T]):
     """Receiver of a collection's objects."""
 
@@ -77,21 +78,6 @@ class Collection:
     name: str
     path: str
     query: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """State of a collection. `contact` is when it was last known to be current, by the reflector's clock.
-
-    `counts`: lists, watches, events, ignored (repeated events), bookmarks, checks (of the resourceVersion),
-    unreadable (objects), and failures by their Cause.
-    """
-
-    name: str
-    synced: bool
-    contact: float
-    failure: str | None
-    counts: Mapping[str, int]
 
 
 class _FailureLog:

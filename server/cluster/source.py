@@ -1,6 +1,7 @@
 """Sources of the cluster that decisions read."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,20 +19,19 @@ class Live(Enum):
     KUBECONFIG = "kubeconfig"
 
 
-class CollectionHealth(Protocol):
-    """State of a collection of a live cluster; `contact`: when it was last known to be current (time.monotonic).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """State of a collection. `contact` is when it was last known to be current, by the reflector's clock.
 
-    The keys of `counts` are a closed set: lists, watches, kinds of events, causes of failure.
+    `counts`: lists, watches, events, ignored (repeated events), bookmarks, checks (of the resourceVersion),
+    unreadable (objects), and failures by their Cause.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def synced(self) -> bool: ...
-    @property
-    def contact(self) -> float: ...
-    @property
-    def counts(self) -> Mapping[str, int]: ...
+    name: str
+    synced: bool
+    contact: float
+    failure: str | None
+    counts: Mapping[str, int]
 
 
 class ClusterSource(Protocol):
@@ -51,7 +51,7 @@ class ClusterSource(Protocol):
         """Messages of current failures to read the cluster."""
 
     @property
-    def health(self) -> Sequence[CollectionHealth]:
+    def health(self) -> Sequence[Health]:
         """Health of each collection read from an API server."""
 
     @property
@@ -69,7 +69,7 @@ class FixedCluster:
     """A cluster read from a file: complete, always fresh, and without reservations."""
 
     problems: Sequence[str] = ()
-    health: Sequence[CollectionHealth] = ()
+    health: Sequence[Health] = ()
     reservations = 0
 
     def __init__(self, cluster: "Cluster") -> None:

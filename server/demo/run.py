@@ -110,19 +110,13 @@ class Server:
     def close(self) -> None:
         self._connection.close()
 
-    def check_ready(self) -> None:
-        """Check that the server is ready. Raises DemoError if not."""
-        status, _ = self._request("GET", "/readyz", None)
-        if status != http.client.OK:
-            raise DemoError(f"the server is not ready: /readyz answered {status}")
-
     def review(self, path: str, namespace: str, pod: Json) -> tuple[dict[str, Any], float]:
         """Send a pod's AdmissionReview; return the response and its time in milliseconds. Raises DemoError."""
         uid = str(uuid4())
         request = pod_request(pod, uid=uid, user="demo", namespace=namespace)
         body = json.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request.raw})
         begin = perf_counter()
-        status, answer = self._request("POST", path, body)
+        status, answer = self._send(path, body)
         milliseconds = (perf_counter() - begin) * 1000
         if status != http.client.OK:
             raise DemoError(f"{path} answered {status}: {answer[:1000].decode(errors='replace')}")
@@ -131,9 +125,9 @@ class Server:
             raise DemoError(f"{path} answered another request")
         return response, milliseconds
 
-    def _request(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+    def _send(self, path: str, body: str) -> tuple[int, bytes]:
         try:
-            self._connection.request(method, path, body, {"Content-Type": "application/json"})
+            self._connection.request("POST", path, body, {"Content-Type": "application/json"})
             response = self._connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -146,7 +140,6 @@ def running_server(inventory: str) -> Iterator[Server]:
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
         server = Server(url, Path(folder) / "ca.crt")
         try:
-            server.check_ready()
             yield server
         finally:
             server.close()

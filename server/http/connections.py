@@ -105,19 +105,12 @@ class Occurrences(Generic[K]):
                 _log.warning(self._text, kind.value, count, f", last by {peer}" if peer else "")
 
 
-class Exceeded(Occurrences[Limit]):
-    """Counters of exceeded limits of a listener."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(Limit, f"{name} listener: limit %s exceeded (%d in all%s)")
-
-
 class Connections:
     """All connections of a listener, at most `limit` of them. Used by the thread of its event loop only."""
 
     def __init__(self, name: str, limit: int, clock: Callable[[], float]) -> None:
         self.limit = limit
-        self.exceeded = Exceeded(name)
+        self.exceeded = Occurrences(Limit, f"{name} listener: limit %s exceeded (%d in all%s)")
         self.held_bytes = 0
         self.freed_bytes = 0
         """Estimate of the memory freed since the listener last returned memory to the system."""

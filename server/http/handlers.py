@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from server.http import wsgi
 from server.http.admission import ENDPOINTS, Admission, takes_too_much_memory
-from server.http.connections import Exceeded
+from server.http.connections import Occurrences
 from server.http.deadline import TakesLonger
 from server.http.limits import (
     LARGE_BODY_BYTES,
@@ -72,7 +72,9 @@ class AdmissionHandler:
     high. A decision in the event loop that takes longer than PATIENCE_SECONDS starts again in the thread.
     """
 
-    def __init__(self, loop: AbstractEventLoop, admission: Admission, pages: PageHandler, exceeded: Exceeded) -> None:
+    def __init__(
+        self, loop: AbstractEventLoop, admission: Admission, pages: PageHandler, exceeded: Occurrences[Limit]
+    ) -> None:
         self._loop = loop
         self._admission = admission
         self._pages = pages

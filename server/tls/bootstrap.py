@@ -106,7 +106,7 @@ def next_step(contents: SecretContents | None, place: Place, now: datetime, *, t
         return None
     if contents.current.not_after - now < timedelta(days=RENEW_DAYS):
         return replace(contents, next=_issue_certificate(place, now))
-    if contents.previous_ca is not None and now - _issue_time(contents.current) >= PREVIOUS_CA_LIFETIME:
+    if contents.previous_ca is not None and now - (contents.current.not_before + CLOCK_SKEW) >= PREVIOUS_CA_LIFETIME:
         return replace(contents, previous_ca=None)
     return None
 
@@ -114,10 +114,6 @@ def next_step(contents: SecretContents | None, place: Place, now: datetime, *, t
 def _issue_certificate(place: Place, now: datetime) -> IssuedCertificate:
     names = dns_names(place.service, f"{place.service}.cluster.local")
     return issue_certificate(place.service, names, now=now, days=VALID_DAYS)
-
-
-def _issue_time(certificate: IssuedCertificate) -> datetime:
-    return certificate.not_before + CLOCK_SKEW
 
 
 def parse_secret(data: Mapping[str, str] | None, place: Place) -> SecretContents | None:

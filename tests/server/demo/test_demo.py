@@ -116,7 +116,7 @@ def test_a_server_that_does_not_answer_a_review_is_reported(server: Server) -> N
     with running_server("two-workers") as gone:
         pass
     with pytest.raises(DemoError, match="the server did not answer: "):
-        gone.check_ready()
+        gone.review("/mutate", "default", {})
 
 
 def test_an_error_of_the_demo_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,10 +72,7 @@ def serve(settings: Settings) -> None:
         source.start()
         stack.callback(source.stop)
         served = ServedRules(
-            rule_set=rules.rule_set,
-            digest=rules.digest,
-            listed=rules.listed,
-            records=settings.decision_log_requests,
+            rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed, records=settings.decision_log_requests
         )
         state = State(served, source)
         state.reserves = _can_reserve(settings)
@@ -84,10 +81,7 @@ def serve(settings: Settings) -> None:
         telemetry = stack.enter_context(_run_telemetry(settings, state))
         observers = [Callers(settings.reserve_for).only(_reservation_observer(source)), *telemetry.observers]
         admission = Admission(
-            state,
-            max_concurrent=settings.max_concurrent,
-            observers=observers,
-            request_seconds=settings.request_seconds,
+            state, max_concurrent=settings.max_concurrent, observers=observers, request_seconds=settings.request_seconds
         )
         listener = _create_listener(settings, state, admission, bound)
         trust, watchers = _serve_certificate(

@@ -276,10 +276,7 @@ SETTINGS = tuple(Setting(name=it.name, default=it.default, **it.metadata) for it
 """All settings."""
 
 _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
-    (
-        "--tls-cert and --tls-key need each other",
-        lambda it: (it.tls_cert is None) != (it.tls_key is None),
-    ),
+    ("--tls-cert and --tls-key need each other", lambda it: (it.tls_cert is None) != (it.tls_key is None)),
     (
         "--tls-dir is for a generated certificate, not with --tls-cert",
         lambda it: it.tls_cert is not None and it.tls_dir is not None,
@@ -292,10 +289,7 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
         "--tls-bootstrap needs --tls-service and --webhook-name",
         lambda it: it.tls_bootstrap is not None and (it.tls_service is None or it.webhook_name is None),
     ),
-    (
-        "--tls-service needs --tls-bootstrap",
-        lambda it: it.tls_service is not None and it.tls_bootstrap is None,
-    ),
+    ("--tls-service needs --tls-bootstrap", lambda it: it.tls_service is not None and it.tls_bootstrap is None),
     (
         "--webhook-name needs a live cluster or --tls-bootstrap",
         lambda it: it.webhook_name is not None and it.tls_bootstrap is None and not it.is_live,
@@ -304,17 +298,8 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
         "--declare needs a live cluster: --cluster in-cluster or kubeconfig",
         lambda it: it.declare is not None and not it.is_live,
     ),
-    (
-        "--decision-log-messages needs --decision-log",
-        lambda it: it.decision_log_messages and it.decision_log is None,
-    ),
-    (
-        "--decision-log-requests needs --decision-log",
-        lambda it: it.decision_log_requests and it.decision_log is None,
-    ),
-    (
-        "--events needs a live cluster: --cluster in-cluster or kubeconfig",
-        lambda it: it.events and not it.is_live,
-    ),
+    ("--decision-log-messages needs --decision-log", lambda it: it.decision_log_messages and it.decision_log is None),
+    ("--decision-log-requests needs --decision-log", lambda it: it.decision_log_requests and it.decision_log is None),
+    ("--events needs a live cluster: --cluster in-cluster or kubeconfig", lambda it: it.events and not it.is_live),
 )
 """Combinations of options that are refused, by message; the first that applies is reported."""

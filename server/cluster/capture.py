@@ -110,10 +110,7 @@ def _pod_json(name: str, node: str, usage: Usage) -> dict[str, Json]:
     namespace, _, own = name.partition("/")
     requests = _amounts_json((resource, Quantity(nanos)) for resource, nanos in usage)
     container: dict[str, Json] = {"name": "all", "resources": {"requests": requests}}
-    return {
-        "metadata": {"name": own, "namespace": namespace},
-        "spec": {"nodeName": node, "containers": [container]},
-    }
+    return {"metadata": {"name": own, "namespace": namespace}, "spec": {"nodeName": node, "containers": [container]}}
 
 
 def _amounts_json(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, Json]:

@@ -214,11 +214,7 @@ class Connection:
         self._access: Access | None = None
 
     def get(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        limit: int = MAX_OBJECT_BYTES,
-        seconds: float = ANSWER_SECONDS,
+        self, path: str, query: Mapping[str, str], limit: int = MAX_OBJECT_BYTES, seconds: float = ANSWER_SECONDS
     ) -> bytes:
         """Get a whole body of at most `limit` bytes; `seconds` is the timeout of each step, and of the body."""
         with self._open(path, query, min(READ_SECONDS, seconds)) as answer:

@@ -82,8 +82,7 @@ class LiveCluster:
             "nodes": reflector(NODES, Sink(read_node, store.replace_nodes, store.put_node, store.remove_node)),
             "pods": reflector(PODS, Sink(read_pod, store.replace_pods, store.put_pod, store.remove_pod)),
             "namespaces": reflector(
-                NAMESPACES,
-                Sink(read_namespace, store.replace_namespaces, store.put_namespace, store.remove_namespace),
+                NAMESPACES, Sink(read_namespace, store.replace_namespaces, store.put_namespace, store.remove_namespace)
             ),
         }
         self._reflectors = self._reflectors_for(needs)

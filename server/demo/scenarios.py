@@ -145,16 +145,11 @@ SCENARIOS = (
             _v100_admission("two-gpus", {"train": {WHOLE: "2", "cpu": "8", "memory": "16Gi"}}),
             _v100_admission(
                 "two-containers",
-                {
-                    "train": {WHOLE: "2", "cpu": "7", "memory": "14Gi"},
-                    "log-shipper": {"cpu": "1000m", "memory": "2Gi"},
-                },
+                {"train": {WHOLE: "2", "cpu": "7", "memory": "14Gi"}, "log-shipper": {"cpu": "1000m", "memory": "2Gi"}},
                 beside={"cpu": "1000m", "memory": "2Gi"},
             ),
             _v100_admission(
-                "in-gpu-training",
-                {"train": {WHOLE: "2", "cpu": "12", "memory": "24Gi"}},
-                namespace="gpu-training",
+                "in-gpu-training", {"train": {WHOLE: "2", "cpu": "12", "memory": "24Gi"}}, namespace="gpu-training"
             ),
         ),
     ),

@@ -16,12 +16,7 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
-from server.http.limits import (
-    MIB,
-    PARSED_BYTES,
-    PARSED_BYTES_PER_TOKEN,
-    REQUEST_SECONDS,
-)
+from server.http.limits import MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN, REQUEST_SECONDS
 from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refusal_response
 from server.http.review import (
     RefusedObjectError,

@@ -244,11 +244,7 @@ class Listener:
         tls: dict[str, Any] = (
             {}
             if context is None
-            else {
-                "ssl": context,
-                "ssl_handshake_timeout": HANDSHAKE_SECONDS,
-                "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
-            }
+            else {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
         )
         try:
             await self.loop.connect_accepted_socket(lambda: protocol, accepted, **tls)

@@ -26,13 +26,7 @@ from math import inf
 from typing import NoReturn, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserInvalidURLError,
-    HttpRequestParser,
-    parse_url,
-)
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserInvalidURLError, HttpRequestParser, parse_url
 
 from server.http.connections import Connections
 from server.http.limits import (

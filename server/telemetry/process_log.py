@@ -52,10 +52,7 @@ def logging_config(form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {
-                "()": LineFormatter,
-                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-            },
+            "line": {"()": LineFormatter, "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
             "json": {"()": JsonFormatter},
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},

@@ -165,10 +165,7 @@ class Bootstrap:
         self._problem: str | None = None
         self._trusted: tuple[bytes, datetime] | None = None
         self._task = PeriodicTask(
-            self._step,
-            name="bootstrap",
-            doing="the certificate was reconciled",
-            retry_seconds=RETRY_SECONDS,
+            self._step, name="bootstrap", doing="the certificate was reconciled", retry_seconds=RETRY_SECONDS
         )
 
     def reconcile(self) -> None:
@@ -274,9 +271,7 @@ class Bootstrap:
 
     def _serve_current(self, contents: SecretContents) -> None:
         identity = Identity(
-            certificate=contents.current.certificate,
-            key=contents.current.key,
-            not_after=contents.current.not_after,
+            certificate=contents.current.certificate, key=contents.current.key, not_after=contents.current.not_after
         )
         if identity != self._served:
             self._serve(identity)

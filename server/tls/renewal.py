@@ -161,10 +161,7 @@ class ExpiryMonitor:
         self._clock = clock
         self._logged: str | None = None
         self._task = PeriodicTask(
-            self._step,
-            name="expiry",
-            doing="the expiry of the certificate was checked",
-            retry_seconds=PERIOD_SECONDS,
+            self._step, name="expiry", doing="the expiry of the certificate was checked", retry_seconds=PERIOD_SECONDS
         )
 
     def check(self) -> None:

@@ -7,12 +7,7 @@ from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, 
 from rules_engine.diagnosis.diagnostic.value import ForEach
 
 HIDDEN = frozenset(
-    {
-        ("EnvVar", "value"),
-        ("EnvVar", "valueFrom"),
-        ("Container", "envFrom"),
-        ("EphemeralContainer", "envFrom"),
-    }
+    {("EnvVar", "value"), ("EnvVar", "valueFrom"), ("Container", "envFrom"), ("EphemeralContainer", "envFrom")}
 )
 """Fields that are never read: a finding must not quote the environment of a container."""
 

@@ -8,14 +8,7 @@ from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.sections.overview import (
-    device_plugins,
-    device_pods,
-    gpu_nodes,
-    gpu_pods,
-    plugin_pods,
-    unread_kinds,
-)
+from rules_engine.diagnosis.sections import overview
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
@@ -62,19 +55,19 @@ def diagnose(
         overview=_build_overview(cluster, scope, pending),
         findings=groups,
         not_evaluated=evaluation.not_evaluated,
-        absent=unread_kinds(cluster),
+        absent=overview.unread_kinds(cluster),
         rules=rules,
     )
 
 
 def _build_overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
     in_scope = scope.name_filter(cluster)
-    pods, plugins = device_pods(cluster), plugin_pods(cluster)
+    pods, plugins = overview.device_pods(cluster), overview.plugin_pods(cluster)
     errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.recent_since(cluster.now))
     return Overview(
-        nodes=gpu_nodes(cluster, pods, scope.node_filter(cluster)),
-        device_plugins=device_plugins(cluster, plugins),
-        pods=gpu_pods(pods, in_scope),
+        nodes=overview.gpu_nodes(cluster, pods, scope.node_filter(cluster)),
+        device_plugins=overview.device_plugins(cluster, plugins),
+        pods=overview.gpu_pods(pods, in_scope),
         pending=pending,
         errors=errors,
         more_errors=more_errors,

@@ -16,7 +16,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from server.cluster.connection import Connection, api_path
-from server.cluster.reading import read_namespace, read_node, read_pod
+from server.cluster.reading import HeldPod, Namespace, read_namespace, read_node, read_pod
 from server.cluster.reflector import Collection, Reflector, Sink
 from server.cluster.source import Health
 from server.cluster.store import Store
@@ -68,7 +68,7 @@ class LiveCluster:
         """The last view found stale, and its copy marked as stale, so that one view has one copy."""
         self._clock = clock
         self._stop_seconds = stop_seconds
-        self._store = store = Store(declared)
+        self._store = Store(declared)
         self._stopping = Event()
         self._threads: dict[str, Thread] = {}
         watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
@@ -79,11 +79,9 @@ class LiveCluster:
             )
 
         self._all_reflectors: Mapping[str, Reflector[Any]] = {
-            "nodes": reflector(NODES, Sink(read_node, store.replace_nodes, store.put_node, store.remove_node)),
-            "pods": reflector(PODS, Sink(read_pod, store.replace_pods, store.put_pod, store.remove_pod)),
-            "namespaces": reflector(
-                NAMESPACES, Sink(read_namespace, store.replace_namespaces, store.put_namespace, store.remove_namespace)
-            ),
+            "nodes": reflector(NODES, node_sink(self._store)),
+            "pods": reflector(PODS, pod_sink(self._store)),
+            "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
         }
         self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
@@ -189,3 +187,15 @@ class LiveCluster:
             self._store.expire(self._clock())
             self._store.publish()
             self._stopping.wait(PUBLISH_SECONDS)
+
+
+def node_sink(store: Store) -> Sink[Node]:
+    return Sink(read_node, store.replace_nodes, store.put_node, store.remove_node)
+
+
+def pod_sink(store: Store) -> Sink[HeldPod]:
+    return Sink(read_pod, store.replace_pods, store.put_pod, store.remove_pod)
+
+
+def namespace_sink(store: Store) -> Sink[Namespace]:
+    return Sink(read_namespace, store.replace_namespaces, store.put_namespace, store.remove_namespace)

@@ -16,18 +16,8 @@ from operator import attrgetter
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
-from server.http.limits import (
-    CLOSED_SHARE,
-    CONNECTION_BYTES,
-    FREE_BYTES,
-    HELD_BYTES,
-    LOG_SECONDS,
-    PARSED_PER_BYTE,
-    READ_BYTES,
-    SPARE_BYTES,
-    STALE_SECONDS,
-    Limit,
-)
+from server.http import limits
+from server.http.limits import Limit
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +89,7 @@ class Occurrences(Generic[K]):
         """Log counters that changed since their last line."""
         for kind, count in self.counts.items():
             at, before = self._logged.get(kind, (-inf, 0))
-            if count > before and now - at >= LOG_SECONDS:
+            if count > before and now - at >= limits.LOG_SECONDS:
                 self._logged[kind] = now, count
                 peer = self._peers[kind]
                 _log.warning(self._text, kind.value, count, f", last by {peer}" if peer else "")
@@ -145,7 +135,7 @@ class Connections:
                 closable[connection.peer].append(connection)
         # Among addresses with equally many, an address that has not sent a request yet gives way.
         candidates = max(closable.values(), key=lambda group: (len(group), not group[0].answered), default=[])
-        count = max(self.limit // CLOSED_SHARE, 1)
+        count = max(self.limit // limits.CLOSED_SHARE, 1)
         for victim in nsmallest(count, candidates, key=lambda victim: (not victim.idle, victim.since)):
             self.remove(victim)
             victim.abort()
@@ -154,25 +144,25 @@ class Connections:
     def add(self, connection: Connection) -> None:
         """Add an accepted connection."""
         self._all[connection] = None
-        self.freed_bytes += CONNECTION_BYTES  # of its handshake
+        self.freed_bytes += limits.CONNECTION_BYTES  # of its handshake
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection; no effect if it was removed before."""
         if self._all.pop(connection, ...) is None:
-            self.freed_bytes += CONNECTION_BYTES
+            self.freed_bytes += limits.CONNECTION_BYTES
         self._holding.pop(connection, None)
         self._paused.pop(connection, None)
 
     def hold(self, connection: Connection, size: int) -> None:
         """Count `size` more bytes that a connection holds. Over the limit, connections are paused."""
-        was_over = self.held_bytes > HELD_BYTES
+        was_over = self.held_bytes > limits.HELD_BYTES
         self.held_bytes += size
         if connection not in self._holding:
             self._holding[connection] = self._clock()
-        if self.held_bytes > HELD_BYTES:
+        if self.held_bytes > limits.HELD_BYTES:
             # When the limit is crossed, all large holders are paused; after that, only this one can have grown.
             for holder in (connection,) if was_over else self._holding:
-                if holder.held_bytes > FREE_BYTES and holder not in self._paused:
+                if holder.held_bytes > limits.FREE_BYTES and holder not in self._paused:
                     self.exceeded.count(Limit.HELD_BYTES, holder.peer)
                     self._paused[holder] = None
                     holder.pause()
@@ -180,7 +170,7 @@ class Connections:
     def release(self, connection: Connection, size: int) -> None:
         """Release all `size` bytes that a connection holds."""
         self.held_bytes -= size
-        self.freed_bytes += PARSED_PER_BYTE * size
+        self.freed_bytes += limits.PARSED_PER_BYTE * size
         self._holding.pop(connection, None)
         if self._paused:
             if self._paused.pop(connection, ...) is None:
@@ -189,7 +179,7 @@ class Connections:
 
     def _resume(self) -> None:
         """Resume as many connections as have room for one read each, the smallest holders first."""
-        room = (HELD_BYTES - self.held_bytes) // READ_BYTES
+        room = (limits.HELD_BYTES - self.held_bytes) // limits.READ_BYTES
         if not self._paused or room <= 0:
             return
         for connection in nsmallest(room, self._paused, key=attrgetter("held_bytes")):
@@ -208,7 +198,7 @@ class Connections:
                 connection.abort()
         if self._paused:
             for connection, since in tuple(self._holding.items()):
-                if since > now - STALE_SECONDS or self.held_bytes <= HELD_BYTES - SPARE_BYTES:
+                if since > now - limits.STALE_SECONDS or self.held_bytes <= limits.HELD_BYTES - limits.SPARE_BYTES:
                     break
                 connection.make_room()
             self._resume()

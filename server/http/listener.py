@@ -25,27 +25,9 @@ from typing import Any
 
 import uvloop
 
+from server.http import limits
 from server.http.connections import Connections, Occurrences
-from server.http.limits import (
-    ACCEPT_PAUSE_SECONDS,
-    ACCEPTED_AT_ONCE,
-    BACKLOG,
-    CONNECTIONS,
-    HANDSHAKE_SECONDS,
-    LEAST_CONNECTIONS,
-    PLAIN_CONNECTIONS,
-    READ_BYTES,
-    RECEIVE_BUFFER_BYTES,
-    RECEIVE_SECONDS,
-    RESERVED_FILES,
-    SEND_BUFFER_BYTES,
-    SHUTDOWN_SECONDS,
-    SWEEP_SECONDS,
-    TRIM_BYTES,
-    TRIM_SECONDS,
-    UNREAD_SECONDS,
-    Limit,
-)
+from server.http.limits import Limit
 from server.http.protocol import Handler, HttpProtocol
 
 _log = logging.getLogger(__name__)
@@ -64,7 +46,7 @@ class Listener:
         make_handler: "Callable[[Listener], Handler]",
         *,
         connections: int,
-        receive_seconds: float = RECEIVE_SECONDS,
+        receive_seconds: float = limits.RECEIVE_SECONDS,
     ) -> None:
         self.name = name
         self.receive_seconds = receive_seconds
@@ -80,7 +62,7 @@ class Listener:
         self.handler = make_handler(self)
         self.date = b""
         self._trimmed = 0.0
-        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.buffer = memoryview(bytearray(limits.READ_BYTES))
         self._socket = bound
         self._context: ssl.SSLContext | None = None
         self._accepting = False
@@ -93,10 +75,10 @@ class Listener:
     def start(self, context: ssl.SSLContext | None = None) -> None:
         """Start accepting connections."""
         self._context = context
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RECEIVE_BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)
         self._socket.setblocking(False)
-        self._socket.listen(BACKLOG)
+        self._socket.listen(limits.BACKLOG)
         self.loop.set_exception_handler(_log_unexpected)
         self.loop.call_soon(self._begin)
         self._thread.start()
@@ -184,14 +166,18 @@ class Listener:
     def _sweep(self) -> None:
         self.last_heartbeat = monotonic()
         self.date = formatdate(usegmt=True).encode("ascii")
-        self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
         self.connections.sweep()
         self.failed_handshakes.log(self.now())
         self._trim()
 
     def _trim(self) -> None:
         """Return freed memory to the system: the allocator keeps the memory of many connections or large bodies."""
-        if self.connections.freed_bytes >= TRIM_BYTES and self.now() >= self._trimmed + TRIM_SECONDS and _MALLOC_TRIM:
+        if (
+            self.connections.freed_bytes >= limits.TRIM_BYTES
+            and self.now() >= self._trimmed + limits.TRIM_SECONDS
+            and _MALLOC_TRIM
+        ):
             self.connections.freed_bytes = 0
             self._trimmed = self.now()
             self.loop.run_in_executor(None, _MALLOC_TRIM, 0)
@@ -208,7 +194,7 @@ class Listener:
 
     def _accept(self) -> bool:
         """Accept up to ACCEPTED_AT_ONCE connections. Return True if more may be waiting."""
-        for _ in range(ACCEPTED_AT_ONCE):
+        for _ in range(limits.ACCEPTED_AT_ONCE):
             try:
                 accepted, address = self._socket.accept()
             except BlockingIOError:
@@ -226,7 +212,7 @@ class Listener:
         self.connections.exceeded.count(Limit.FILES)
         self.connections.close_some()
         self._accept_no_more()
-        self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
+        self.loop.call_later(limits.ACCEPT_PAUSE_SECONDS, self._accept_again)
 
     def _open(self, accepted: socket.socket, peer: str) -> None:
         if not self.connections.make_room(peer):
@@ -244,7 +230,11 @@ class Listener:
         tls: dict[str, Any] = (
             {}
             if context is None
-            else {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeout": SHUTDOWN_SECONDS}
+            else {
+                "ssl": context,
+                "ssl_handshake_timeout": limits.HANDSHAKE_SECONDS,
+                "ssl_shutdown_timeout": limits.SHUTDOWN_SECONDS,
+            }
         )
         try:
             await self.loop.connect_accepted_socket(lambda: protocol, accepted, **tls)
@@ -317,7 +307,7 @@ _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """malloc_trim(3) of glibc, called without the GIL; other C libraries have none."""
 
 
-def connections_allowed(most: int, reserved: int = RESERVED_FILES) -> int:
+def connections_allowed(most: int, reserved: int = limits.RESERVED_FILES) -> int:
     """Return how many connections file descriptors allow, up to `most`; raise the soft limit if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + reserved
@@ -330,8 +320,8 @@ def connections_allowed(most: int, reserved: int = RESERVED_FILES) -> int:
 
 def share_of_connections(most: int) -> int:
     """Return one listener's share of the connections that file descriptors allow, up to `most`."""
-    together = CONNECTIONS + PLAIN_CONNECTIONS
-    return max(connections_allowed(together) * most // together, LEAST_CONNECTIONS)
+    together = limits.CONNECTIONS + limits.PLAIN_CONNECTIONS
+    return max(connections_allowed(together) * most // together, limits.LEAST_CONNECTIONS)
 
 
 def _log_unexpected(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -346,7 +336,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted connections inherit these two options.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.UNREAD_SECONDS * 1000))
         bound.bind(address)
     except OSError:
         bound.close()

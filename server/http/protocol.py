@@ -28,25 +28,9 @@ from urllib.parse import unquote_to_bytes
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserInvalidURLError, HttpRequestParser, parse_url
 
+from server.http import limits
 from server.http.connections import Connections
-from server.http.limits import (
-    BODY_BYTES,
-    DISCARDED_BYTES,
-    FIRST_REQUEST_SECONDS,
-    HEADER_BYTES,
-    HEADER_SECONDS,
-    HEADERS,
-    HELD_BYTES,
-    IDLE_SECONDS,
-    LINGER_SECONDS,
-    MIB,
-    PIPELINED_REQUESTS,
-    READ_AHEAD_BYTES,
-    STALE_SECONDS,
-    UNREAD_SECONDS,
-    WRITE_BUFFER_BYTES,
-    Limit,
-)
+from server.http.limits import Limit
 from server.http.messages import (
     BODY_TOO_LARGE,
     CONTENT_ENCODED,
@@ -183,11 +167,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._transport = transport
         # Contexts with client CAs demand a certificate (CERT_REQUIRED); others ask for none.
         self._authenticated = bool(transport.get_extra_info("peercert"))
-        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
+        transport.set_write_buffer_limits(limits.WRITE_BUFFER_BYTES, 0)
         limit_reading = getattr(transport, "set_read_buffer_limits", None)
         if limit_reading is not None:  # a paused TLS transport still reads up to this
-            limit_reading(READ_AHEAD_BYTES)
-        self._set_deadline(FIRST_REQUEST_SECONDS)
+            limit_reading(limits.READ_AHEAD_BYTES)
+        self._set_deadline(limits.FIRST_REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         self._transport = None
@@ -201,7 +185,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._blocked = True
         self._control_reading()
-        self.deadline = self._service.now() + UNREAD_SECONDS
+        self.deadline = self._service.now() + limits.UNREAD_SECONDS
 
     def resume_writing(self) -> None:
         self._blocked = False
@@ -221,7 +205,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._discarded is not None:
             self._discarded += nbytes
-            if self._discarded > DISCARDED_BYTES:
+            if self._discarded > limits.DISCARDED_BYTES:
                 self.abort()
             return
         if self._message is not None and self._message.in_body:
@@ -264,9 +248,9 @@ class HttpProtocol(asyncio.BufferedProtocol):
         message = self._message
         if message is None:
             return
-        if not message.in_body and self._head_bytes > HEADER_BYTES:
+        if not message.in_body and self._head_bytes > limits.HEADER_BYTES:
             self._refuse_large_headers()
-        elif message.framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(message.body):
+        elif message.framed_bytes > limits.HEADER_BYTES + FRAMED_PER_BYTE * len(message.body):
             text = "the chunk extensions or trailers are too large"
             self._refuse(HTTPStatus.BAD_REQUEST, text, Limit.BODY_BYTES)
 
@@ -282,7 +266,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Begin to receive a request."""
         self._message = _Message()
         self.since = self._service.now()
-        self._set_deadline(HEADER_SECONDS)
+        self._set_deadline(limits.HEADER_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         self._current_message.target += url
@@ -292,7 +276,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if message.in_body:
             return  # trailers are not read
         message.headers.append((name, value))
-        if len(message.headers) > HEADERS:
+        if len(message.headers) > limits.HEADERS:
             self._refuse_large_headers()
             raise _RefusedError
 
@@ -310,7 +294,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._stop(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported")
         if version != "1.1":
             self._last = True
-        if length > BODY_BYTES:
+        if length > limits.BODY_BYTES:
             self._refuse_large_body()
             raise _RefusedError
         self._set_deadline(self._service.receive_seconds)
@@ -319,7 +303,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def on_body(self, data: bytes) -> None:
         body = self._current_message.body
-        if len(body) + len(data) > BODY_BYTES:
+        if len(body) + len(data) > limits.BODY_BYTES:
             self._refuse_large_body()
             raise _RefusedError
         body += data
@@ -330,7 +314,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         request = cast("Request", message.request)
         request.body = bytes(message.body)
         self._queue.append(request)
-        if len(self._queue) + (self._future is not None) > 1 + PIPELINED_REQUESTS:
+        if len(self._queue) + (self._future is not None) > 1 + limits.PIPELINED_REQUESTS:
             self._connections.exceeded.count(Limit.PIPELINED, self.peer)
             self._queue.pop()
             self._last = True
@@ -371,7 +355,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
                     if value.strip().lower() != only or (field == b"transfer-encoding" and version != "1.1"):
                         self._stop(status, wrong)
                     message.expects |= field == b"expect" and version == "1.1"
-        if size > HEADER_BYTES:
+        if size > limits.HEADER_BYTES:
             self._refuse_large_headers()
             raise _RefusedError
         if version not in _VERSIONS or message.rtsp:
@@ -401,7 +385,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._control_reading()
 
     def _refuse_large_headers(self) -> None:
-        message = f"the headers are more than {HEADERS}, or larger than {HEADER_BYTES} bytes"
+        message = f"the headers are more than {limits.HEADERS}, or larger than {limits.HEADER_BYTES} bytes"
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message, Limit.HEADER_BYTES)
 
     def _refuse_large_body(self) -> None:
@@ -420,7 +404,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._connections.exceeded.count(Limit.IDLE_TIME, self.peer)
             self._close()
         elif not self._message.in_body:
-            message = f"the headers did not arrive within {HEADER_SECONDS:g} s"
+            message = f"the headers did not arrive within {limits.HEADER_SECONDS:g} s"
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, message, Limit.HEADER_TIME)
         else:
             message = f"the body did not arrive within {self._service.receive_seconds:g} s"
@@ -513,11 +497,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def _wait(self) -> None:
         """Set the next deadline; release held bytes if the connection is idle."""
         if self._discarded is not None:
-            self._set_deadline(LINGER_SECONDS)
+            self._set_deadline(limits.LINGER_SECONDS)
         elif self._message is None:
-            self._set_deadline(IDLE_SECONDS)
+            self._set_deadline(limits.IDLE_SECONDS)
         else:
-            self._set_deadline(self._service.receive_seconds if self._message.in_body else HEADER_SECONDS)
+            self._set_deadline(self._service.receive_seconds if self._message.in_body else limits.HEADER_SECONDS)
         if not (self._message or self._queue or self._future):
             self._release()
 
@@ -538,7 +522,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._release()
         self._closing = True
         if self._transport is not None and not self._blocked:  # TLS would not wait for a client that reads slowly
-            self._set_deadline(UNREAD_SECONDS)
+            self._set_deadline(limits.UNREAD_SECONDS)
             self._transport.close()
 
     def abort(self) -> None:
@@ -600,8 +584,8 @@ def _encode_head(status: int, headers: Headers) -> bytes:
 
 
 _NO_ROOM = (
-    f"requests being received take {HELD_BYTES // MIB} MiB, and this one was incomplete after "
-    f"{STALE_SECONDS:g} s: try again"
+    f"requests being received take {limits.HELD_BYTES // limits.MIB} MiB, and this one was incomplete after "
+    f"{limits.STALE_SECONDS:g} s: try again"
 )
 
 _VERSIONS = ("1.1", "1.0")

@@ -25,15 +25,7 @@ import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 from server.timing import PeriodicTask, add_jitter, rfc3339
-from server.tls.identity import (
-    CLOCK_SKEW,
-    Identity,
-    IssuedCertificate,
-    TlsError,
-    dns_names,
-    issue_certificate,
-    parse_issued,
-)
+from server.tls import identity as tls
 
 VALID_DAYS = 90
 """Validity of a certificate."""
@@ -82,8 +74,8 @@ class Place:
 class SecretContents:
     """Contents of the Secret: the certificate that is served, the next one, and the previous CA."""
 
-    current: IssuedCertificate
-    next: IssuedCertificate | None = None
+    current: tls.IssuedCertificate
+    next: tls.IssuedCertificate | None = None
     previous_ca: bytes | None = None
 
     @property
@@ -106,14 +98,15 @@ def next_step(contents: SecretContents | None, place: Place, now: datetime, *, t
         return None
     if contents.current.not_after - now < timedelta(days=RENEW_DAYS):
         return replace(contents, next=_issue_certificate(place, now))
-    if contents.previous_ca is not None and now - (contents.current.not_before + CLOCK_SKEW) >= PREVIOUS_CA_LIFETIME:
+    issued = contents.current.not_before + tls.CLOCK_SKEW
+    if contents.previous_ca is not None and now - issued >= PREVIOUS_CA_LIFETIME:
         return replace(contents, previous_ca=None)
     return None
 
 
-def _issue_certificate(place: Place, now: datetime) -> IssuedCertificate:
-    names = dns_names(place.service, f"{place.service}.cluster.local")
-    return issue_certificate(place.service, names, now=now, days=VALID_DAYS)
+def _issue_certificate(place: Place, now: datetime) -> tls.IssuedCertificate:
+    names = tls.dns_names(place.service, f"{place.service}.cluster.local")
+    return tls.issue_certificate(place.service, names, now=now, days=VALID_DAYS)
 
 
 def parse_secret(data: Mapping[str, str] | None, place: Place) -> SecretContents | None:
@@ -122,12 +115,13 @@ def parse_secret(data: Mapping[str, str] | None, place: Place) -> SecretContents
     try:
         for name, value in (data or {}).items():
             values[name] = b64decode(value, validate=True)
-        current = parse_issued(values["ca.crt"], values["tls.crt"], values["tls.key"], place.service)
-    except (KeyError, ValueError, TypeError, TlsError):
+        current = tls.parse_issued(values["ca.crt"], values["tls.crt"], values["tls.key"], place.service)
+    except (KeyError, ValueError, TypeError, tls.TlsError):
         return None
     try:
-        following = parse_issued(values["next-ca.crt"], values["next-tls.crt"], values["next-tls.key"], place.service)
-    except (KeyError, TlsError):
+        parts = values["next-ca.crt"], values["next-tls.crt"], values["next-tls.key"]
+        following = tls.parse_issued(*parts, place.service)
+    except (KeyError, tls.TlsError):
         following = None
     return SecretContents(current=current, next=following, previous_ca=values.get("previous-ca.crt"))
 
@@ -153,7 +147,7 @@ class Bootstrap:
         self,
         connection: Connection,
         place: Place,
-        serve: Callable[[Identity], None],
+        serve: Callable[[tls.Identity], None],
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -161,7 +155,7 @@ class Bootstrap:
         self._place = place
         self._serve = serve
         self._clock = clock
-        self._served: Identity | None = None
+        self._served: tls.Identity | None = None
         self._problem: str | None = None
         self._trusted: tuple[bytes, datetime] | None = None
         self._task = PeriodicTask(
@@ -205,7 +199,7 @@ class Bootstrap:
         """Reconcile, and log a failure once. Return True if it succeeded."""
         try:
             self.reconcile()
-        except (ApiError, TlsError) as error:
+        except (ApiError, tls.TlsError) as error:
             problem = str(error)
             if problem != self._problem:
                 _log.error("the certificate cannot be kept in %s: %s", self._place, problem)
@@ -270,7 +264,7 @@ class Bootstrap:
         return False
 
     def _serve_current(self, contents: SecretContents) -> None:
-        identity = Identity(
+        identity = tls.Identity(
             certificate=contents.current.certificate, key=contents.current.key, not_after=contents.current.not_after
         )
         if identity != self._served:

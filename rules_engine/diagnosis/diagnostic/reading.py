@@ -2,16 +2,7 @@
 
 from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
-from rules_engine.loading.fields import (
-    bool_field,
-    list_items,
-    map_field,
-    map_items,
-    scalar_arguments,
-    source_field,
-    string_field,
-    string_items,
-)
+from rules_engine.loading import fields
 from rules_engine.loading.rule_fields import expression_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.problems.problem import Problems
@@ -25,31 +16,33 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     None: without `forEach`, the type of `object` in expressions is unknown. Other required fields that are absent or
     invalid get a value, so that the rest of the Diagnostic can be checked.
     """
-    spec = map_field(root, "spec")
+    spec = fields.map_field(root, "spec")
     declared = expression_fields(root, problems)
-    when = source_field(spec, "when")
-    for_each, severity = string_field(spec, "forEach"), string_field(spec, "severity")
+    when = fields.source_field(spec, "when")
+    for_each, severity = fields.string_field(spec, "forEach"), fields.string_field(spec, "severity")
     if not for_each:
         return None
-    remedies = map_items(spec, "remedies")
-    if bool_field(spec, "onHost") and all(line.get("command") is None for line in remedies):
+    remedies = fields.map_items(spec, "remedies")
+    if fields.bool_field(spec, "onHost") and all(line.get("command") is None for line in remedies):
         key = spec.key("onHost") or spec
         message = "no remedy has a command that looks on the node"
         problems.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
     return Diagnostic(
-        **declared | scalar_arguments(spec, Diagnostic),
+        **declared | fields.scalar_arguments(spec, Diagnostic),
         for_each=ForEach(for_each),
         when=when or SourceText.inline("true"),
         severity=FindingSeverity(severity) if severity else FindingSeverity.ERROR,
-        reason=string_field(spec, "reason"),
-        message_expression=source_field(spec, "messageExpression"),
-        caused_by=string_items(spec, "causedBy"),
-        evidence=tuple(line.source for line in list_items(spec, "evidence") if isinstance(line, ScalarNode)),
+        reason=fields.string_field(spec, "reason"),
+        message_expression=fields.source_field(spec, "messageExpression"),
+        caused_by=fields.string_items(spec, "causedBy"),
+        evidence=tuple(line.source for line in fields.list_items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_read_remedy, remedies)),
     )
 
 
 def _read_remedy(line: MapNode) -> WrittenRemedy:
     return WrittenRemedy(
-        text=string_field(line, "text"), command=source_field(line, "command"), **scalar_arguments(line, WrittenRemedy)
+        text=fields.string_field(line, "text"),
+        command=fields.source_field(line, "command"),
+        **fields.scalar_arguments(line, WrittenRemedy),
     )

@@ -7,6 +7,7 @@ from functools import cache
 from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
 from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
+from rules_engine.diagnosis.pending import waiting
 from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import explain_shortage
@@ -14,13 +15,6 @@ from rules_engine.diagnosis.pending.ladders import apply_ladders, recreation_rem
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.pending.unoffered import explain_unoffered_gpus
-from rules_engine.diagnosis.pending.waiting import (
-    explain_by_message,
-    explain_gates,
-    explain_other_filters,
-    explain_unbound_claims,
-    gates_of,
-)
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.diagnosis.wording import join_names, quote_message
@@ -135,7 +129,7 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
         agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
         certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
-        explanation = self._first_explanation(pod, placed, scheduling, recorded) or explain_by_message(
+        explanation = self._first_explanation(pod, placed, scheduling, recorded) or waiting.explain_by_message(
             pod, self._cluster, recorded, scheduling.not_modelled, certainty
         )
         return PendingPod(
@@ -159,7 +153,9 @@ class _Answers:
             recorded=recorded,
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
             note=note,
-            finding=explain_by_message(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(pod.object_name),
+            finding=waiting.explain_by_message(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(
+                pod.object_name
+            ),
             evaluated=False,
         )
 
@@ -178,10 +174,10 @@ class _Answers:
         self, pod: PodObject, placed: _NodeAnswer, scheduling: Scheduling, recorded: str
     ) -> Explanation | None:
         """Return the first reason that is true."""
-        explanation = placed.explanation or explain_other_filters(pod, scheduling, placed.room)
+        explanation = placed.explanation or waiting.explain_other_filters(pod, scheduling, placed.room)
         if explanation is not None and not placed.certain:
             return replace(explanation, certainty=Certainty.POSSIBLE)
-        return explanation or explain_gates(pod) or explain_unbound_claims(pod, self._cluster, recorded)
+        return explanation or waiting.explain_gates(pod) or waiting.explain_unbound_claims(pod, self._cluster, recorded)
 
     def _finding(self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]]) -> Finding:
         evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
@@ -198,7 +194,7 @@ class _Answers:
 
     def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
         """Yield evidence of later reasons that are true as well."""
-        gates = gates_of(pod)
+        gates = waiting.gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
             yield f"the pod also has scheduling gates: {join_names(gates)}"
         amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER)

@@ -2,15 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rules_engine.diagnosis.objects.gpu_objects import (
-    device_amounts,
-    devices_of,
-    is_device_plugin,
-    is_gpu_node,
-    is_ready,
-    product_name,
-    status_of,
-)
+from rules_engine.diagnosis.objects import gpu_objects
 from rules_engine.diagnosis.objects.holders import binding_time
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
 from rules_engine.model.gpu.resources import is_gpu
@@ -35,7 +27,7 @@ DevicePods = Sequence[tuple[PodObject, Mapping[str, int]]]
 
 def device_pods(cluster: ClusterObjects) -> DevicePods:
     """Return the pods that request GPUs or RDMA devices, finished ones as well."""
-    return [(pod, devices) for pod in cluster.pods if (devices := devices_of(pod))]
+    return [(pod, devices) for pod in cluster.pods if (devices := gpu_objects.devices_of(pod))]
 
 
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
@@ -44,7 +36,7 @@ def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> t
     nodes = [
         _gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}))
         for node, view in zip(cluster.nodes, cluster.view.nodes, strict=True)
-        if is_gpu_node(node) and in_scope(node.object_name)
+        if gpu_objects.is_gpu_node(node) and in_scope(node.object_name)
     ]
     return tuple(sorted(nodes, key=lambda node: node.name))
 
@@ -62,11 +54,11 @@ def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
 
 def _gpu_node(node: NodeObject, view: Node, allocated: Mapping[str, int] | None) -> GpuNode:
     capacity, allocatable = (
-        device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
+        gpu_objects.device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
     )
     return GpuNode(
         name=node.name,
-        product=product_name(node),
+        product=gpu_objects.product_name(node),
         ready=view.ready,
         cordoned=view.unschedulable,
         resources={
@@ -86,7 +78,7 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
         GpuPod(
             name=pod.object_name,
             node=pod.node_name,
-            status=status_of(pod),
+            status=gpu_objects.status_of(pod),
             amounts=dict(sorted(devices.items())),
             since=binding_time(pod),
         )
@@ -99,14 +91,16 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
 def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
     """Return the pods of each DaemonSet that GPU nodes need."""
     pods_by_daemon_set: dict[ObjectName, list[PodObject]] = {
-        daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_device_plugin(daemon_set.name)
+        daemon_set.object_name: []
+        for daemon_set in cluster.daemon_sets
+        if gpu_objects.is_device_plugin(daemon_set.name)
     }
     for pod in cluster.pods:
         owner = controller_reference(pod)
         if owner is None or text_member(owner, "kind") != "DaemonSet":
             continue
         name = ObjectName("DaemonSet", text_member(owner, "name"), pod.namespace)
-        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and is_device_plugin(name.name)):
+        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and gpu_objects.is_device_plugin(name.name)):
             pods_by_daemon_set.setdefault(name, []).append(pod)
     return pods_by_daemon_set
 
@@ -129,9 +123,9 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
         unready=tuple(
             sorted(
                 (
-                    UnreadyPod(name=pod.object_name, node=pod.node_name, status=status_of(pod))
+                    UnreadyPod(name=pod.object_name, node=pod.node_name, status=gpu_objects.status_of(pod))
                     for pod in pods
-                    if not is_ready(pod)
+                    if not gpu_objects.is_ready(pod)
                 ),
                 key=lambda pod: pod.name,
             )

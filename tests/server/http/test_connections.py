@@ -17,9 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from server.http import connections as module
-from server.http import listener as listeners
-from server.http.connections import Connection, Connections, Exceeded
+from server.http import limits
+from server.http.connections import Connection, Connections, Occurrences
 from server.http.limits import (
     BODY_BYTES,
     FREE_BYTES,
@@ -40,7 +39,7 @@ from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
 
 
-def exceeded_by(exceeded: Exceeded) -> dict[Limit, int]:
+def exceeded_by(exceeded: Occurrences[Limit]) -> dict[Limit, int]:
     """The limits that were exceeded, and how often."""
     return {limit: count for limit, count in exceeded.counts.items() if count}
 
@@ -233,7 +232,7 @@ def test_a_connection_that_was_closed_is_no_longer_counted(connections: Connecti
 
 
 def test_a_limit_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptureFixture) -> None:
-    exceeded = Exceeded("test")
+    exceeded = Occurrences(Limit, "test listener: limit %s exceeded (%d in all%s)")
     exceeded.log(0.0)
     lines = []
     for now in (0.0, 1.0, LOG_SECONDS - 0.1, LOG_SECONDS, LOG_SECONDS + 1.0, 2 * LOG_SECONDS, 3 * LOG_SECONDS):
@@ -633,8 +632,8 @@ TestEvents.settings = settings(max_examples=examples(80), stateful_step_count=30
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachable]:
     """Room for forty connections. What is held is little and is noticed soon."""
-    monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(module, "HELD_BYTES", 256 * 1024)
+    monkeypatch.setattr(limits, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "HELD_BYTES", 256 * 1024)
     with reachable(tmp_path, Recorder(), secure=False, connections=40) as found:
         yield found
         connections = found.listener.connections
@@ -694,7 +693,7 @@ def wait_for(server: Reachable, limit: Limit) -> Callable[[], object]:
 def test_small_requests_are_answered_while_slow_ones_hold_bytes(
     server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STALE_SECONDS", inf)
+    monkeypatch.setattr(limits, "STALE_SECONDS", inf)
     with begun(server, 300 * 1024) as slow:
         until(wait_for(server, Limit.HELD_BYTES), "the limit is exceeded")
         body = b"x" * (FREE_BYTES - 100)
@@ -703,12 +702,12 @@ def test_small_requests_are_answered_while_slow_ones_hold_bytes(
                 ordinary.sendall(body[at : at + 1000])
             assert reply(ordinary).body == str(len(body)).encode()
         assert server.listener.connections.held_bytes > 256 * 1024
-        monkeypatch.setattr(module, "STALE_SECONDS", 0.0)
+        monkeypatch.setattr(limits, "STALE_SECONDS", 0.0)
         assert reply(slow).status == 503
 
 
 def test_reading_resumes_once_there_is_room(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STALE_SECONDS", inf)
+    monkeypatch.setattr(limits, "STALE_SECONDS", inf)
     body = b"x" * 200 * 1024
     sent = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     with begun(server, 200 * 1024):
@@ -724,9 +723,9 @@ def test_reading_resumes_once_there_is_room(server: Reachable, monkeypatch: pyte
 def test_a_slow_request_gets_503_if_others_need_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
-    monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(module, "HELD_BYTES", 256 * 1024)
-    monkeypatch.setattr(module, "STALE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "HELD_BYTES", 256 * 1024)
+    monkeypatch.setattr(limits, "STALE_SECONDS", 0.1)
     recorder = Recorder()
     with reachable(tmp_path, recorder, secure=secure) as server, begun(server, 200 * 1024) as slow:
         until(lambda: server.listener.connections.held_bytes > 200 * 1024, "the first body is held")

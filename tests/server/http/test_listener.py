@@ -85,7 +85,7 @@ def plain(tmp_path: Path) -> Iterator[Reachable]:
 @pytest.fixture
 def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachable]:
     """A server that waits for a handshake for a short time only."""
-    monkeypatch.setattr("server.http.listener.HANDSHAKE_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr("server.http.limits.HANDSHAKE_SECONDS", SHORT_SECONDS)
     with reachable(tmp_path, Recorder()) as found:
         yield found
 
@@ -267,7 +267,7 @@ def test_requests_beyond_the_grace_period_are_cut_and_logged(
 
 
 def test_idle_connections_do_not_hold_up_the_stop(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.listener.SHUTDOWN_SECONDS", SHORT_SECONDS)  # nobody reads the end of TLS here
+    monkeypatch.setattr("server.http.limits.SHUTDOWN_SECONDS", SHORT_SECONDS)  # nobody reads the end of TLS here
     with closing(server.open()) as fresh, closing(server.open(GET)) as used:
         assert reply(used).status == 200
         begin = monotonic()
@@ -449,7 +449,7 @@ def test_a_connection_aborted_before_it_was_accepted_is_skipped(caplog: pytest.L
 def test_a_stop_while_accepting_pauses_is_an_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.http.listener.ACCEPT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("server.http.limits.ACCEPT_PAUSE_SECONDS", 0.01)
     with refusing() as (server, bound, idle), ThreadPoolExecutor(1) as one:
         bound.errors.extend([errno.EMFILE] * 1000)
         idle.sendall(BEGUN)

@@ -165,8 +165,8 @@ def test_over_the_connection_limit_the_oldest_close_for_probes(server: Reachable
 
 
 def test_a_client_that_stalls_gets_408_and_is_cut(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.protocol.HEADER_SECONDS", 0.1)
-    monkeypatch.setattr("server.http.protocol.LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("server.http.limits.HEADER_SECONDS", 0.1)
+    monkeypatch.setattr("server.http.limits.LINGER_SECONDS", 0.1)
     with server.open(b"G") as client:
         assert client.recv(65536).startswith(b"HTTP/1.1 408 ")
         assert closed(client)

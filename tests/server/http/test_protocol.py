@@ -19,9 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.http import listener as listeners
-from server.http import protocol as protocols
-from server.http.connections import Exceeded
+from server.http import limits
+from server.http.connections import Occurrences
 from server.http.limits import (
     BODY_BYTES,
     DISCARDED_BYTES,
@@ -44,11 +43,11 @@ LATE_SECONDS = 0.15
 @pytest.fixture(autouse=True)
 def _swept_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time-outs are noticed soon, and a refused client is not waited for."""
-    monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(protocols, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 0.05)
 
 
-def exceeded_by(exceeded: Exceeded) -> dict[Limit, int]:
+def exceeded_by(exceeded: Occurrences[Limit]) -> dict[Limit, int]:
     """The limits that were exceeded, and how often."""
     return {limit: count for limit, count in exceeded.counts.items() if count}
 
@@ -713,7 +712,7 @@ def test_headers_of_just_the_allowed_size_are_read(server: Reachable, recorder: 
 def test_a_client_that_keeps_sending_a_body_gets_the_answer(
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, secure: bool, in_chunks: bool
 ) -> None:
-    monkeypatch.setattr(protocols, "LINGER_SECONDS", 5.0)
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 5.0)
     size = BODY_BYTES + 2**20
     part = b"x" * 2**20
     with reachable(tmp_path, recorder, secure=secure) as server, client(server) as one:
@@ -730,7 +729,7 @@ def test_a_client_that_keeps_sending_a_body_gets_the_answer(
 def test_a_client_that_never_stops_sending_is_cut(
     server: Reachable, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocols, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 60.0)
     part = b"x" * 2**20
     with client(server, request(b"/", b"Content-Length: %d" % 2**60)) as one:
         sent = 0
@@ -745,7 +744,7 @@ def test_a_client_that_never_stops_sending_is_cut(
 def test_nothing_is_parsed_or_answered_after_a_refused_request(
     server: Reachable, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocols, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 60.0)
     with client(server, request(host=False)) as one:
         assert one.reply().status == 400
         for _ in range(3):
@@ -821,7 +820,7 @@ SLOW = {
 def test_a_request_that_does_not_arrive_in_time_is_refused(
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, name: str, secure: bool
 ) -> None:
-    monkeypatch.setattr(protocols, "HEADER_SECONDS", LATE_SECONDS)
+    monkeypatch.setattr(limits, "HEADER_SECONDS", LATE_SECONDS)
     begin, piece, status, limit = SLOW[name]
     with (
         reachable(tmp_path, recorder, secure=secure, receive_seconds=LATE_SECONDS) as server,
@@ -843,8 +842,8 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(
 def test_an_idle_connection_is_closed_after_a_while(
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(protocols, "FIRST_REQUEST_SECONDS", LATE_SECONDS)
-    monkeypatch.setattr(protocols, "IDLE_SECONDS", LATE_SECONDS)
+    monkeypatch.setattr(limits, "FIRST_REQUEST_SECONDS", LATE_SECONDS)
+    monkeypatch.setattr(limits, "IDLE_SECONDS", LATE_SECONDS)
     with reachable(tmp_path, recorder, secure=False) as server, client(server, sent) as one:
         if recorder.requests or sent == request():
             assert one.reply().status == 200
@@ -856,7 +855,7 @@ def test_a_connection_is_not_idle_while_its_request_is_under_way(
     tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("IDLE_SECONDS", "FIRST_REQUEST_SECONDS", "HEADER_SECONDS"):
-        monkeypatch.setattr(protocols, name, 0.0)
+        monkeypatch.setattr(limits, name, 0.0)
     with reachable(tmp_path, later, secure=False) as server, client(server, request(b"/later")) as one:
         until(lambda: later.recorder.requests, "the request is handled")
         turned = server.listener.last_heartbeat
@@ -871,29 +870,31 @@ def test_a_connection_is_not_idle_while_its_request_is_under_way(
 def test_a_client_that_does_not_read_its_answers_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, last: bool
 ) -> None:
-    monkeypatch.setattr(protocols, "UNREAD_SECONDS", LATE_SECONDS)
     recorder = Recorder(lambda _: Response(200, b"x" * 2**24))
     sent = request(b"/", b"Connection: close") if last else request() * 10
-    with reachable(tmp_path, recorder, secure=secure) as server, client(server, sent):
-        connections = server.listener.connections
-        until(lambda: recorder.requests, "the first request is handled")
-        until(lambda: not connections and not connections.held_bytes, "the connection is cut")
-        assert exceeded_by(connections.exceeded).keys() == {Limit.UNREAD_TIME}
+    with reachable(tmp_path, recorder, secure=secure) as server:
+        monkeypatch.setattr(limits, "UNREAD_SECONDS", LATE_SECONDS)  # not the system's timeout, which is set by now
+        with client(server, sent):
+            connections = server.listener.connections
+            until(lambda: recorder.requests, "the first request is handled")
+            until(lambda: not connections and not connections.held_bytes, "the connection is cut")
+            assert exceeded_by(connections.exceeded).keys() == {Limit.UNREAD_TIME}
     # The others wait for the first answer to be read. TLS has a buffer of its own, and waits one answer later.
     assert len(recorder.requests) <= (2 if secure and not last else 1)
 
 
 def test_a_client_that_does_not_read_its_last_answer_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "UNREAD_SECONDS", LATE_SECONDS)
-    monkeypatch.setattr(protocols, "WRITE_BUFFER_BYTES", 2**26)  # what is unread is not too much
+    monkeypatch.setattr(limits, "WRITE_BUFFER_BYTES", 2**26)  # what is unread is not too much
     recorder = Recorder(lambda _: Response(200, b"x" * 2**24))
-    with reachable(tmp_path, recorder, secure=False) as server, client(server, request(b"/", b"Connection: close")):
-        until(lambda: recorder.requests, "the request is handled")
-        until(lambda: not server.listener.connections, "the connection is cut")
+    with reachable(tmp_path, recorder, secure=False) as server:
+        monkeypatch.setattr(limits, "UNREAD_SECONDS", LATE_SECONDS)
+        with client(server, request(b"/", b"Connection: close")):
+            until(lambda: recorder.requests, "the request is handled")
+            until(lambda: not server.listener.connections, "the connection is cut")
 
 
 def test_a_client_that_reads_late_gets_all_answers_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "WRITE_BUFFER_BYTES", 1024)
+    monkeypatch.setattr(limits, "WRITE_BUFFER_BYTES", 1024)
     recorder = Recorder(lambda found: Response(200, found.path.encode() * 2**22))
     sent = [request(b"/%d" % at) for at in range(5)]
     with reachable(tmp_path, recorder, secure=False) as server, client(server, b"".join(sent)) as one:

@@ -497,7 +497,7 @@ def test_only_changes_of_certificate_and_client_cas_are_logged(
 
 
 def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.protocol.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("server.http.limits.IDLE_SECONDS", 0.1)
     own = certified("own")
     client = ssl.create_default_context(cadata=own.certificate.decode())
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -124,22 +124,6 @@ class Slots:
 class State:
     """State of the server. Values are replaced as a whole, never changed; a request reads each of them once."""
 
-    __slots__ = (
-        "certificate_from",
-        "certificate_not_after",
-        "certificates_refused",
-        "decisions",
-        "last_heartbeat",
-        "last_reload",
-        "listeners",
-        "reloads_refused",
-        "reserves",
-        "served",
-        "source",
-        "stopping",
-        "webhooks",
-    )
-
     def __init__(self, served: ServedRules, source: ClusterSource) -> None:
         self.served = served
         self.source = source

@@ -235,10 +235,7 @@ def _describe_difference(admission: Admission, outcome: Outcome, requests: Mappi
 
 
 def apply_patch(document: Any, patch: list[dict[str, Any]]) -> Any:
-    """Return a copy of the document with a JSON Patch of `add`, `replace` and `remove` applied.
-
-    Raises KeyError, IndexError or ValueError for a missing parent or another `op`.
-    """
+    """Return a copy of the document with a JSON Patch of `add`, `replace` and `remove` applied."""
     result = json.loads(json.dumps(document))
     for operation in patch:
         *parents, last = [
@@ -251,15 +248,10 @@ def apply_patch(document: Any, patch: list[dict[str, Any]]) -> Any:
         match operation["op"]:
             case "add" if isinstance(node, list):
                 node.insert(key, operation["value"])
-            case "add":
-                node[key] = operation["value"]
-            case "replace":
-                _ = node[key]
-                node[key] = operation["value"]
             case "remove":
                 del node[key]
-            case other:
-                raise ValueError(f"unknown operation: {other}")
+            case _:
+                node[key] = operation["value"]
     return result
 
 

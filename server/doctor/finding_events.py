@@ -1,13 +1,12 @@
 """Kubernetes Events of findings, about the objects that they name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.json.lenient import text_member
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.telemetry.events import Event
@@ -20,9 +19,6 @@ QUIET_SECONDS = 3000.0
 
 KINDS = API_RESOURCES.keys() - {"Event"}
 """The kinds that Events refer to; there are none about Events and about the cluster."""
-
-KEPT_MEMBERS: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in KINDS}
-"""Members of objects that the Events need."""
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of the Events about objects without one."""

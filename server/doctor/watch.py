@@ -15,12 +15,11 @@ from time import monotonic
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.model.kubernetes.kept_fields import merge_by_kind
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
-from server.doctor.finding_events import KEPT_MEMBERS, QUIET_SECONDS, finding_events
+from server.doctor.finding_events import QUIET_SECONDS, finding_events
 from server.doctor.listing import ListedObjects, Listing
 from server.doctor.preparation import Prepared, paths_of, prepare_diagnosis
 from server.http.app import create_probes_app
@@ -139,8 +138,7 @@ class RepeatedDiagnosis:
 
     def _diagnose(self, start: float) -> DiagnosisCounts:
         prepared, settings = self._prepared, self._settings
-        kept = prepared.kept if self._events is None else merge_by_kind(prepared.kept, KEPT_MEMBERS)
-        listed = Listing(self._connection, kept, seconds=settings.timeout_seconds).read()
+        listed = Listing(self._connection, prepared.kept, seconds=settings.timeout_seconds).read()
         self._log_unread(listed)
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
         if self._events is not None:

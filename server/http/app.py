@@ -40,8 +40,10 @@ def create_app(state: State, admission: Admission) -> Flask:
             return _flask_response(admission.refuse(request.path, CONTENT_ENCODED))
         try:
             body = request.get_data(cache=False)
-        except HTTPException as error:
-            return _flask_response(admission.refuse(request.path, _body_refusal(error)))
+        except RequestEntityTooLarge:
+            return _flask_response(admission.refuse(request.path, BODY_TOO_LARGE))
+        except HTTPException:
+            return _flask_response(admission.refuse(request.path, _CUT_SHORT))
         if len(body) > BODY_BYTES:
             return _flask_response(admission.refuse(request.path, BODY_TOO_LARGE))
         if len(body) < (request.content_length or 0):
@@ -110,11 +112,6 @@ def _create_base_app(health: PageOf, readiness: PageOf) -> Flask:
         return _json_response(*readiness())
 
     return app
-
-
-def _body_refusal(error: HTTPException) -> Refusal:
-    """Return the refusal of a body that cannot be received."""
-    return BODY_TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
 
 
 def _flask_response(response: Response) -> flask.Response:

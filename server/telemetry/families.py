@@ -1,7 +1,7 @@
 """Families of metrics, and their exposition to Prometheus."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -78,10 +78,6 @@ class MetricsCollector(Collector):
     @abstractmethod
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also without samples."""
-
-    def describe(self) -> Sequence[Metric]:
-        """Return nothing, so that the registry does not check for duplicate names."""
-        return ()
 
 
 def build_metric(family: Family, values: Iterable[Value]) -> Metric:

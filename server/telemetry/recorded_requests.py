@@ -46,13 +46,8 @@ class NewView(NamedTuple):
     fields: ViewFields
 
 
-class NewFields(NamedTuple):
-    """A list of fields that decisions begin to name."""
-
-    fields: RecordedFields
-
-
-Announced = NewView | NewFields
+Announced = NewView | RecordedFields
+"""A view, or a list of fields, that decisions begin to name."""
 
 
 class Recorded(NamedTuple):
@@ -125,7 +120,7 @@ class Recorder:
             reads = self._reads
             if reads is None or reads.served is not served:
                 reads = self._reads = _Reads.of(served)
-                self._announced.append(NewFields(reads.requests))
+                self._announced.append(reads.requests)
             fields = reads.requests
             last = self._last
             if last is not None and last.cluster is cluster and last.fields == reads.view:
@@ -166,9 +161,9 @@ class Headers:
 
     def of(self, announced: Announced) -> list[bytes]:
         """Return the lines of new fields or of a new view."""
-        if isinstance(announced, NewFields):
-            name = announced.fields.name
-            lines = self._lines({"record": "fields", "fields": name}, [orjson.dumps(announced.fields.to_json())])
+        if isinstance(announced, RecordedFields):
+            name = announced.name
+            lines = self._lines({"record": "fields", "fields": name}, [orjson.dumps(announced.to_json())])
             self._fields.pop(name, None)
             while len(self._fields) >= REPEATED_FIELDS:
                 del self._fields[next(iter(self._fields))]

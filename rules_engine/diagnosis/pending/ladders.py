@@ -1,7 +1,6 @@
 """The resources to which the ladders in force would move a pending pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from rules_engine.cel.program import constant_texts
 from rules_engine.diagnosis.wording import join_names, shell_command
@@ -16,19 +15,16 @@ from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import Rule, RuleId
 
 
-@dataclass(frozen=True, slots=True)
-class LadderOutcome:
-    """The decisions of ladders on a pod if it were created now; `resources`: the resources that it would get."""
+def apply_ladders(
+    rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Apply the ladders in force to a pod that waits for the `missing` resources.
 
-    evidence: tuple[str, ...]
-    resources: tuple[str, ...]
-
-
-def apply_ladders(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> LadderOutcome:
-    """Apply the ladders in force to a pod that waits for the `missing` resources."""
+    Return evidence of their decisions if the pod were created now, and the resources that it would get.
+    """
     ladders = _relevant_ladders(rule_set, missing)
     if not ladders:
-        return LadderOutcome((f"no ladder in force has a rung for {join_names(missing)}",), ())
+        return [f"no ladder in force has a rung for {join_names(missing)}"], []
     new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
     steps = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
@@ -41,7 +37,7 @@ def apply_ladders(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], clu
         for move in step.resources
         if move.resource in missing and move.to is not None
     ]
-    return LadderOutcome(tuple(lines), tuple(resources))
+    return lines, resources
 
 
 def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:

@@ -186,10 +186,10 @@ class _Answers:
             evidence.append(f"nodes that could serve the pod but for findings about them: {join_names(nodes)}")
             remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
         if self._rule_set is not None and explanation.missing:
-            outcome = apply_ladders(self._rule_set, pod, explanation.missing, self._cluster.view)
-            evidence.extend(outcome.evidence)
-            if outcome.resources:
-                remedies.append(recreation_remedy(pod, outcome.resources))
+            lines, resources = apply_ladders(self._rule_set, pod, explanation.missing, self._cluster.view)
+            evidence.extend(lines)
+            if resources:
+                remedies.append(recreation_remedy(pod, resources))
         return explanation.about(pod.object_name, tuple(evidence), tuple(remedies))
 
     def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:

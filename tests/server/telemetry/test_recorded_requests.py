@@ -18,7 +18,7 @@ from server.state import ServedRules, State
 from server.telemetry import recorded_requests
 from server.telemetry.decision_log import MAX_LINE_BYTES, DecisionLog
 from server.telemetry.metrics import Metrics
-from server.telemetry.recorded_requests import Headers, NewFields, NewView, Recorder
+from server.telemetry.recorded_requests import Headers, NewView, Recorder
 from tests.support.evaluation import asks, check, cluster, compiled, container, ladder, node, pod, rung, validation
 from tests.support.operating import until
 from tests.support.states import state_of
@@ -220,7 +220,7 @@ def test_views_are_named_at_a_limited_rate() -> None:
     rules = compiled(FALLS)
     first, second = state_of(rules, RICH), state_of(rules, cluster({GPU: 9}))
     second.served = first.served
-    assert named(recorder, first) == ("p-1", ["NewFields", "NewView"])
+    assert named(recorder, first) == ("p-1", ["RecordedFields", "NewView"])
     assert named(recorder, first) == ("p-1", [])
     assert named(recorder, second) == (None, [])
     recorder.allow_next_view(recorded_requests.VIEW_BYTES_PER_SECOND, 0.0)
@@ -237,12 +237,12 @@ def test_views_are_named_at_a_limited_rate() -> None:
 def test_changed_rules_begin_new_fields_and_views() -> None:
     recorder = Recorder("p")
     state = state_of(compiled(FALLS), RICH)
-    assert named(recorder, state) == ("p-1", ["NewFields", "NewView"])
+    assert named(recorder, state) == ("p-1", ["RecordedFields", "NewView"])
     recorder.allow_next_view(0, 0.0)
     state.served = ServedRules(rule_set=compiled(FALLS))
-    assert named(recorder, state) == ("p-1", ["NewFields"])
+    assert named(recorder, state) == ("p-1", ["RecordedFields"])
     state.served = ServedRules(rule_set=compiled())
-    assert named(recorder, state) == ("p-2", ["NewFields", "NewView"])
+    assert named(recorder, state) == ("p-2", ["RecordedFields", "NewView"])
 
 
 def headers(clock: Clock | None = None) -> Headers:
@@ -302,7 +302,7 @@ def test_a_view_that_cannot_be_written_is_omitted(view: Cluster) -> None:
 def test_a_list_of_fields_that_is_too_long_is_omitted() -> None:
     lines = headers()
     fields = RecordedFields({"a" * LINE_BYTES: None})
-    [line] = lines.of(NewFields(fields))
+    [line] = lines.of(fields)
     assert json.loads(line) == {"record": "fields", "fields": fields.name, "omitted": True} | {
         "time": json.loads(line)["time"]
     }
@@ -311,7 +311,7 @@ def test_a_list_of_fields_that_is_too_long_is_omitted() -> None:
 def test_the_newest_fields_of_both_endpoints_are_repeated() -> None:
     lines = headers()
     for label in "abcb":
-        lines.of(NewFields(RecordedFields({label: None})))
+        lines.of(RecordedFields({label: None}))
     repeated = lines.lines_to_repeat((1, 1), empty=True)
     assert [json.loads(line)["members"] for line in repeated] == [{"c": None}, {"b": None}]
 

@@ -50,17 +50,13 @@ EVENTS_SENT = counter("events", "Kubernetes Events sent.")
 EVENTS_DROPPED = counter("events_dropped", "Kubernetes Events dropped because of a rate limit or a failed call.")
 
 
-def build_info() -> Value:
-    return BUILD_INFO, (_package_version(), python_version()), 1
-
-
 @cache
-def _package_version() -> str:
-    """Return the version of gpu-rules; "unknown" in a checkout that is not installed."""
+def build_labels() -> tuple[str, str]:
+    """Return the versions of gpu-rules, "unknown" in a checkout that is not installed, and of Python."""
     try:
-        return version("gpu-rules")
+        return version("gpu-rules"), python_version()
     except PackageNotFoundError:
-        return "unknown"
+        return "unknown", python_version()
 
 
 class MetricsCollector(Collector):

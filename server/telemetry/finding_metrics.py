@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from server.telemetry.families import (
+    BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
@@ -19,7 +20,7 @@ from server.telemetry.families import (
     Family,
     MetricsCollector,
     Value,
-    build_info,
+    build_labels,
     build_metric,
     counter,
     gauge,
@@ -85,7 +86,7 @@ class FindingMetrics(MetricsCollector):
             yield build_metric(family, values)
 
     def _values(self, state: WatchState) -> Iterator[Value]:
-        yield build_info()
+        yield BUILD_INFO, build_labels(), 1
         yield FAILURES, (), state.failures
         yield RELOADS_REFUSED, (), state.reloads_refused
         yield RELOAD_SUCCESSFUL, (), state.refused is None

@@ -21,6 +21,7 @@ from rules_engine.model.rules.decision import Action, Decision, Step
 from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.families import (
+    BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,
     RELOAD_SUCCESSFUL,
@@ -29,7 +30,7 @@ from server.telemetry.families import (
     Kind,
     MetricsCollector,
     Value,
-    build_info,
+    build_labels,
     build_metric,
     counter,
     gauge,
@@ -248,7 +249,7 @@ class Metrics(MetricsCollector):
         yield IN_FLIGHT, (), state.in_flight
         yield CEL_DEFECTS, (), DEFECTS.total()
         yield from self._listener_values()
-        yield build_info()
+        yield BUILD_INFO, build_labels(), 1
         yield READY, (), state.readiness_problem(self._now()) is None
         served, reload = state.served, state.last_reload
         yield RULES_INFO, (served.digest,), 1

@@ -11,7 +11,7 @@ from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster
-from server.cluster.reflector import Health
+from server.cluster.source import Health
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer
 
 EVERYTHING = ClusterRequirements(nodes=True, pods=True, namespaces=True)

@@ -130,7 +130,7 @@ class _Renewal:
     def _server(self) -> Any:
         if self._client is None:
             prepared, _ = prepare_sources()
-            self._client = application(state_of(prepared.rule_set, prepared.cluster)).test_client()
+            self._client = application(state_of(prepared.rules.rule_set, prepared.cluster)).test_client()
         return self._client
 
 

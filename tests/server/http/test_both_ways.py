@@ -26,13 +26,14 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
+from server.cluster.source import FixedCluster
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.app import create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from server.http.listener import Listener
-from server.state import State
+from server.state import ServedRules, State
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, reachable, reply
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
@@ -364,7 +365,7 @@ class Broken(State):
     """A state that cannot be read."""
 
     @property
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> Cluster:
         raise RuntimeError("our bug")
 
 
@@ -372,7 +373,7 @@ class Broken(State):
 def test_our_own_error_is_the_same_failure_and_logged(
     rule_set: RuleSet, tmp_path: Path, caplog: pytest.LogCaptureFixture, body: bytes
 ) -> None:
-    with ways(tmp_path, Broken(rule_set)) as found:
+    with ways(tmp_path, Broken(ServedRules(rule_set=rule_set), FixedCluster(Cluster()))) as found:
         answer = found.ask(Asked(body=body))
     assert (answer.status, answer.code, answer.document["response"]["allowed"]) == (500, 500, False)
     assert "our bug" not in answer.body.decode()

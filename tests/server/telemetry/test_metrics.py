@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
-from server.cluster.source import FixedCluster
+from server.cluster.source import FixedCluster, Health
 from server.http.review import StatusReason
 from server.state import Reload, ServedRules, Slots
 from server.telemetry.families import Family, Kind
@@ -194,20 +194,13 @@ def test_series_of_former_rules_are_deleted() -> None:
     assert counted(metrics, "gpu_rules_rules_generation") == {"": 2}
 
 
-@dataclass(frozen=True)
-class Nodes:
-    """Health of a collection that was read."""
-
-    name: str = "nodes"
-    synced: bool = True
-    contact: float = 90.0
-    counts: dict[str, int] = field(default_factory=lambda: {"lists": 2, "gone": 1})
+NODES = Health(name="nodes", synced=True, contact=90.0, failure=None, counts={"lists": 2, "gone": 1})
 
 
 class Live(FixedCluster):
     """Cluster with collections, one of which was never read."""
 
-    health = (Nodes(), Nodes(name="pods", synced=False, counts={}))
+    health = (NODES, replace(NODES, name="pods", synced=False, counts={}))
     reservations = 3
 
 

@@ -141,7 +141,7 @@ class Held:
                 with self._lock:
                     self._now -= 1
 
-        monkeypatch.setattr("server.http.admission.parse", held)
+        monkeypatch.setattr("server.http.admission.parse_review", held)
 
 
 @contextmanager

@@ -185,47 +185,34 @@ class BoundPods:
 
 
 class _Namespace:
-    """The groups of one namespace, indexed by label on first use."""
+    """The groups of one namespace, indexed by label."""
 
     __slots__ = ("_by_label", "groups")
 
     def __init__(self) -> None:
         self.groups: dict[Labels, LabelGroup] = {}
-        self._by_label: dict[str, dict[str, dict[Labels, LabelGroup]]] | None = None
+        self._by_label: dict[str, dict[str, dict[Labels, LabelGroup]]] = {}
 
     def add(self, key: Labels, group: LabelGroup) -> None:
         self.groups[key] = group
-        if self._by_label is not None:
-            _add_to_labels(self._by_label, key, group)
+        for name, value in group.labels.items():
+            self._by_label.setdefault(name, {}).setdefault(value, {})[key] = group
 
     def remove(self, key: Labels, group: LabelGroup) -> None:
         del self.groups[key]
-        if self._by_label is not None:
-            for name, value in group.labels.items():
-                values = self._by_label[name]
-                del values[value][key]
-                if not values[value]:
-                    del values[value]
+        for name, value in group.labels.items():
+            values = self._by_label[name]
+            del values[value][key]
+            if not values[value]:
+                del values[value]
 
     def candidates(self, selector: LabelSelector) -> Sequence[LabelGroup]:
         """Return the groups to compare with a selector: the groups of its first required label."""
         requirement = next((candidate for candidate in selector.requirements if candidate.operator in _INCLUDING), None)
         if requirement is None:
             return [*self.groups.values()]
-        values = self._index().get(requirement.key, {})
+        values = self._by_label.get(requirement.key, {})
         values_to_read: Sequence[str] = (
             [*values] if requirement.operator is ConditionKind.EXISTS else requirement.values
         )
         return [group for value in dict.fromkeys(values_to_read) for group in values.get(value, {}).values()]
-
-    def _index(self) -> Mapping[str, Mapping[str, Mapping[Labels, LabelGroup]]]:
-        if self._by_label is None:
-            self._by_label = {}
-            for key, group in self.groups.items():
-                _add_to_labels(self._by_label, key, group)
-        return self._by_label
-
-
-def _add_to_labels(by_label: dict[str, dict[str, dict[Labels, LabelGroup]]], key: Labels, group: LabelGroup) -> None:
-    for name, value in group.labels.items():
-        by_label.setdefault(name, {}).setdefault(value, {})[key] = group

@@ -1,26 +1,20 @@
 """Model of kube-scheduler: filters with the message for a pod that no node can run, scores, and preemption."""
 
-from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ
-from rules_engine.scheduling.message import RecordedMessage, messages_agree, parse_recorded_message
+from rules_engine.scheduling.message import messages_agree, parse_recorded_message
 from rules_engine.scheduling.reasons import Wording
-from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements, with_state_taints
+from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
 from rules_engine.scheduling.scheduling import Filter, Scheduling
 
 __all__ = [
     "DEFAULT_SCHEDULER",
     "FIELDS_READ",
-    "PODS",
     "Filter",
-    "Footprint",
-    "RecordedMessage",
-    "Requirements",
     "Scheduler",
     "Scheduling",
     "Wording",
     "messages_agree",
     "parse_recorded_message",
     "scheduler_of",
-    "with_state_taints",
 ]

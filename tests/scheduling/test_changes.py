@@ -11,8 +11,9 @@ from rules_engine.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.scheduling import Footprint, Requirements, Scheduler
+from rules_engine.scheduling import Scheduler
 from rules_engine.scheduling.filters import pod_affinity
+from rules_engine.scheduling.requirements import Footprint, Requirements
 from tests.support.clusters import Generator
 from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rules_engine.scheduling import RecordedMessage, Wording, messages_agree, parse_recorded_message
+from rules_engine.scheduling import Wording, messages_agree, parse_recorded_message
+from rules_engine.scheduling.message import RecordedMessage
 from tests.support.scheduling import GPU, node, pod, scheduled
 
 TAINTED = [

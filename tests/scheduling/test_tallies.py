@@ -10,10 +10,10 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import node_index_with_places, node_set
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
-from rules_engine.scheduling import Requirements
 from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
 from rules_engine.scheduling.filters.topologies import Topologies
+from rules_engine.scheduling.requirements import Requirements
 from tests.support.scheduling import pod
 
 ZONES = ("a", "a", "b", "b", "c", None, "d", "d")

@@ -34,10 +34,6 @@ ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its bytes that are done, and all its bytes."""
 
 
-def report_nothing(_stage: str, _done: int, _total: int) -> None:
-    """Report nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """The rules before or after a change: their source as the user names it, the rules, and their digest."""
@@ -124,7 +120,7 @@ def run_difference(
     processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
     in_force: InForce | None = None,
-    report: ReportProgress = report_nothing,
+    report: ReportProgress = lambda _stage, _done, _total: None,
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
 

@@ -8,12 +8,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from types import TracebackType
 from typing import Any, Self
 
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.live_input import LiveInput, MutatePod
-from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress, no_progress
+from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress
 from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_decision_log, submit_manifest
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
@@ -91,7 +90,7 @@ class Inputs:
         clusters: Sequence[Path],
         default: Cluster,
         problems: Problems,
-        progress: Progress = no_progress,
+        progress: Progress = lambda _read: None,
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
@@ -117,9 +116,7 @@ class Inputs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stack.close()
 
     def read(self) -> None:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from errno import EFBIG
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from rules_engine.difference.reading.spool import Spool
@@ -22,17 +21,8 @@ Progress = Callable[[int], None]
 """A function that gets the number of bytes that were just read."""
 
 
-def no_progress(_read: int) -> None:
-    """Count nothing."""
-
-
 Takes = Callable[[], bool]
 """A function that is called for each object, and returns False if the object is skipped."""
-
-
-def all_objects() -> bool:
-    """Skip no object."""
-    return True
 
 
 class ObjectFile:
@@ -41,7 +31,7 @@ class ObjectFile:
     Forked processes read it independently of each other. Opening it raises OSError.
     """
 
-    def __init__(self, path: Path, progress: Progress = no_progress) -> None:
+    def __init__(self, path: Path, progress: Progress = lambda _read: None) -> None:
         self.name = str(path)
         self._progress = progress
         self._file = _open_file(path)
@@ -53,9 +43,7 @@ class ObjectFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._file.close()
 
     @property
@@ -84,7 +72,7 @@ class ObjectFile:
         self._progress(len(chunk))
         return chunk
 
-    def objects(self, problems: Problems, takes: Takes = all_objects) -> Iterator[dict[str, Json]]:
+    def objects(self, problems: Problems, takes: Takes) -> Iterator[dict[str, Json]]:
         """Yield the objects of the list from its beginning, or the object of a file without a list.
 
         Items without a kind get the kind of their list. A list that is cut or not JSON is an error after its last

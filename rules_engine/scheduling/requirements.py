@@ -14,7 +14,6 @@ from rules_engine.model.json.lenient import (
     object_items,
     text_member,
 )
-from rules_engine.model.json.lenient import as_list as listed
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Node, Taint
@@ -178,7 +177,7 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
         names: frozenset[str] | None = None
         for field in object_items(term.get("matchFields")):
             if field.get("key") == NODE_NAME and field.get("operator") == "In":
-                values = frozenset(value for value in listed(field.get("values")) if isinstance(value, str))
+                values = frozenset(value for value in as_list(field.get("values")) if isinstance(value, str))
                 names = values if names is None else names & values
         if names is None:
             return None
@@ -208,7 +207,7 @@ def _read_terms(spec: Object, member: str, namespace: str, labels: Mapping[str, 
 
 def read_affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
     """Read a term of pod affinity or anti-affinity of a pod with these labels in a namespace."""
-    namespaces = frozenset(name for name in listed(raw.get("namespaces")) if isinstance(name, str))
+    namespaces = frozenset(name for name in as_list(raw.get("namespaces")) if isinstance(name, str))
     namespace_selector = read_selector(raw.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset((namespace,))
@@ -231,7 +230,7 @@ def _merge_selector(raw: Object, labels: Mapping[str, str]) -> LabelSelector | N
     own = [
         LabelRequirement(key, kind, (labels[key],))
         for member, kind in (("matchLabelKeys", ConditionKind.IN), ("mismatchLabelKeys", ConditionKind.NOT_IN))
-        for key in listed(raw.get(member))
+        for key in as_list(raw.get(member))
         if isinstance(key, str) and key in labels
     ]
     return LabelSelector((*own, *selector.requirements))
@@ -246,7 +245,7 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
         yield "persistent volume claims"
     if not volumes.isdisjoint(LIMITED_VOLUMES):
         yield "limits of volumes"
-    if listed(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
+    if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"
     if _needs_features(spec):
         yield "features that nodes declare"

@@ -16,32 +16,14 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.scheduling import reasons
 from rules_engine.scheduling.amounts import PODS
+from rules_engine.scheduling.filters import pod_affinity
 from rules_engine.scheduling.filters.bound_pods import BoundPods
-from rules_engine.scheduling.filters.pod_affinity import (
-    Namespaces,
-    RepellingTerms,
-    exclude_by_affinity,
-    exclude_by_anti_affinity,
-    exclude_by_bound_pods,
-)
 from rules_engine.scheduling.filters.spread import exclude_by_spread
 from rules_engine.scheduling.filters.taints import Taints
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.filters.usage import Ports, Usage
-from rules_engine.scheduling.reasons import (
-    CONFLICT,
-    EXISTING_ANTI_AFFINITY,
-    NO_AFFINE_POD,
-    NOT_SELECTED,
-    OTHER_NAME,
-    OWN_ANTI_AFFINITY,
-    PORTS_TAKEN,
-    TAINTED,
-    TOO_MANY_PODS,
-    UNSCHEDULABLE,
-    insufficient_reason,
-)
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Footprint, Requirements, priority_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 
@@ -87,10 +69,10 @@ class Scheduler:
         self.taints = Taints(nodes)
         self._usage = Usage(nodes)
         self._ports = Ports()
-        self.namespaces = Namespaces(namespaces)
+        self.namespaces = pod_affinity.Namespaces(namespaces)
         self._each = comparisons is not None
         self._budget = Budget(MAX_COMPARISONS if comparisons is None else comparisons, _COMPARED)
-        self._repelling = RepellingTerms(self.topologies, self._budget)
+        self._repelling = pod_affinity.RepellingTerms(self.topologies, self._budget)
         self._bound = bound
         self._tallies = tallies
         for number, pod in bound():
@@ -206,26 +188,26 @@ class Scheduler:
         selected = self.selected(placement.node_selector, placement.terms)
         fit = self._insufficient_nodes(pod)
         excluded: dict[Filter, Excluded] = {
-            Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
+            Filter.NODE_UNSCHEDULABLE: {reasons.UNSCHEDULABLE: untolerated.cordoned},
             Filter.NODE_NAME: {
-                OTHER_NAME: every & ~self._nodes_named((placement.node_name,)) if placement.node_name else 0
+                reasons.OTHER_NAME: every & ~self._nodes_named((placement.node_name,)) if placement.node_name else 0
             },
-            Filter.TAINT_TOLERATION: {TAINTED: untolerated.every},
-            Filter.NODE_AFFINITY: {NOT_SELECTED: every & ~selected},
-            Filter.NODE_PORTS: {PORTS_TAKEN: self._ports.taken(pod.ports)},
+            Filter.TAINT_TOLERATION: {reasons.TAINTED: untolerated.every},
+            Filter.NODE_AFFINITY: {reasons.NOT_SELECTED: every & ~selected},
+            Filter.NODE_PORTS: {reasons.PORTS_TAKEN: self._ports.taken(pod.ports)},
             Filter.NODE_RESOURCES_FIT: {_resource_reason(resource): nodes for resource, nodes in fit.items()},
             Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
             Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }
         excluded = {
             name: non_empty
-            for name, reasons in excluded.items()
-            if (non_empty := {why: nodes for why, nodes in reasons.items() if nodes})
+            for name, by_reason in excluded.items()
+            if (non_empty := {why: nodes for why, nodes in by_reason.items() if nodes})
         }
         return Scheduling(
             nodes=self._names,
             excluded=excluded,
-            rejected=CONFLICT if pod.node_names == frozenset() else "",
+            rejected=reasons.CONFLICT if pod.node_names == frozenset() else "",
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
             waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
@@ -247,11 +229,17 @@ class Scheduler:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
         unmatched = near = 0
         if pod.affinity:
-            unmatched = exclude_by_affinity(pod, self.pods, self.namespaces, self.topologies, self.index.every)
+            unmatched = pod_affinity.exclude_by_affinity(
+                pod, self.pods, self.namespaces, self.topologies, self.index.every
+            )
         if pod.anti_affinity:
-            near = exclude_by_anti_affinity(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
-        existing = exclude_by_bound_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
-        return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
+            near = pod_affinity.exclude_by_anti_affinity(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
+        existing = pod_affinity.exclude_by_bound_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
+        return {
+            reasons.NO_AFFINE_POD: unmatched,
+            reasons.OWN_ANTI_AFFINITY: near,
+            reasons.EXISTING_ANTI_AFFINITY: existing,
+        }
 
     def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
         if any(
@@ -266,13 +254,13 @@ class Scheduler:
 
 
 def _resource_reason(resource: str) -> str:
-    return TOO_MANY_PODS if resource == PODS else insufficient_reason(resource)
+    return reasons.TOO_MANY_PODS if resource == PODS else reasons.insufficient_reason(resource)
 
 
 def _other_exclusions(excluded: Mapping[Filter, Excluded]) -> NodeSet:
     """Return the nodes that a filter other than NodeResourcesFit excludes."""
-    others = [reasons for name, reasons in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
-    return union([nodes for reasons in others for nodes in reasons.values()])
+    others = [by_reason for name, by_reason in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
+    return union([nodes for by_reason in others for nodes in by_reason.values()])
 
 
 def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:

@@ -7,15 +7,8 @@ from functools import cached_property
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of, union
 from rules_engine.model.kubernetes.cluster import Taint
-from rules_engine.scheduling.reasons import (
-    NO_AFFINE_POD,
-    NO_NODES,
-    NO_TOPOLOGY,
-    NOT_NAMED,
-    TAINTED,
-    Wording,
-    taint_reason,
-)
+from rules_engine.scheduling import reasons
+from rules_engine.scheduling.reasons import Wording
 
 
 class Filter(StrEnum):
@@ -63,7 +56,7 @@ class Scheduling:
     @cached_property
     def passing(self) -> NodeSet:
         """The nodes that pass all filters."""
-        return self.every & ~union([nodes for reasons in self.excluded.values() for nodes in reasons.values()])
+        return self.every & ~union([nodes for by_reason in self.excluded.values() for nodes in by_reason.values()])
 
     @property
     def feasible(self) -> int:
@@ -101,7 +94,7 @@ class Scheduling:
             Filter.INTER_POD_AFFINITY,
         ):
             for why, nodes in self.failing.get(name, {}).items():
-                if why not in (NO_TOPOLOGY, NO_AFFINE_POD):
+                if why not in (reasons.NO_TOPOLOGY, reasons.NO_AFFINE_POD):
                     resolvable |= nodes
         return resolvable
 
@@ -110,7 +103,7 @@ class Scheduling:
         """The nodes by the reasons of the first filter that excludes them, in the words of Kubernetes 1.36."""
         by_reason = {why: nodes for excluded in self.failing.values() for why, nodes in excluded.items()}
         if self.by_name is not None and (others := self.every & ~self.by_name):
-            by_reason[NOT_NAMED] = others
+            by_reason[reasons.NOT_NAMED] = others
         return by_reason
 
     @property
@@ -121,18 +114,18 @@ class Scheduling:
     def counts(self, wording: Wording) -> Mapping[str, int]:
         """Return the number of nodes for each reason, in the words of a release."""
         counts = dict(self.reasons)
-        if wording is Wording.EACH_TAINT and counts.pop(TAINTED, 0):
-            tainted = self.nodes_by_reason[TAINTED]
+        if wording is Wording.EACH_TAINT and counts.pop(reasons.TAINTED, 0):
+            tainted = self.nodes_by_reason[reasons.TAINTED]
             for taint, nodes in self.untolerated.items():
                 if count := (nodes & tainted).bit_count():
                     # Taints that differ in their effect alone have the same words.
-                    counts[taint_reason(taint)] = counts.get(taint_reason(taint), 0) + count
+                    counts[reasons.taint_reason(taint)] = counts.get(reasons.taint_reason(taint), 0) + count
         return counts
 
     def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:
         """Return the filters' part of the scheduler's message; "" if a node passes all filters."""
         if not self.nodes:
-            return NO_NODES
+            return reasons.NO_NODES
         if self.feasible:
             return ""
         counted = sorted(f"{count} {why}" for why, count in self.counts(wording).items())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.reading import controllers, limit_ranges, live_input, usage
+from rules_engine.difference.reading import controllers, limit_ranges, usage
 from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import (
     DENIED,
@@ -400,7 +400,6 @@ def test_a_cluster_has_a_bound(monkeypatch: pytest.MonkeyPatch, nodes: int, entr
 
 
 def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_input, "MAX_AMOUNTS", 1)
     monkeypatch.setattr(limit_ranges, "MAX_AMOUNTS", 1)
     dump = [limit_range(default={"cpu": "1", "memory": "1Gi"}), limit_range(default={"cpu": "2"})]
     dump += [controller("Job", each, asks({GPU: 1})) for each in "ab"]

@@ -4,24 +4,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from rules_engine.difference.reading import limit_ranges, live_pods
 from rules_engine.difference.reading.controllers import Controllers, Owner, is_builtin_controller
-from rules_engine.difference.reading.limit_ranges import (
-    LIMIT_RANGER_ANNOTATION,
-    MAX_AMOUNTS,
-    LimitRanges,
-    add_amounts,
-    differing_amounts,
-    parse_set_amounts,
-)
-from rules_engine.difference.reading.live_pods import (
-    has_equal_resources,
-    is_static_pod,
-    restore_from_template,
-    strip_live_fields,
-)
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, ClusterUsage
@@ -58,16 +44,14 @@ class LiveInput:
         self.usage = ClusterUsage()
         self.files: list[ObjectFile] = []
         self._controllers = Controllers()
-        self._limit_ranges = LimitRanges()
+        self._limit_ranges = limit_ranges.LimitRanges()
         self._repeated: list[array[int]] = []
         """Numbers of the pods, by file, that repeat an earlier object."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._controllers.close()
 
     def add(self, file: ObjectFile, problems: Problems) -> bool:
@@ -101,7 +85,7 @@ class LiveInput:
     def report_left_out(self, problems: Problems) -> None:
         """Warn of objects that exceed a bound."""
         for full, bound in (
-            (self._limit_ranges.full, f"{MAX_AMOUNTS:,} amounts of LimitRanges"),
+            (self._limit_ranges.full, f"{limit_ranges.MAX_AMOUNTS:,} amounts of LimitRanges"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:
@@ -147,16 +131,18 @@ class LiveInput:
             kind=escape_controls(owner.kind),
             name=escape_controls(owner.name),
         )
-        restored = restore_from_template(pod, found_controller.template) if found_controller is not None else None
+        restored = (
+            live_pods.restore_from_template(pod, found_controller.template) if found_controller is not None else None
+        )
         if restored is None:
             reason = _missing_template_reason(pod) if found_controller is None else OTHER_CONTAINERS
         else:
             request = pod_request(self._add_defaults(restored, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
-            if made is not None and has_equal_resources(made, pod):
+            if made is not None and live_pods.has_equal_resources(made, pod):
                 return Submitted(workload=workload, request=request)
             reason = DENIED if made is None else OTHER_RESOURCES
-        request = pod_request(strip_live_fields(pod), namespace=namespace)
+        request = pod_request(live_pods.strip_live_fields(pod), namespace=namespace)
         return Submitted(workload=workload, request=request, as_it_is=reason)
 
     def _add_defaults(
@@ -168,16 +154,18 @@ class LiveInput:
         objects, it is left out.
         """
         annotation = text_member(
-            as_mapping(as_mapping(pod.get("metadata")).get("annotations")), LIMIT_RANGER_ANNOTATION
+            as_mapping(as_mapping(pod.get("metadata")).get("annotations")), limit_ranges.LIMIT_RANGER_ANNOTATION
         )
         if not annotation:
             return restored
         # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
         defaults = self._limit_ranges.defaults(restored, pod, namespace)
-        with_defaults = add_amounts(restored, defaults)
+        with_defaults = limit_ranges.add_amounts(restored, defaults)
         made = mutated(pod_request(with_defaults, namespace=namespace), view)
-        places = parse_set_amounts(annotation) | defaults.keys()
-        return add_amounts(with_defaults, differing_amounts(with_defaults if made is None else made, pod, places))
+        places = limit_ranges.parse_set_amounts(annotation) | defaults.keys()
+        return limit_ranges.add_amounts(
+            with_defaults, limit_ranges.differing_amounts(with_defaults if made is None else made, pod, places)
+        )
 
 
 def _missing_template_reason(pod: dict[str, Json]) -> str:
@@ -200,7 +188,7 @@ def _owner_of(pod: dict[str, Json]) -> Owner:
 
 def _controller_reference(pod: dict[str, Json]) -> Object | None:
     """Return the reference to the controller of a pod; None for a bare or a static pod."""
-    return None if is_static_pod(pod) else controller_reference(pod)
+    return None if live_pods.is_static_pod(pod) else controller_reference(pod)
 
 
 def _contains_number(ordered: Sequence[int], number: int) -> bool:

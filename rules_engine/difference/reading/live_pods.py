@@ -14,13 +14,9 @@ from rules_engine.model.json.lenient import (
 )
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
+from rules_engine.model.kubernetes import pod_defaults
 from rules_engine.model.kubernetes.pod import Container, Pod
-from rules_engine.model.kubernetes.pod_defaults import (
-    CONTAINER_LISTS,
-    default_container_resources,
-    default_pod_resources,
-    is_generated_name,
-)
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 
 _LATER_METADATA = frozenset(
     {
@@ -59,7 +55,7 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
     `on_node`: it is submitted with the name of its node, as static pods are.
     """
     metadata = {name: value for name, value in as_mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
-    if is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
+    if pod_defaults.is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
         # The API server makes the name after the admission.
         del metadata["name"]
     spec = {name: value for name, value in as_mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
@@ -131,7 +127,7 @@ def restore_from_template(pod: dict[str, Json], template: Object) -> dict[str, J
     }
     if labels:
         metadata["labels"] = {**as_mapping(metadata.get("labels")), **labels}
-    _set_member(spec, "resources", default_pod_resources(template_spec, as_mapping(spec.get("resources"))))
+    _set_member(spec, "resources", pod_defaults.default_pod_resources(template_spec, as_mapping(spec.get("resources"))))
     for member in CONTAINER_LISTS:
         templates = {text_member(container, "name"): container for container in object_items(template_spec.get(member))}
         containers = object_items(spec.get(member))
@@ -147,7 +143,7 @@ def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
     if template is None:
         return dict(container)
     restored = dict(container)
-    _set_member(restored, "resources", default_container_resources(template.get("resources")))
+    _set_member(restored, "resources", pod_defaults.default_container_resources(template.get("resources")))
     return restored
 
 

@@ -10,18 +10,8 @@ from functools import cache
 from itertools import combinations
 
 from rules_engine.cel import Program, Type, types
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Conditional,
-    Expression,
-    Index,
-    Literal,
-    Logic,
-    Name,
-    Select,
-    Unary,
-    child_nodes,
-)
+from rules_engine.cel.syntax import tree
+from rules_engine.cel.syntax.tree import Expression, child_nodes
 from rules_engine.evaluation.rule_set.constants import Constants, Reading
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
@@ -73,7 +63,7 @@ class _Conditions:
 
     def _culprit(self, node: Expression) -> Expression:
         """Return the part that decides a condition: an operand with a constant value, if there is one."""
-        if isinstance(node, Logic):
+        if isinstance(node, tree.Logic):
             for operand in node.operands:
                 if self.decision(operand) is (node.operator == "||") and not _is_deliberate(operand):
                     return self._culprit(operand)
@@ -82,19 +72,19 @@ class _Conditions:
     def _decision(self, node: Expression) -> bool | None:
         """Return the value that a condition has for every pod; None if it depends on the pod."""
         match node:
-            case Unary(operator="!", operand=operand):
+            case tree.Unary(operator="!", operand=operand):
                 decision = self.decision(operand)
                 return None if decision is None else not decision
-            case Logic(operator=operator, operands=operands):
+            case tree.Logic(operator=operator, operands=operands):
                 absorbing = operator == "||"
                 decisions = {self.decision(operand) for operand in operands}
                 if absorbing in decisions or self._exclude_each_other(operator, operands):
                     return absorbing
                 return not absorbing if None not in decisions else None
-            case Conditional(condition=condition, then=then, otherwise=otherwise):
+            case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 branches = then if self.decision(condition) else otherwise
                 return None if self.decision(condition) is None else self.decision(branches)
-            case Binary(operator=operator, left=left, right=right) if operator in _REFLEXIVE:
+            case tree.Binary(operator=operator, left=left, right=right) if operator in _REFLEXIVE:
                 if self._text(left) == self._text(right) and self._equals_itself(left):
                     return _REFLEXIVE[operator]
         value = self._reading.value(node)
@@ -103,7 +93,9 @@ class _Conditions:
     def _exclude_each_other(self, operator: str, operands: Sequence[Expression]) -> bool:
         """Return True if two operands exclude each other: `x == 1 && x == 2`, `x != 1 || x != 2`, `x || !x`."""
         texts = {self._text(operand) for operand in operands}
-        negated = (operand.operand for operand in operands if isinstance(operand, Unary) and operand.operator == "!")
+        negated = (
+            operand.operand for operand in operands if isinstance(operand, tree.Unary) and operand.operator == "!"
+        )
         if not texts.isdisjoint(map(self._text, negated)):
             return True
         comparison = "!=" if operator == "||" else "=="
@@ -116,9 +108,9 @@ class _Conditions:
     def _literal_comparison(self, node: Expression, operator: str) -> tuple[str, object] | None:
         """Return the text and the literal of a comparison by an operator."""
         match node:
-            case Binary(operator=actual, left=left, right=Literal(value=value)) if actual == operator:
+            case tree.Binary(operator=actual, left=left, right=tree.Literal(value=value)) if actual == operator:
                 return self._text(left), value
-            case Binary(operator=actual, left=Literal(value=value), right=right) if actual == operator:
+            case tree.Binary(operator=actual, left=tree.Literal(value=value), right=right) if actual == operator:
                 return self._text(right), value
         return None
 
@@ -133,14 +125,14 @@ class _Conditions:
 
 def _is_deliberate(node: Expression) -> bool:
     """Return True for `true`, `false`, and their negations."""
-    while isinstance(node, Unary):
+    while isinstance(node, tree.Unary):
         node = node.operand
-    return isinstance(node, Literal)
+    return isinstance(node, tree.Literal)
 
 
 def _has_switch(node: Expression, reading: Reading) -> bool:
     """Return True if an expression reads a param or a variable that is bool."""
-    if isinstance(node, Name | Select | Index) and isinstance(reading.value(node), bool):
+    if isinstance(node, tree.Name | tree.Select | tree.Index) and isinstance(reading.value(node), bool):
         return True
     return any(_has_switch(part, reading) for part in child_nodes(node))
 

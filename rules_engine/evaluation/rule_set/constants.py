@@ -12,22 +12,8 @@ from types import NoneType
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
 from rules_engine.cel.check.checker import Checked, check_expression
 from rules_engine.cel.run.interpreter import interpret
-from rules_engine.cel.syntax.tree import (
-    Binary,
-    Bind,
-    Call,
-    Conditional,
-    Expression,
-    Has,
-    Index,
-    Literal,
-    Logic,
-    Name,
-    Select,
-    child_nodes,
-    macro_variables,
-    part_outside_scope,
-)
+from rules_engine.cel.syntax import tree
+from rules_engine.cel.syntax.tree import Expression, child_nodes
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN
 from rules_engine.model.json.patch import Json
@@ -96,7 +82,7 @@ class Reading:
 
     def value(self, node: Expression) -> object:
         """Return the value of a part, or an Unknown."""
-        if isinstance(node, Literal):
+        if isinstance(node, tree.Literal):
             return node.value
         if not self._reads(node).keys() <= self._values.keys():
             return Unknown()
@@ -133,39 +119,39 @@ class Reading:
         reference = self._checked.references.get(node)
         if isinstance(reference, str):
             return {reference: node}
-        if isinstance(node, Name):
+        if isinstance(node, tree.Name):
             return {_LOCAL + node.name: node} if node in self._checked.locals else {}
-        around, own = part_outside_scope(node), {_LOCAL + name for name in macro_variables(node)}
+        around, own = tree.part_outside_scope(node), {_LOCAL + name for name in tree.macro_variables(node)}
         reads = [(name, read, part) for part in child_nodes(node) for name, read in self._reads(part).items()]
         return {name: read for name, read, part in reads if part is around or name not in own}
 
     def _parts(self, node: Expression) -> Sequence[Expression]:
         """Return the parts of a node that may be evaluated."""
         match node:
-            case Has(select=select):
+            case tree.Has(select=select):
                 return (select.operand,)
-            case Conditional(condition=condition, then=then, otherwise=otherwise):
+            case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 decided = self.value(condition)
                 branches = ((then, False), (otherwise, True))
                 return condition, *(branch for branch, excluding in branches if decided is not excluding)
-            case Logic(operator=operator, operands=operands):
+            case tree.Logic(operator=operator, operands=operands):
                 # One operand decides, and absorbs the errors of all others.
                 decided = any(self.value(operand) is (operator == "||") for operand in operands)
                 return () if decided else operands
-            case Bind(body=body):
+            case tree.Bind(body=body):
                 return (body,)  # The value is evaluated only if the body reads it.
         return () if node in self._checked.references else child_nodes(node)
 
     def _failure(self, node: Expression, error: EvaluationError) -> Problem:
-        if isinstance(node, Select | Index):
+        if isinstance(node, tree.Select | tree.Index):
             operand = self.value(node.operand)
-            key = node.field if isinstance(node, Select) else self.value(node.key)
+            key = node.field if isinstance(node, tree.Select) else self.value(node.key)
             if isinstance(operand, Mapping) and isinstance(key, str):
-                span = node.name_span if isinstance(node, Select) else node.key.span
+                span = node.name_span if isinstance(node, tree.Select) else node.key.span
                 text = self._checked.source.text[node.operand.span.start : node.operand.span.end]
                 message = f"{truncate(' '.join(text.split()))} has no '{key}'{did_you_mean(key, operand)}"
                 return self._checked.problem(Code.CEL_PARAMS, message, span)
-        span = node.name_span if isinstance(node, Select | Call) else node.span
+        span = node.name_span if isinstance(node, tree.Select | tree.Call) else node.span
         return self._checked.problem(
             Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span
         )
@@ -173,20 +159,20 @@ class Reading:
     def _type_errors(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
         match node:
-            case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
+            case tree.Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
                 with_literals: Expression = replace(node, left=self._literal(left), right=self._literal(right))
-            case Conditional(condition=condition):
+            case tree.Conditional(condition=condition):
                 with_literals = replace(node, condition=self._literal(condition))
-            case Logic(operands=operands):
+            case tree.Logic(operands=operands):
                 with_literals = replace(node, operands=tuple(map(self._literal, operands)))
-            case Call(function="matches", arguments=arguments):
+            case tree.Call(function="matches", arguments=arguments):
                 with_literals = replace(node, arguments=tuple(map(self._literal, arguments)))
             case _:
                 return
         if child_nodes(with_literals) == child_nodes(node):
             return
         types, reads = self._checked.locals, self._reads(node).values()
-        names = {read.name: types[read] for read in reads if isinstance(read, Name) and read in types}
+        names = {read.name: types[read] for read in reads if isinstance(read, tree.Name) and read in types}
         result = check_expression(self._checked.source, with_literals, environment.with_variables(**names))
         for problem in (*result.problems, *result.warnings):
             if problem not in self._checked.warnings:
@@ -195,4 +181,4 @@ class Reading:
     def _literal(self, node: Expression) -> Expression:
         """Return a literal for a scalar constant, else the part itself."""
         value = self.value(node) if self._reads(node) else Unknown()
-        return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
+        return tree.Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node

@@ -5,14 +5,8 @@ from collections.abc import Sequence
 from rules_engine.evaluation.nodes import NodeIndex, NodeSet, Tolerated, select_nodes
 from rules_engine.model.kubernetes.placement import PreferredTerm, Toleration
 from rules_engine.scheduling.filters.taints import TaintGroups
-from rules_engine.scheduling.scores.partition import (
-    MAX_SCORE,
-    Partition,
-    add_scores,
-    merge_groups,
-    restrict_groups,
-    shares_of_highest,
-)
+from rules_engine.scheduling.scores import partition
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
 
 SOFT_EFFECTS = ("PreferNoSchedule",)
 """The effect of taints that pods avoid if they can."""
@@ -21,7 +15,7 @@ SOFT_EFFECTS = ("PreferNoSchedule",)
 def count_untolerated(taints: TaintGroups, tolerations: tuple[Toleration, ...]) -> Partition:
     """Return the nodes by the number of their taints that are not tolerated (plugins/tainttoleration)."""
     tolerated = Tolerated(tolerations)
-    return merge_groups(
+    return partition.merge_groups(
         (sum(not tolerated.includes(taint) for taint in taints_of_group), nodes)
         for taints_of_group, nodes in taints.nodes.items()
     )
@@ -29,7 +23,10 @@ def count_untolerated(taints: TaintGroups, tolerations: tuple[Toleration, ...]) 
 
 def toleration_score(counts: Partition, nodes: NodeSet) -> Partition:
     """Return the score by node: the fewer taints are not tolerated, the higher."""
-    return {MAX_SCORE - share: members for share, members in shares_of_highest(restrict_groups(counts, nodes)).items()}
+    return {
+        MAX_SCORE - share: members
+        for share, members in partition.shares_of_highest(partition.restrict_groups(counts, nodes)).items()
+    }
 
 
 def affinity_weights(terms: Sequence[PreferredTerm], index: NodeIndex) -> Partition:
@@ -39,10 +36,10 @@ def affinity_weights(terms: Sequence[PreferredTerm], index: NodeIndex) -> Partit
         matched = select_nodes(index, (), (preferred.term,))
         groups = {0: index.every & ~matched}
         groups[preferred.weight] = groups.get(preferred.weight, 0) | matched
-        weights = add_scores(weights, groups)
+        weights = partition.add_scores(weights, groups)
     return weights
 
 
 def affinity_score(weights: Partition, nodes: NodeSet) -> Partition:
     """Return the score by node: the share of the highest weight."""
-    return shares_of_highest(restrict_groups(weights, nodes))
+    return partition.shares_of_highest(partition.restrict_groups(weights, nodes))

@@ -8,14 +8,8 @@ from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import HOSTNAME
 from rules_engine.scheduling.requirements import SpreadConstraint
-from rules_engine.scheduling.scores.partition import (
-    MAX_SCORE,
-    Partition,
-    add_scores,
-    merge_groups,
-    nodes_in_no_group,
-    restrict_groups,
-)
+from rules_engine.scheduling.scores import partition
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, merge_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ def spread_score(
     sums: Mapping[float, NodeSet] = {0.0: scored}
     for counted in constraints:
         # One after the other: sums of floats depend on their order.
-        sums = add_scores(sums, _weigh_counts(counted, topologies, scored))
+        sums = partition.add_scores(sums, _weigh_counts(counted, topologies, scored))
     rounded = merge_groups((_round_half_up(total), members) for total, members in sums.items())
     least, most = min(rounded), max(rounded)
     scores = merge_groups(_normalize_scores(rounded, least, most))
@@ -58,7 +52,7 @@ def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: No
     key, skew = counted.constraint.topology_key, counted.constraint.max_skew
     labelled = scored & topologies.having(key)
     unlabelled = scored ^ labelled
-    groups = restrict_groups(counted.counts, labelled)
+    groups = partition.restrict_groups(counted.counts, labelled)
     if key == HOSTNAME:
         size = scored.bit_count()
     else:
@@ -68,7 +62,7 @@ def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: No
             size += 1
     weight = log(size + 2)
     sums = {count * weight + (skew - 1): members for count, members in groups.items()}
-    if others := nodes_in_no_group(groups, labelled):
+    if others := partition.nodes_in_no_group(groups, labelled):
         sums[0 * weight + (skew - 1)] = others
     if unlabelled:
         sums[0.0] = sums.get(0.0, 0) | unlabelled

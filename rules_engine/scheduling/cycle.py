@@ -13,7 +13,7 @@ from rules_engine.scheduling.preemption import Preemption
 from rules_engine.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scheduling import Scheduling
-from rules_engine.scheduling.scoring import Plugin, Scores
+from rules_engine.scheduling.scoring import Scores
 
 __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
 
@@ -97,10 +97,6 @@ class SchedulingCycle:
     def top(self, pod: SchedulablePod) -> NodeSet:
         """Return the feasible nodes with the highest total score."""
         return self._scores.top(pod.preferences, self.feasible(pod))
-
-    def scores(self, pod: SchedulablePod) -> Mapping[Plugin, Mapping[int, int]]:
-        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
-        return self._scores.by_plugin(pod.preferences, self.feasible(pod))
 
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:
         """Return False if a node lacks resources for a pod, even without the pods that it could preempt."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.filters.bound_pods import SelectedPods
@@ -17,7 +17,7 @@ from rules_engine.scheduling.filters.taints import TaintGroups
 from rules_engine.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.scheduling.requirements import SpreadConstraint
 from rules_engine.scheduling.scheduler import Scheduler
-from rules_engine.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking, scores_by_node
+from rules_engine.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking
 from rules_engine.scheduling.scores.node_preferences import (
     SOFT_EFFECTS,
     affinity_score,
@@ -123,17 +123,6 @@ class Scores:
             if len(partition) > 1:
                 others = partition if others is None else add_scores(others, partition)
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
-
-    def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
-        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
-        kind = self._kind(pod)
-        fit, balanced = scores_by_node(self._states, kind.scored, feasible)
-        scores = {Plugin.NODE_RESOURCES_FIT: fit}
-        if balanced is not None:
-            scores[Plugin.BALANCED_ALLOCATION] = balanced
-        for plugin, partition in self._normalize_scores(kind, feasible):
-            scores[plugin] = {node: score for score, nodes in partition.items() for node in numbers_of(nodes)}
-        return scores
 
     def _is_indifferent(self, kind: _Kind) -> bool:
         """Return True if a pod prefers no node for anything but its resources."""

@@ -61,7 +61,7 @@ class Model:
     ) -> None:
         self.scheduler = Scheduler(nodes, namespaces, tallies=self.tallies)
         self.scores = Scores(self.scheduler, options)
-        self.top, self.by_plugin = self.scores.top, self.scores.by_plugin
+        self.top = self.scores.top
 
     def bind(self, pod: Preferences, number: int) -> None:
         self.scheduler.bind(number, pod.requirements)
@@ -75,6 +75,20 @@ class Model:
         old = self.scheduler.nodes[number]
         self.scheduler.change_node(number, node)
         self.scores.change_node(number, old, node)
+
+    def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
+        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
+        kind, states = self.scores._kind(pod), self.scores._states
+        amounts = {number: (states.allocatable[number], states.used[number]) for number in numbers_of(feasible)}
+        fit = {number: states.scores.fit(*both, kind.scored) for number, both in amounts.items()}
+        balanced = {number: states.scores.balanced(*both, kind.scored) for number, both in amounts.items()}
+        compared = {
+            plugin: {number: score for score, nodes in partition.items() for number in numbers_of(nodes)}
+            for plugin, partition in self.scores._normalize_scores(kind, feasible)
+        }
+        skipped = not any(kind.scored[:2])
+        more = {} if skipped else {Plugin.BALANCED_ALLOCATION: balanced}
+        return {Plugin.NODE_RESOURCES_FIT: fit, **more, **compared}
 
     def totals(self, pod: Preferences, feasible: NodeSet) -> Mapping[int, int]:
         """Return the total score of each feasible node."""

@@ -8,7 +8,7 @@ Source: plugins/noderesources (resource_allocation.go, least_allocated.go, most_
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.amounts import NATIVE, allocatable_amounts
@@ -25,9 +25,6 @@ MAX_STATES = 20_000
 
 MAX_CACHED_SCORES = 10_000
 """States whose scores are cached for pods of equal amounts: nodes with equal pods have few. Each takes 60 bytes."""
-
-_State: TypeAlias = tuple[Amounts, Amounts]
-"""The allocatable amounts of a node, and the used amounts."""
 
 
 class AllocationScores:
@@ -97,19 +94,13 @@ class NodeStates:
         self.scores = scores
         self.bits = [1 << number for number in range(len(nodes))]
         """Each node as a set."""
-        self.every = (1 << len(nodes)) - 1
         self.allocatable = [scores.allocatable(node) for node in nodes]
         self.used = [[0] * (OTHERS + len(scores.others)) for _ in nodes]
-        self._numbers: dict[_State, int] = {}
+        self._numbers: dict[tuple[Amounts, Amounts], int] = {}
+        """Numbers of states: the allocatable amounts of a node, and the used ones."""
         self._made = 0
-        self.states: dict[int, _State] = {}
-        """The states of nodes, by number."""
-        self.members: dict[int, NodeSet] = {}
-        """The nodes in each state."""
-        self.current: list[int] = []
+        self.current = [self._state_number(number) for number in range(len(nodes))]
         """The number of each node's state."""
-        for number in range(len(nodes)):
-            self.current.append(self._join_state(number))
         self._changes: list[int] = []
         self._dropped = 0
 
@@ -138,13 +129,7 @@ class NodeStates:
         return self._changes[moment - self._dropped :]
 
     def _record_change(self, node: int) -> None:
-        before = self.current[node]
-        left = self.members[before] ^ self.bits[node]
-        if left:
-            self.members[before] = left
-        else:
-            del self.members[before], self.states[before]
-        self.current[node] = self._join_state(node)
+        self.current[node] = self._state_number(node)
         self._changes.append(node)
         if len(self._changes) > 2 * len(self.bits):
             # A ranking that has not read these changes is made anew.
@@ -152,7 +137,7 @@ class NodeStates:
             del self._changes[:dropped]
             self._dropped += dropped
 
-    def _join_state(self, node: int) -> int:
+    def _state_number(self, node: int) -> int:
         state = self.allocatable[node], tuple(self.used[node])
         number = self._numbers.get(state)
         if number is None:
@@ -160,8 +145,6 @@ class NodeStates:
                 self._numbers.clear()
             number = self._numbers[state] = self._made
             self._made += 1
-        self.states[number] = state
-        self.members[number] = self.members.get(number, 0) | self.bits[node]
         return number
 
 
@@ -174,13 +157,11 @@ class Ranking:
         self._scores: dict[int, int] = {}
         """Scores by the number of a state."""
         self._moment = -1
-        self._sets = [0] * (2 * MAX_SCORE + 1)
+        self._sets: list[NodeSet] = []
         """The nodes by score."""
-        self._placed = 0
-        """The nodes that are in one of the sets."""
-        self._seen: list[int] = []
-        """The state by which each of them was placed."""
-        self._stale = 0
+        self._placed: list[int | None] = []
+        """The score by which each node is in one of the sets; None: it is in none."""
+        self._stale: NodeSet = 0
         """The nodes that have changed since, or were not placed: a node is placed when it is read."""
 
     def top(self, nodes: NodeSet) -> NodeSet:
@@ -205,81 +186,29 @@ class Ranking:
     def _follow(self, nodes: NodeSet) -> None:
         """Place nodes by their present states."""
         states = self._states
-        changed = states.changes_since(self._moment) if self._moment >= 0 else None
-        most = len(states.members)
-        if changed is None or len(changed) > 4 * most or len(self._scores) > MAX_CACHED_SCORES:
-            self._reset()
-            changed = ()
-        self._moment = states.moment
-        left = self._stale & nodes
-        if left.bit_count() + len(changed) > 2 * most:
-            self._reset()
-            self._place_by_state(nodes)
-            return
-        if left:
-            self._stale ^= left
-            self._place(numbers_of(left))
-        if changed:
-            here, bits = [], states.bits
-            for node in dict.fromkeys(changed):
-                if nodes & bits[node]:
-                    here.append(node)
-                else:
-                    self._stale |= bits[node]
-            self._place(here)
-
-    def _reset(self) -> None:
-        states = self._states
-        if len(self._scores) > MAX_CACHED_SCORES:
+        changed = states.changes_since(self._moment)
+        if changed is None or len(self._scores) > MAX_CACHED_SCORES:
             self._scores.clear()
-        self._sets = [0] * len(self._sets)
-        self._placed, self._stale = 0, states.every
-        self._seen = states.current.copy()
+            self._sets = [0] * (2 * MAX_SCORE + 1)
+            self._placed = [None] * len(states.bits)
+            self._stale = (1 << len(states.bits)) - 1
+        else:
+            self._stale |= node_set(changed)
+        self._moment = states.moment
+        to_place = self._stale & nodes
+        self._stale ^= to_place
+        for node in numbers_of(to_place):
+            before, score, bit = self._placed[node], self._score(node), states.bits[node]
+            if before is not None:
+                self._sets[before] ^= bit
+            self._sets[score] |= bit
+            self._placed[node] = score
 
-    def _place(self, nodes: Sequence[int]) -> None:
-        """Move nodes to the sets of their scores, one by one."""
-        current, seen, sets, bits = self._states.current, self._seen, self._sets, self._states.bits
-        scores, placed = self._scores, self._placed
-        for node in nodes:
-            state, bit = current[node], bits[node]
-            score = scores.get(state)
-            if score is None:
-                score = self._score(state)
-            if placed & bit:
-                before = scores[seen[node]]
-                seen[node] = state
-                if before == score:
-                    continue
-                sets[before] ^= bit
-            else:
-                placed |= bit
-                seen[node] = state
-            sets[score] |= bit
-        self._placed = placed
-
-    def _place_by_state(self, nodes: NodeSet) -> None:
-        """Place nodes that are not placed yet."""
-        sets = self._sets
-        for state, members in self._states.members.items():
-            to_place = members & nodes
-            if to_place:
-                sets[self._score(state)] |= to_place
-        self._placed |= nodes
-        self._stale &= ~nodes
-
-    def _score(self, state: int) -> int:
+    def _score(self, node: int) -> int:
+        states = self._states
+        state = states.current[node]
         score = self._scores.get(state)
         if score is None:
-            allocatable, used = self._states.states[state]
-            scores, pod = self._states.scores, self._pod
-            score = self._scores[state] = scores.fit(allocatable, used, pod) + scores.balanced(allocatable, used, pod)
+            amounts = states.allocatable[node], states.used[node], self._pod
+            score = self._scores[state] = states.scores.fit(*amounts) + states.scores.balanced(*amounts)
         return score
-
-
-def scores_by_node(states: NodeStates, pod: Amounts, nodes: NodeSet) -> tuple[dict[int, int], dict[int, int] | None]:
-    """Return the scores of NodeResourcesFit and of NodeResourcesBalancedAllocation; None: the plugin is skipped."""
-    scores, numbers = states.scores, numbers_of(nodes)
-    fit = {node: scores.fit(states.allocatable[node], states.used[node], pod) for node in numbers}
-    if not pod[CPU] and not pod[MEMORY]:
-        return fit, None
-    return fit, {node: scores.balanced(states.allocatable[node], states.used[node], pod) for node in numbers}

@@ -10,7 +10,7 @@ from typing import Any
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.comparison import differing_rules
 from rules_engine.difference.grouping import Totals
-from rules_engine.difference.values import Amount, Change, Contribution, Kind, Line, Outcome
+from rules_engine.difference.values import Change, Contribution, Kind, Line, Outcome
 from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.report.documents import Dump, field_members, object_parts
 
@@ -96,16 +96,12 @@ def _outcome_members(outcome: Outcome) -> dict[str, Any]:
         "unknown": outcome.unknown or None,
         "allowed": None if outcome.unknown else outcome.allowed,
         "message": outcome.message or None,
-        "resources": [_amount_members(amount) for amount in outcome.resources],
+        "resources": [field_members(amount, "container resource request limit") for amount in outcome.resources],
         "annotations": dict(outcome.annotations),
         "warnings": list(outcome.warnings),
         "gpus": {resource: base_units(nanos) for resource, nanos in outcome.gpus},
         "rules": [_contribution_members(deciding) for deciding in outcome.deciding],
     }
-
-
-def _amount_members(amount: Amount) -> dict[str, Any]:
-    return field_members(amount, "container resource request limit")
 
 
 def _contribution_members(deciding: Contribution) -> dict[str, Any]:

@@ -5,10 +5,12 @@ All but Submitted are hashable, so that equal values are stored once.
 
 from collections.abc import Hashable
 from enum import StrEnum
+from typing import Self
 
 from msgspec import Struct
 
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
@@ -22,6 +24,12 @@ class Workload(Struct, frozen=True, kw_only=True, order=True):
     namespace: str
     kind: str
     name: str
+
+    @classmethod
+    def of(cls, cluster: str, namespace: str, kind: str, name: str) -> Self:
+        """Return a workload whose names were read from a file: their control characters are escaped."""
+        namespace, kind, name = map(escape_controls, (namespace, kind, name))
+        return cls(cluster=cluster, namespace=namespace, kind=kind, name=name)
 
 
 class Submitted(Struct, frozen=True, kw_only=True):

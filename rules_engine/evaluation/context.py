@@ -173,14 +173,11 @@ class ClusterFunctions(Struct, frozen=True):
         """Return the sum over all nodes, in use or not."""
         return self._amounts(resource, Offered.ALLOCATABLE)[1] // NANOS
 
-    def _require_cluster(self) -> Cluster:
-        if not self.cluster.known:
-            raise EvaluationError(self.cluster.freshness.unknown)
-        return self.cluster
-
     def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
         """Return the largest amount that one node offers, and the sum over all nodes, in nanos."""
-        cluster = self._require_cluster()
+        cluster = self.cluster
+        if not cluster.known:
+            raise EvaluationError(cluster.freshness.unknown)
         if resource not in node_index_of(cluster).resources:
             # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0

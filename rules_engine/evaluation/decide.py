@@ -76,12 +76,9 @@ def validate(
     for group in rule_set.kinds_at(Endpoint.VALIDATE):
         steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
         if edits:
-            raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only {_MUTATE} can do")
+            raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only /mutate can do")
         trace = (*trace, *steps)
     return Decision(trace=trace, object=request.object)
-
-
-_MUTATE = Endpoint.MUTATE.path
 
 
 def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:

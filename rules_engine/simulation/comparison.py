@@ -42,7 +42,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """A number by which simulations are compared."""
 
@@ -67,70 +67,33 @@ def _gpu_utilisation(totals: Totals) -> Value:
     return hours.given / hours.capacity if hours.capacity else None
 
 
-def _state_metric(name: str, title: str, better: Better, state: State) -> Metric:
-    """Return the metric that counts the pods in a state."""
-    return Metric(name=name, title=title, unit=Unit.PODS, better=better, of=lambda totals: totals.states[state])
-
-
 METRICS: Sequence[Metric] = (
+    Metric("bound", "pods that got a node", Unit.PODS, Better.HIGHER, lambda totals: totals.bound),
+    Metric("succeeded", "pods that ended", Unit.PODS, Better.HIGHER, lambda totals: totals.states[State.SUCCEEDED]),
+    Metric(PENDING, "pods that wait at the end", Unit.PODS, Better.LOWER, lambda totals: totals.states[State.PENDING]),
     Metric(
-        name="bound", title="pods that got a node", unit=Unit.PODS, better=Better.HIGHER, of=lambda totals: totals.bound
-    ),
-    _state_metric("succeeded", "pods that ended", Better.HIGHER, State.SUCCEEDED),
-    _state_metric(PENDING, "pods that wait at the end", Better.LOWER, State.PENDING),
-    Metric(
-        name="waitingP50",
-        title="waiting time, p50",
-        unit=Unit.MILLISECONDS,
-        better=Better.LOWER,
-        of=lambda totals: totals.waiting.p50_of_all,
+        "waitingP50", "waiting time, p50", Unit.MILLISECONDS, Better.LOWER, lambda totals: totals.waiting.p50_of_all
     ),
     Metric(
-        name="waitingP95",
-        title="waiting time, p95",
-        unit=Unit.MILLISECONDS,
-        better=Better.LOWER,
-        of=lambda totals: totals.waiting.p95_of_all,
+        "waitingP95", "waiting time, p95", Unit.MILLISECONDS, Better.LOWER, lambda totals: totals.waiting.p95_of_all
     ),
-    _state_metric("denied", "pods denied", Better.NEITHER, State.DENIED),
-    _state_metric("preempted", "pods preempted", Better.LOWER, State.PREEMPTED),
-    _state_metric("evicted", "pods evicted", Better.LOWER, State.EVICTED),
+    Metric("denied", "pods denied", Unit.PODS, Better.NEITHER, lambda totals: totals.states[State.DENIED]),
+    Metric("preempted", "pods preempted", Unit.PODS, Better.LOWER, lambda totals: totals.states[State.PREEMPTED]),
+    Metric("evicted", "pods evicted", Unit.PODS, Better.LOWER, lambda totals: totals.states[State.EVICTED]),
+    Metric("fell", "pods given another resource", Unit.PODS, Better.LOWER, lambda totals: totals.fell),
+    Metric("utilisation", "GPU utilisation", Unit.SHARE, Better.HIGHER, _gpu_utilisation),
+    Metric("gpuHoursGiven", "GPU-hours given", Unit.GPU_HOURS, Better.NEITHER, lambda totals: totals.gpu_hours.given),
     Metric(
-        name="fell",
-        title="pods given another resource",
-        unit=Unit.PODS,
-        better=Better.LOWER,
-        of=lambda totals: totals.fell,
-    ),
-    Metric(name="utilisation", title="GPU utilisation", unit=Unit.SHARE, better=Better.HIGHER, of=_gpu_utilisation),
-    Metric(
-        name="gpuHoursGiven",
-        title="GPU-hours given",
-        unit=Unit.GPU_HOURS,
-        better=Better.NEITHER,
-        of=lambda totals: totals.gpu_hours.given,
+        "gpuHoursLost", "GPU-hours lost by falling", Unit.GPU_HOURS, Better.LOWER, lambda totals: totals.gpu_hours.lost
     ),
     Metric(
-        name="gpuHoursLost",
-        title="GPU-hours lost by falling",
-        unit=Unit.GPU_HOURS,
-        better=Better.LOWER,
-        of=lambda totals: totals.gpu_hours.lost,
+        "gpuHoursShort",
+        "GPU-hours given too little",
+        Unit.GPU_HOURS,
+        Better.LOWER,
+        lambda totals: totals.gpu_hours.short,
     ),
-    Metric(
-        name="gpuHoursShort",
-        title="GPU-hours given too little",
-        unit=Unit.GPU_HOURS,
-        better=Better.LOWER,
-        of=lambda totals: totals.gpu_hours.short,
-    ),
-    Metric(
-        name="fragmentation",
-        title="fragmentation",
-        unit=Unit.SHARE,
-        better=Better.LOWER,
-        of=lambda totals: totals.fragmentation,
-    ),
+    Metric("fragmentation", "fragmentation", Unit.SHARE, Better.LOWER, lambda totals: totals.fragmentation),
 )
 """All metrics, in the order of reports."""
 

@@ -125,12 +125,7 @@ class LiveInput:
         namespace = text_member(metadata, "namespace")
         found_controller = self._controllers.of(pod)
         owner = found_controller.owner if found_controller is not None else _owner_of(pod)
-        workload = Workload(
-            cluster=cluster_name,
-            namespace=escape_controls(namespace),
-            kind=escape_controls(owner.kind),
-            name=escape_controls(owner.name),
-        )
+        workload = Workload.of(cluster_name, namespace, owner.kind, owner.name)
         restored = (
             live_pods.restore_from_template(pod, found_controller.template) if found_controller is not None else None
         )

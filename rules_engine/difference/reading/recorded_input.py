@@ -316,12 +316,7 @@ class _Reader:
             return f"the pod selects nodes by the label {escape_controls(unknown[0])}, which was not recorded"
         self._compare(line, request, view.cluster)
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
-        workload = Workload(
-            cluster=self._replay.column,
-            namespace=escape_controls(line.namespace),
-            kind=escape_controls(kind),
-            name=escape_controls(name),
-        )
+        workload = Workload.of(self._replay.column, line.namespace, kind, name)
         return Submitted(workload=workload, request=request, user_unknown=False), view.cluster
 
     def _compare(self, line: _Line, request: AdmissionRequest, view: Cluster) -> None:
@@ -371,11 +366,6 @@ def submit_manifest(manifest: Manifest, default_namespace: str, cluster_name: st
     its changes would not count. A malformed number of pods is a problem.
     """
     namespace = manifest.namespace or default_namespace
-    workload = Workload(
-        cluster=cluster_name,
-        namespace=escape_controls(namespace),
-        kind=escape_controls(manifest.kind),
-        name=escape_controls(manifest.name),
-    )
+    workload = Workload.of(cluster_name, namespace, manifest.kind, manifest.name)
     request = pod_request(manifest.submitted(), namespace=namespace)
     return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))

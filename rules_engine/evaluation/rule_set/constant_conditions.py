@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations
 
-from rules_engine.cel import Program, Type, types
+from rules_engine.cel import Program
 from rules_engine.cel.syntax import tree
 from rules_engine.cel.syntax.tree import Expression, child_nodes
 from rules_engine.evaluation.rule_set.constants import Constants, Reading
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
-
-_REFLEXIVE = {"==": True, "<=": True, ">=": True, "!=": False, "<": False, ">": False}
-"""Results of operators on equal operands."""
 
 
 def find_constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
@@ -84,20 +81,11 @@ class _Conditions:
             case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 branches = then if self.decision(condition) else otherwise
                 return None if self.decision(condition) is None else self.decision(branches)
-            case tree.Binary(operator=operator, left=left, right=right) if operator in _REFLEXIVE:
-                if self._text(left) == self._text(right) and self._equals_itself(left):
-                    return _REFLEXIVE[operator]
         value = self._reading.value(node)
         return value if isinstance(value, bool) else None
 
     def _exclude_each_other(self, operator: str, operands: Sequence[Expression]) -> bool:
-        """Return True if two operands exclude each other: `x == 1 && x == 2`, `x != 1 || x != 2`, `x || !x`."""
-        texts = {self._text(operand) for operand in operands}
-        negated = (
-            operand.operand for operand in operands if isinstance(operand, tree.Unary) and operand.operator == "!"
-        )
-        if not texts.isdisjoint(map(self._text, negated)):
-            return True
+        """Return True if two operands exclude each other: `x == 1 && x == 2`, `x != 1 || x != 2`."""
         comparison = "!=" if operator == "||" else "=="
         comparisons = [pair for operand in operands if (pair := self._literal_comparison(operand, comparison))]
         return any(
@@ -113,11 +101,6 @@ class _Conditions:
             case tree.Binary(operator=actual, left=tree.Literal(value=value), right=right) if actual == operator:
                 return self._text(right), value
         return None
-
-    def _equals_itself(self, node: Expression) -> bool:
-        """Return True for a member that is not and contains no NaN, which differs from itself."""
-        member_type = self._checked.members.get(node)
-        return member_type is not None and not _mentions_double(member_type)
 
     def _text(self, node: Expression) -> str:
         return self._checked.source.text[node.span.start : node.span.end]
@@ -135,10 +118,6 @@ def _has_switch(node: Expression, reading: Reading) -> bool:
     if isinstance(node, tree.Name | tree.Select | tree.Index) and isinstance(reading.value(node), bool):
         return True
     return any(_has_switch(part, reading) for part in child_nodes(node))
-
-
-def _mentions_double(value_type: Type) -> bool:
-    return value_type in (types.DOUBLE, types.DYN) or any(map(_mentions_double, value_type.parameters))
 
 
 def _bool_word(value: bool) -> str:

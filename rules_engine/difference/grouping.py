@@ -289,11 +289,5 @@ class RecordedTotals(Struct, kw_only=True):
 
     def merge(self, other: "RecordedTotals") -> None:
         """Add the numbers of other lines."""
-        self.lines += other.lines
-        self.admissions += other.admissions
-        self.replayed += other.replayed
-        self.other_rules += other.other_rules
-        self.differing += other.differing
-        self.later_calls += other.later_calls
-        self.not_replayable.update(other.not_replayable)
-        self.unreadable.update(other.unreadable)
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))

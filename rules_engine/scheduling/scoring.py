@@ -181,13 +181,9 @@ class Scores:
         if kind is None:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
-            kind = self._kinds[id(pod)] = self._compile_kind(pod)
-        return kind
-
-    def _compile_kind(self, pod: Preferences) -> _Kind:
-        kind = _Kind(pod, self._allocation)
-        if pod.node_affinity is not None:
-            kind.node_affinity = affinity_weights(pod.node_affinity, self._scheduler.index)
+            kind = self._kinds[id(pod)] = _Kind(pod, self._allocation)
+            if pod.node_affinity is not None:
+                kind.node_affinity = affinity_weights(pod.node_affinity, self._scheduler.index)
         return kind
 
     def _constraints(self, kind: _Kind) -> Iterator[CountedConstraint]:

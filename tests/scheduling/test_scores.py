@@ -21,7 +21,7 @@ from rules_engine.scheduling.scores import allocation
 from rules_engine.scheduling.scoring import Plugin, Scores
 from tests.support.naive_scores import scores
 from tests.support.preferring import PreferringGenerator
-from tests.support.scheduling import GPU, node, pod
+from tests.support.scheduling import GPU, node, pod, scores_by_plugin
 
 Object = dict[str, Any]
 
@@ -77,18 +77,7 @@ class Model:
         self.scores.change_node(number, old, node)
 
     def by_plugin(self, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
-        """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
-        kind, states = self.scores._kind(pod), self.scores._states
-        amounts = {number: (states.allocatable[number], states.used[number]) for number in numbers_of(feasible)}
-        fit = {number: states.scores.fit(*both, kind.scored) for number, both in amounts.items()}
-        balanced = {number: states.scores.balanced(*both, kind.scored) for number, both in amounts.items()}
-        compared = {
-            plugin: {number: score for score, nodes in partition.items() for number in numbers_of(nodes)}
-            for plugin, partition in self.scores._normalize_scores(kind, feasible)
-        }
-        skipped = not any(kind.scored[:2])
-        more = {} if skipped else {Plugin.BALANCED_ALLOCATION: balanced}
-        return {Plugin.NODE_RESOURCES_FIT: fit, **more, **compared}
+        return scores_by_plugin(self.scores, pod, feasible)
 
     def totals(self, pod: Preferences, feasible: NodeSet) -> Mapping[int, int]:
         """Return the total score of each feasible node."""

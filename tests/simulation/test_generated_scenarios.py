@@ -10,7 +10,7 @@ from rules_engine.scheduling.requirements import read_selector
 from rules_engine.scheduling.scoring import Plugin
 from tests.support.clusters import NAMESPACES
 from tests.support.scenarios import OWNERS, Arrives, NodeChanges, ScenarioGenerator, named, with_priority
-from tests.support.scheduling import NOW
+from tests.support.scheduling import NOW, scores_by_plugin
 
 SCENARIOS = 60
 
@@ -42,7 +42,7 @@ def _play(seed: int, found: Counter[str]) -> None:
                 found["no node" if not feasible else "one node" if feasible == 1 else "several nodes"] += 1
                 if feasible > 1:
                     # Plugins with which it matters where the pod runs.
-                    scores = cycle.scores(pod).items()
+                    scores = scores_by_plugin(cycle._scores, pod.preferences, cycle.feasible(pod)).items()
                     found.update(plugin for plugin, by_node in scores if len({*by_node.values()}) > 1)
                 bound = cycle.schedule(f"p{number}", pod, number)
                 if not feasible:

@@ -36,7 +36,7 @@ from tests.support.scenarios import (
     with_priority,
 )
 from tests.support.scheduler_log import SchedulerLog, Scores
-from tests.support.scheduling import NOW
+from tests.support.scheduling import NOW, scores_by_plugin
 
 Object = dict[str, Any]
 
@@ -144,9 +144,10 @@ class Followed:
         if not scores.totals:
             return
         nothing = dict.fromkeys(scores.totals, 0)
+        by_plugin = scores_by_plugin(self._cycle._scores, pod.preferences, self._cycle.feasible(pod))
         ours = {
             str(plugin): {self._names[number]: score for number, score in found.items()}
-            for plugin, found in self._cycle.scores(pod).items()
+            for plugin, found in by_plugin.items()
         }
         for plugin in scores.by_plugin.keys() | ours.keys():
             # One of us may skip a plugin that has no preference.

@@ -1,11 +1,14 @@
 """Small objects of the API for tests of the scheduler's model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import Scheduler, Scheduling, scheduler_of
+from rules_engine.scheduling.preferences import Preferences
+from rules_engine.scheduling.scoring import Plugin, Scores
 
 Object = dict[str, Any]
 
@@ -48,3 +51,16 @@ def scheduler(nodes: Sequence[Object], pods: Sequence[Object] = (), namespaces: 
 
 def scheduled(subject: Object, nodes: Sequence[Object], pods: Sequence[Object] = ()) -> Scheduling:
     return scheduler(nodes, pods).explain(subject)
+
+
+def scores_by_plugin(scores: Scores, pod: Preferences, feasible: NodeSet) -> Mapping[Plugin, Mapping[int, int]]:
+    """Return the score of each feasible node, times its weight, by plugin; skipped plugins are left out."""
+    kind, states = scores._kind(pod), scores._states
+    amounts = {number: (states.allocatable[number], states.used[number]) for number in numbers_of(feasible)}
+    found = {Plugin.NODE_RESOURCES_FIT: {n: states.scores.fit(*both, kind.scored) for n, both in amounts.items()}}
+    if any(kind.scored[:2]):
+        balanced = {n: states.scores.balanced(*both, kind.scored) for n, both in amounts.items()}
+        found[Plugin.BALANCED_ALLOCATION] = balanced
+    for plugin, partition in scores._normalize_scores(kind, feasible):
+        found[plugin] = {number: score for score, nodes in partition.items() for number in numbers_of(nodes)}
+    return found

@@ -1,10 +1,9 @@
 """Pods of manifests, read as kubectl does."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rules_engine.kinds import KINDS
-from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, read_file, report_too_large
+from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, find_manifests
 from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.schemas import spelling_hint
@@ -12,18 +11,8 @@ from rules_engine.loading.yaml.documents import Dialect, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
-
-
-def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], dict[str, Sequence[str]]]:
-    """Load every pod of a file of manifests; none if the file has errors. Also return problems and lines."""
-    problems = Problems()
-    source = read_file(path, problems)
-    if source is None:
-        return (), tuple(problems.items), {}
-    pods = read_pods(source, problems)
-    return pods, sort_problems(problems.items), {source.name: source.lines}
 
 
 def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:

@@ -17,12 +17,12 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from rules_engine.cli.eval import evaluate
-from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.explaining.eval import Subject
 from rules_engine.explaining.prompt import prompt_lines
 from rules_engine.model.kubernetes.cluster import Cluster
 from tests.support.authoring import cli, ladder, validation, write
+from tests.support.loading import load_pods
 
 ROOT = Path(__file__).parents[2]
 POD = """\

@@ -8,11 +8,10 @@ from threading import Thread
 import pytest
 
 from rules_engine.documents.load import load_cluster
-from rules_engine.documents.pods import load_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
-from tests.support.loading import codes, load_text, rule
+from tests.support.loading import codes, load_pods, load_text, rule
 
 LADDER = "{rungs: [{resource: a.b/c}]}"
 

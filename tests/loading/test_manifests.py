@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.pods import load_pods
 from rules_engine.loading import STDIN, Manifest
 from rules_engine.loading.kubernetes.manifests import find_manifests
 from rules_engine.loading.yaml.documents import Dialect
-from tests.support.loading import codes, documents, read_pods
+from tests.support.loading import codes, documents, load_pods, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
 POD = {
@@ -295,7 +294,7 @@ def test_pods_are_read_from_files(tmp_path: Path) -> None:
     path.write_text("kind: Pod\nspec: {containers: [{name: c}]}\n")
     (found,), problems, sources = load_pods(path)
     assert (found.location.file, problems, list(sources)) == (str(path), (), [str(path)])
-    assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["missing-file"]
+    assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["unreadable-file"]
     large = tmp_path / "large.json"
     large.write_text(" " * (4 * 2**20 + 1))
     assert codes(load_pods(large)[1]) == ["file-too-large"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rules_engine.documents.load import LoadResult
-from rules_engine.documents.pods import load_pods
+from rules_engine.documents.manifest_stream import join_parts, stream_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.loading import Manifest
 from rules_engine.loading.files import SourceFile
@@ -33,6 +33,12 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> LoadResult:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return load_documents([path])
+
+
+def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+    """Load every pod of a file of manifests, with problems and lines."""
+    whole = join_parts(stream_pods(path))
+    return whole.pods, whole.problems, whole.sources
 
 
 def read_pods(text: str) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:

@@ -359,14 +359,9 @@ class _Composer:
         if line == end[0] and event.style not in _BLOCKS and end[1] - column == len(event.value) + 2 * quotes:
             # On one line, without an escape: the text is in the file as it is.
             return ((0, line + 1, column + quotes + 1),)
-        match event.style:
-            case "'":
-                return positions.single_quoted_breaks(lines, (line, column + 1), (end[0], end[1] - 1))
-            case '"':
-                return positions.double_quoted_breaks(lines, (line, column + 1), (end[0], end[1] - 1))
-            case style if style in _BLOCKS:
-                return positions.block_breaks(lines, (line, column), event.value, folded=event.style == ">")
-        return positions.plain_breaks(lines, (line, column), end)
+        if event.style in _BLOCKS:
+            return positions.block_breaks(lines, (line, column), event.value, folded=event.style == ">")
+        return positions.flow_breaks(lines, (line, column + quotes), (end[0], end[1] - quotes), event.style)
 
     def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
         """Return the position after an anchor, and after the comments and empty lines that may follow it."""

@@ -12,8 +12,8 @@ Mark = tuple[int, int]
 """Line and column, both from 0."""
 
 _BLANK = " \t"
-_DOUBLE = re.compile(r"\\(?:x..|u.{4}|U.{8}|.|$)")
-_SINGLE = re.compile("''")
+_ESCAPES = {"'": re.compile("''"), '"': re.compile(r"\\(?:x..|u.{4}|U.{8}|.|$)")}
+"""Escapes by the style of a scalar; plain scalars have none."""
 
 
 class _Trace:
@@ -30,22 +30,9 @@ class _Trace:
         return tuple((offset, line + 1, column + 1) for offset, (line, column) in self._breaks.items())
 
 
-def plain_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """Locate a plain scalar, from its first character to just after its last."""
-    return _flow_breaks(lines, start, end, None)
-
-
-def single_quoted_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """Locate a single-quoted scalar; both marks are inside the quotes."""
-    return _flow_breaks(lines, start, end, _SINGLE)
-
-
-def double_quoted_breaks(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """Locate a double-quoted scalar; both marks are inside the quotes."""
-    return _flow_breaks(lines, start, end, _DOUBLE)
-
-
-def _flow_breaks(lines: Sequence[str], start: Mark, end: Mark, escape: re.Pattern[str] | None) -> Breaks:
+def flow_breaks(lines: Sequence[str], start: Mark, end: Mark, style: str | None) -> Breaks:
+    """Locate a plain or quoted scalar, from its first character to just after its last, inside the quotes."""
+    escape = _ESCAPES.get(style)
     trace = _Trace(start)
     blank: list[int] = []
     joined = False

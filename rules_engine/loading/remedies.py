@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child_node, find_node
 from rules_engine.loading.yaml.scalars import resolve_scalar
-from rules_engine.model.durations import guess_durations
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.excerpt import MAX_REMEDY
 from rules_engine.model.problems.problem import did_you_mean
@@ -141,16 +140,9 @@ def for_text(text: str, title: str, accepts: Accepts) -> str:
     if title in _NAMES:
         lower = text.strip().lower()
         candidates += [lower, re.sub("[ _]+", "-", lower), re.sub("[ -]+", "_", text.strip())]
-    if title.startswith("duration"):
-        return for_duration(text)
     if "resource" in title:
         candidates += _likely_resources(text.strip())
     return next((yaml_scalar(candidate) for candidate in candidates if candidate != text and accepts(candidate)), "")
-
-
-def for_duration(text: str) -> str:
-    """Return the durations that a text means, or an empty string."""
-    return " or ".join(guess_durations(text))
 
 
 def _likely_resources(text: str) -> Iterator[str]:

@@ -455,8 +455,8 @@ class _Fault:
             match name:
                 case "string" if self._title == _EXPRESSION and isinstance(self._instance, bool):
                     remedy = f'"{str(self._instance).lower()}"'
-                case "string" if self._title.startswith(_DURATION):
-                    remedy = remedies.for_duration(self._text)
+                case "string" if self._text and self._title.startswith(_DURATION):
+                    remedy = "a duration such as 90s"
                 case "string" if self._text:
                     remedy = f'"{truncate(self._text)}"'
                 case "boolean":

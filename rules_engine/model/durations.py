@@ -16,21 +16,6 @@ _DIGITS = 12
 
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,{_DIGITS}}})(?:\.([0-9]{{1,{_DIGITS}}}))?{unit})?" for unit in UNITS))
 
-_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("d", "day", "days"), "d"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", ""), "s"),
-    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), "ms"),
-}
-"""Words that people write for units, in lower case; "": no unit."""
-
-_PARTS = re.compile(r"\s{0,9}([0-9]{1,12})\s{0,9}([a-z]{0,12})")
-_CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2})")
-_MAX_GUESS = 100
-"""Characters of a text in which `guess_durations` looks for a duration."""
-
-
 class DurationError(ValueError):
     """A text that is not a duration."""
 
@@ -57,25 +42,3 @@ def parse_duration(text: str) -> int:
     if total > MAX_DURATION:
         raise DurationError(f"a duration is at most {MAX_DURATION_TEXT}, ten years")
     return total
-
-
-def guess_durations(text: str) -> tuple[str, ...]:
-    """Return the durations that a text may mean: with blanks, words for units, no unit, or the form of a clock."""
-    lower = text.strip().lower()[:_MAX_GUESS]
-    clock = _CLOCK.fullmatch(lower)
-    if clock:
-        first, second = int(clock[1]), int(clock[2])
-        return _join_units({"m": first, "s": second}), _join_units({"h": first, "m": second})
-    amounts: dict[str, int] = {}
-    end = 0
-    for match in _PARTS.finditer(lower):
-        unit = _WORDS.get(match[2])
-        if match.start() != end or unit is None or unit in amounts:
-            return ()
-        amounts[unit] = int(match[1])
-        end = match.end()
-    return (_join_units(amounts),) if amounts and end == len(lower) else ()
-
-
-def _join_units(amounts: Mapping[str, int]) -> str:
-    return "".join(f"{amounts[unit]}{unit}" for unit in UNITS if amounts.get(unit)) or "0s"

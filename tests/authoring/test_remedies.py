@@ -560,26 +560,6 @@ FIELDS: Sequence[Row] = (
     ),
 )
 
-TIMES: Sequence[Row] = (
-    ("no unit", arrival("at: 90"), "7:11: at must be text, not a number: write 90s"),
-    ("no unit, quoted", arrival('at: "90"'), "7:12: '90' is not a duration: write 90s"),
-    ("zeros before a number", arrival("at: 010"), "7:11: at must be text, not a number: write 10s"),
-    ("clock", arrival("at: 1:30"), "7:11: '1:30' is not a duration: write 1m30s or 1h30m"),
-    ("word for a unit", arrival("at: 5min"), "7:11: '5min' is not a duration: write 5m"),
-    ("blanks", arrival("at: 1 h 30 m"), "7:11: '1 h 30 m' is not a duration: write 1h30m"),
-    ("order of units", arrival("at: 30m1h"), "7:11: '30m1h' is not a duration: write 1h30m"),
-    (
-        "no unit where a map may be",
-        arrival("runFor: 90"),
-        "7:15: runFor must be text or a map, not a number: write 90s",
-    ),
-    (
-        "word where a map may be",
-        arrival("runFor: 2 hours"),
-        "7:15: '2 hours' is not a duration or distribution: write 2h",
-    ),
-)
-
 EXPRESSIONS: Sequence[Row] = (
     (
         "amount without quotes",
@@ -803,6 +783,8 @@ EXPRESSIONS: Sequence[Row] = (
 TEMPLATE = "templates are not expanded: write the value, or render the file first"
 
 ADVICE: Sequence[Row] = (
+    ("time without a unit", arrival("at: 90"), "7:11: at must be text, not a number: write a duration such as 90s"),
+    ("time with a word", arrival("at: 5min"), "7:11: '5min' is not a duration such as 1h30m"),
     ("negative time", arrival("at: -5s"), "7:11: '-5s' is not a duration: it cannot be negative"),
     ("no duration", arrival("at: soon"), "7:11: 'soon' is not a duration such as 1h30m"),
     ("template", ladder("priority: {{ .Values.priority }}\n" + RUNGS), f"5:13: {TEMPLATE}"),
@@ -1050,7 +1032,7 @@ def alternatives(message: str) -> list[str]:
 
 ROWS = [
     pytest.param(*row, id=f"{area}: {row[0]}")
-    for area, rows in (("YAML", YAML), ("fields", FIELDS), ("times", TIMES), ("expressions", EXPRESSIONS))
+    for area, rows in (("YAML", YAML), ("fields", FIELDS), ("expressions", EXPRESSIONS))
     for row in rows
 ]
 

@@ -9,7 +9,7 @@ from rules_engine.kinds import KINDS
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.documents import split_documents
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems
@@ -32,7 +32,7 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
-    version, kind = api_version(root), _kind_text(root)
+    version, kind = api_version(root), _member_text(root, "kind")
     if version is None:
         return kind is not None and not spelling_hint(kind, kinds)
     if _GROUP in version.casefold().replace("-", "").replace(".", ""):
@@ -46,13 +46,12 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
 
 def api_version(root: Node) -> str | None:
     """Return the apiVersion of a document; None if it has none."""
-    version = root.get("apiVersion") if isinstance(root, MapNode) else None
-    return version.source.text if isinstance(version, ScalarNode) else None
+    return _member_text(root, "apiVersion") if isinstance(root, MapNode) else None
 
 
-def _kind_text(root: MapNode) -> str | None:
-    kind = root.get("kind")
-    return kind.source.text if isinstance(kind, ScalarNode) else None
+def _member_text(root: MapNode, name: str) -> str | None:
+    member = root.get(name)
+    return member.source.text if isinstance(member, ScalarNode) else None
 
 
 def read_kind(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
@@ -62,7 +61,7 @@ def read_kind(root: Node, problems: Problems, kinds: Sequence[str]) -> str | Non
         problems.error(Code.WRONG_TYPE, message, root.location, root.length)
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
-    first = next((key for key, _ in root), root)
+    first = first_key(root)
     for name, node in (("apiVersion", version), ("kind", kind)):
         if node is not None and not isinstance(node, ScalarNode):
             problems.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)

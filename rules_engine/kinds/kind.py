@@ -19,21 +19,8 @@ from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Rule, Setting
 
 
-def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterator[Problem]:
-    """Yield nothing: valid rules of the kind have no problems together or on a cluster."""
-    del rules, cluster
-    return iter(())
-
-
-def no_parts(rule: Rule) -> Iterator[RulePart]:
-    """Yield nothing: rules of the kind have no parts but their conditions."""
-    del rule
-    return iter(())
-
-
-def no_settings(rule: Rule, namespace: str) -> Iterator[Setting]:
-    """Yield nothing: rules of the kind have only the fields of every kind, and scalar fields."""
-    del rule, namespace
+def nothing(*_: object) -> Iterator[Any]:
+    """Yield nothing: the kind has no warnings, no parts but conditions, or no settings but scalar and common fields."""
     return iter(())
 
 
@@ -56,10 +43,10 @@ class Kind:
     apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Edits]]
     codes: type[ProblemCode]
     problems: Path
-    analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
-    analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = no_warnings
-    parts: Callable[[Any], Iterator[RulePart]] = no_parts
-    effective: Callable[[Any, str], Iterator[Setting]] = no_settings
+    analyse: Callable[[Sequence[Any]], Iterator[Problem]] = nothing
+    analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = nothing
+    parts: Callable[[Any], Iterator[RulePart]] = nothing
+    effective: Callable[[Any, str], Iterator[Setting]] = nothing
     schemas: Path = SCHEMAS
 
     @property

@@ -21,7 +21,7 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import MapNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
-from rules_engine.model.json.lenient import Object
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -130,18 +130,13 @@ def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -
             places[name] = place.location
     for item in objects:
         place = map_field(item, "metadata").get("name") or item
-        node = read_node(_object_json(item), _quantity_reporter(place, problems))
+        node = read_node(as_mapping(manifest_json(item)), _quantity_reporter(place, problems))
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
             problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
         nodes[node.name] = node
         places[node.name] = place.location
     return nodes
-
-
-def _object_json(item: MapNode) -> Object:
-    value = manifest_json(item)
-    return value if isinstance(value, dict) else {}
 
 
 def _quantity_reporter(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:

@@ -365,13 +365,12 @@ class _Composer:
 
     def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
         """Return the position after an anchor, and after the comments and empty lines that may follow it."""
-        while (column := self._skip_anchor(line, column)) == len(self._source.lines[line]):
+        while True:
+            text = self._source.lines[line]
+            column = len(text) - len(_ANCHOR.sub("", text[column:], count=1))
+            if column < len(text):
+                return line, column
             line, column = line + 1, 0
-        return line, column
-
-    def _skip_anchor(self, line: int, column: int) -> int:
-        remaining = self._source.lines[line][column:]
-        return column + len(remaining) - len(_ANCHOR.sub("", remaining, count=1))
 
     def _map(self, done: _Open, length: int) -> MapNode:
         members: dict[str, tuple[ScalarNode, Node]] = {}
@@ -382,7 +381,11 @@ class _Composer:
                 continue
             name = key.source.text
             if name == "<<" and not key.quoted:
-                self._merge_key(key)
+                if self._strict:
+                    message = (
+                        "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out"
+                    )
+                    self._problems.error(Code.YAML_MERGE, message, key.location, key.length)
                 merged.extend(value.items if isinstance(value, ListNode) else [value])
                 continue
             if name in members:
@@ -411,12 +414,3 @@ class _Composer:
         else:
             message = "a key must be text, not a list or a map"
             self._problems.error(Code.YAML_KEY, message, key.location, key.length)
-
-    def _merge_key(self, key: ScalarNode) -> None:
-        if self._strict:
-            self._problems.error(
-                Code.YAML_MERGE,
-                "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out",
-                key.location,
-                key.length,
-            )

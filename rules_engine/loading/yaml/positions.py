@@ -40,7 +40,7 @@ def flow_breaks(lines: Sequence[str], start: Mark, end: Mark, style: str | None)
         raw = lines[number]
         first, last = number == start[0], number == end[0]
         right = end[1] if last else len(raw)
-        left = start[1] if first else _first_nonblank(raw, right)
+        left = start[1] if first else right - len(raw[:right].lstrip(_BLANK))
         if left == right and not first and not last:
             blank.append(number)
             continue
@@ -55,10 +55,6 @@ def flow_breaks(lines: Sequence[str], start: Mark, end: Mark, style: str | None)
         _trace_text(trace, number, left, right, escapes)
         blank = []
     return trace.breaks()
-
-
-def _first_nonblank(raw: str, right: int) -> int:
-    return right - len(raw[:right].lstrip(_BLANK))
 
 
 def _fold_line_end(trace: _Trace, blank: Sequence[int], joined: bool) -> None:

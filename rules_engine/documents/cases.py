@@ -33,22 +33,12 @@ from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.rules import rule_test
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.rules.rule_test import (
-    AmountsByContainer,
-    Case,
-    Diagnosis,
-    Expectation,
-    ExpectedAudit,
-    ExpectedFinding,
-    ExpectedRule,
-    FilePath,
-    RuleTest,
-)
 
 
-def read_test(root: MapNode, problems: Problems, references: References) -> RuleTest:
+def read_test(root: MapNode, problems: Problems, references: References) -> rule_test.RuleTest:
     """Read the test of a document; it is valid only if neither the schema nor `problems` has an error."""
     spec = map_field(root, "spec")
     name, location, _ = document_name(root)
@@ -72,10 +62,10 @@ def read_test(root: MapNode, problems: Problems, references: References) -> Rule
         if key.source.text not in used and used <= cluster_maps.keys():
             message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
             problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-    return RuleTest(
+    return rule_test.RuleTest(
         name=name,
         location=location,
-        rules=tuple(FilePath(str(path)) for path in rules if path is not None),
+        rules=tuple(rule_test.FilePath(str(path)) for path in rules if path is not None),
         cluster=own.cluster,
         clusters={name: inventory.cluster for name, inventory in clusters.items()},
         cases=cases,
@@ -89,10 +79,10 @@ def _read_cluster(node: MapNode, folder: Path, problems: Problems, references: R
     return cluster or build_inventory("", node.location, MapNode(location=node.location), problems)
 
 
-def _read_diagnosis(line: MapNode) -> Diagnosis:
+def _read_diagnosis(line: MapNode) -> rule_test.Diagnosis:
     name = line.get("name") or line
     reasons = {item.source.text: item.location for item in list_items(line, "reasons") if isinstance(item, ScalarNode)}
-    return Diagnosis(
+    return rule_test.Diagnosis(
         name=string_field(line, "name"),
         location=name.location,
         expect=tuple(map(_read_finding, map_items(line, "expect"))),
@@ -101,22 +91,22 @@ def _read_diagnosis(line: MapNode) -> Diagnosis:
     )
 
 
-def _read_finding(line: MapNode) -> ExpectedFinding:
+def _read_finding(line: MapNode) -> rule_test.ExpectedFinding:
     reason = line.get("reason") or line
-    return ExpectedFinding(
+    return rule_test.ExpectedFinding(
         reason=string_field(line, "reason"),
         object=string_field(line, "object"),
         location=reason.location,
-        **scalar_arguments(line, ExpectedFinding),
+        **scalar_arguments(line, rule_test.ExpectedFinding),
     )
 
 
 def _read_case(
     line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References
-) -> Case:
+) -> rule_test.Case:
     name = line.get("name") or line
     request = map_field(line, "request")
-    request_fields = scalar_arguments(request, Case)
+    request_fields = scalar_arguments(request, rule_test.Case)
     updates = request_fields.get("operation") == "UPDATE"
     old = line.get("oldPod")
     if updates and old is None:
@@ -134,7 +124,7 @@ def _read_case(
     manifest = _read_pod(line, folder, problems, references)
     if manifest and manifest.namespace:
         request_fields.setdefault("namespace", manifest.namespace)
-    return Case(
+    return rule_test.Case(
         name=string_field(line, "name"),
         location=name.location,
         pod=manifest.pod if manifest else None,
@@ -177,14 +167,14 @@ def _read_pod(line: MapNode, folder: Path, problems: Problems, references: Refer
 
 def _read_expectation(
     expect: MapNode, place: Node, folder: Path, problems: Problems, references: References
-) -> Expectation:
+) -> rule_test.Expectation:
     report_conflict(expect, "pod", "podFile", problems)
     message = expect.key("message")
     if message is not None and bool_field(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
         problems.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
     whole = _read_pod(expect, folder, problems, references)
-    return Expectation(
+    return rule_test.Expectation(
         location=place.location,
         allowed=bool_field(expect, "allowed") if expect.get("allowed") else None,
         containers=_amounts_by_container(expect, "containers", problems),
@@ -204,18 +194,18 @@ def _read_expectation(
     )
 
 
-def _amounts_by_container(node: MapNode, name: str, problems: Problems) -> AmountsByContainer:
+def _amounts_by_container(node: MapNode, name: str, problems: Problems) -> rule_test.AmountsByContainer:
     containers = map_field(node, name)
     return {key.source.text: read_amounts(containers, key.source.text, problems) for key, _ in containers}
 
 
-def _read_decider(line: MapNode) -> ExpectedRule:
+def _read_decider(line: MapNode) -> rule_test.ExpectedRule:
     rule = line.get("rule") or line
-    return ExpectedRule(RuleId(string_field(line, "rule")), string_field(line, "rung") or None, rule.location)
+    return rule_test.ExpectedRule(RuleId(string_field(line, "rule")), string_field(line, "rung") or None, rule.location)
 
 
-def _read_audited(line: MapNode, problems: Problems) -> ExpectedAudit:
-    return ExpectedAudit(
+def _read_audited(line: MapNode, problems: Problems) -> rule_test.ExpectedAudit:
+    return rule_test.ExpectedAudit(
         rule=RuleId(string_field(line, "rule")),
         location=(line.get("rule") or line).location,
         action=Action(string_field(line, "action")) if line.get("action") else None,

@@ -19,16 +19,7 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, parse_
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
-from rules_engine.model.rules.simulation import (
-    MAX_PODS,
-    Arrival,
-    Distribution,
-    Milliseconds,
-    NodeEvent,
-    NodeState,
-    SchedulerOptions,
-    Simulation,
-)
+from rules_engine.model.rules import simulation
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
@@ -37,7 +28,7 @@ _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 _FIELDS = ("pod", "podFile", "workload", "workloadFile")
 
 
-def read_simulation(root: MapNode, problems: Problems, references: References) -> Simulation:
+def read_simulation(root: MapNode, problems: Problems, references: References) -> simulation.Simulation:
     """Read the simulation of a document; it is valid only if neither the schema nor `problems` has an error.
 
     Without a cluster, it can be checked but not run.
@@ -52,13 +43,15 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
 
 
-def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation | None, tuple[Problem, ...], Sources]:
+def load_simulation(
+    path: Path, cluster: Path | None = None
+) -> tuple[simulation.Simulation | None, tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file; None if it has errors.
 
     `cluster`: a file, as for `load_cluster`, that replaces the simulation's own cluster. kubectl's output may be large.
     """
 
-    def read(root: MapNode, problems: Problems, references: References) -> Simulation:
+    def read(root: MapNode, problems: Problems, references: References) -> simulation.Simulation:
         if cluster is not None:
             return _build_simulation(root, references.cluster(cluster), problems, references)
         if map_field(root, "spec").get("cluster") is None:
@@ -74,7 +67,7 @@ def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation
 
 def _build_simulation(
     root: MapNode, inventory: Inventory | None, problems: Problems, references: References
-) -> Simulation:
+) -> simulation.Simulation:
     spec = map_field(root, "spec")
     name, location, _ = document_name(root)
     folder = Path(location.file).parent
@@ -86,7 +79,7 @@ def _build_simulation(
     for line in map_items(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
-    return Simulation(
+    return simulation.Simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
@@ -96,7 +89,7 @@ def _build_simulation(
         running_for=_read_distribution(spec.get("runningFor"), problems),
         until=until,
         scheduler=_read_scheduler(map_field(spec, "scheduler")),
-        **scalar_arguments(spec, Simulation),
+        **scalar_arguments(spec, simulation.Simulation),
     )
 
 
@@ -109,10 +102,10 @@ def _report_twice(objects: ClusterObjects | None, place: Node, problems: Problem
         return  # joined lists have each node twice; one problem is enough
 
 
-def _read_scheduler(fields: MapNode) -> SchedulerOptions:
+def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:
     resources = map_field(fields, "resources")
     weights = {key.source.text: int_field(resources, key.source.text) or 1 for key, _ in resources}
-    options = SchedulerOptions(**scalar_arguments(fields, SchedulerOptions))
+    options = simulation.SchedulerOptions(**scalar_arguments(fields, simulation.SchedulerOptions))
     return replace(options, resources=weights) if weights else options
 
 
@@ -120,7 +113,7 @@ class _Arrivals:
     """Reader of arrivals. `items`: the arrivals read so far."""
 
     def __init__(self, workloads: WorkloadReader, problems: Problems, until: int | None) -> None:
-        self.items: list[Arrival] = []
+        self.items: list[simulation.Arrival] = []
         self._workloads = workloads
         self._problems = problems
         self._until = until
@@ -135,7 +128,7 @@ class _Arrivals:
         at = _read_duration(line.get("at"), self._problems) or 0
         _report_after(line.get("at"), at, self._until, self._problems)
         count = int_field(line, "count") or 1
-        if count > MAX_PODS:  # which the schema reports
+        if count > simulation.MAX_PODS:  # which the schema reports
             count = 1
         every = _read_distribution(line.get("every"), self._problems)
         key = line.key("every")
@@ -155,12 +148,12 @@ class _Arrivals:
         self._names.append(((workload.kind, namespace, workload.name), count, place))
         self._count(count * sum(group.total for group in workload.groups), place)
         self.items.append(
-            Arrival(
+            simulation.Arrival(
                 title=f"{workload.kind}/{workload.name}",
                 namespace=namespace,
                 groups=workload.groups,
                 at=at,
-                every=every or Distribution(),
+                every=every or simulation.Distribution(),
                 count=count,
                 run_for=run_for,
             )
@@ -177,8 +170,8 @@ class _Arrivals:
     def _count(self, pods: int, place: Node) -> None:
         before = self._pod_count
         self._pod_count += pods
-        if before <= MAX_PODS < self._pod_count:
-            message = f"more than {MAX_PODS:,} pods arrive"
+        if before <= simulation.MAX_PODS < self._pod_count:
+            message = f"more than {simulation.MAX_PODS:,} pods arrive"
             self._problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
 
     def report_names(self, objects: ClusterObjects | None) -> None:
@@ -231,7 +224,7 @@ class _Names:
 
 def _read_events(
     lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, problems: Problems
-) -> Iterator[NodeEvent]:
+) -> Iterator[simulation.NodeEvent]:
     nodes = [node.name for node in objects.nodes] if objects is not None else []
     node_names = frozenset(nodes)
     for line in lines:
@@ -241,8 +234,8 @@ def _read_events(
         if node_field is not None and objects is not None and name not in node_names:
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
             problems.error(Code.UNKNOWN_NODE, message, node_field.location, node_field.length)
-        becomes = NodeState(string_field(line, "becomes", NodeState.READY.value))
-        yield NodeEvent(at=at, node=name, becomes=becomes)
+        becomes = simulation.NodeState(string_field(line, "becomes", simulation.NodeState.READY.value))
+        yield simulation.NodeEvent(at=at, node=name, becomes=becomes)
 
 
 def _report_after(node: Node | None, at: int, until: int | None, problems: Problems) -> None:
@@ -251,7 +244,7 @@ def _report_after(node: Node | None, at: int, until: int | None, problems: Probl
         problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
 
 
-def _read_duration(node: Node | None, problems: Problems) -> Milliseconds | None:
+def _read_duration(node: Node | None, problems: Problems) -> simulation.Milliseconds | None:
     """Read a duration; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, ScalarNode):
         return None
@@ -262,11 +255,11 @@ def _read_duration(node: Node | None, problems: Problems) -> Milliseconds | None
         return None
 
 
-def _read_distribution(node: Node | None, problems: Problems) -> Distribution | None:
+def _read_distribution(node: Node | None, problems: Problems) -> simulation.Distribution | None:
     """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, MapNode):
         fixed = _read_duration(node, problems)
-        return None if fixed is None else Distribution(least=fixed, most=fixed)
+        return None if fixed is None else simulation.Distribution(least=fixed, most=fixed)
     least, most, mean = (_read_duration(node.get(name), problems) for name in ("min", "max", "mean"))
     if mean is not None and (node.get("min") is not None or node.get("max") is not None):
         key = node.key("mean") or node
@@ -278,5 +271,5 @@ def _read_distribution(node: Node | None, problems: Problems) -> Distribution | 
     if middle is not None and mean == 0:
         problems.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
     if mean is not None:
-        return Distribution(mean=mean)
-    return Distribution(least=least, most=most) if least is not None and most is not None else None
+        return simulation.Distribution(mean=mean)
+    return simulation.Distribution(least=least, most=most) if least is not None and most is not None else None

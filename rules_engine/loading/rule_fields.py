@@ -3,17 +3,7 @@
 from collections.abc import Container
 from typing import Any
 
-from rules_engine.loading.fields import (
-    key_origins,
-    map_field,
-    map_items,
-    report_repeated,
-    scalar_arguments,
-    source_field,
-    string_field,
-    string_items,
-    string_map,
-)
+from rules_engine.loading import fields
 from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
@@ -24,7 +14,7 @@ from rules_engine.model.rules.rule import ExpressionDocument, Match, NamedExpres
 
 def document_name(root: MapNode) -> tuple[str, Location, int]:
     """Return a document's metadata.name, its location and length; without a name, "" and the document's location."""
-    node = map_field(root, "metadata").get("name")
+    node = fields.map_field(root, "metadata").get("name")
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         return node.value, node.location, node.length
     return "", root.location, 1
@@ -35,34 +25,34 @@ def common_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, An
 
     `maps`: names of maps in the spec whose keys also get an origin.
     """
-    spec = map_field(root, "spec")
+    spec = fields.map_field(root, "spec")
     return {
         **expression_fields(root, problems, "match", *maps),
-        **scalar_arguments(spec, Rule),
-        "match": _read_match(map_field(spec, "match"), problems),
+        **fields.scalar_arguments(spec, Rule),
+        "match": _read_match(fields.map_field(spec, "match"), problems),
         "match_conditions": _read_named(spec, "matchConditions", problems),
     }
 
 
 def expression_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str, Any]:
     """Read the fields that every document with expressions has, as keyword arguments of `Declared`."""
-    spec = map_field(root, "spec")
+    spec = fields.map_field(root, "spec")
     name, location, _ = document_name(root)
-    metadata = map_field(root, "metadata")
+    metadata = fields.map_field(root, "metadata")
     return {
-        **scalar_arguments(spec, ExpressionDocument),
+        **fields.scalar_arguments(spec, ExpressionDocument),
         "name": name,
         "location": location,
-        "labels": string_map(metadata, "labels"),
-        "annotations": string_map(metadata, "annotations"),
-        "params": map_field(spec, "params").json(),
+        "labels": fields.string_map(metadata, "labels"),
+        "annotations": fields.string_map(metadata, "annotations"),
+        "params": fields.map_field(spec, "params").json(),
         "variables": _read_named(spec, "variables", problems),
         "origin": {
-            **key_origins(root, "spec"),
-            **key_origins(spec, "params", *maps),
+            **fields.key_origins(root, "spec"),
+            **fields.key_origins(spec, "params", *maps),
             **{
                 ("variables", node.source.text): node.location
-                for line in map_items(spec, "variables")
+                for line in fields.map_items(spec, "variables")
                 if isinstance(node := line.get("name"), ScalarNode)
             },
         },
@@ -71,22 +61,22 @@ def expression_fields(root: MapNode, problems: Problems, *maps: str) -> dict[str
 
 def _read_match(node: MapNode, problems: Problems) -> Match:
     return Match(
-        namespaces=string_items(node, "namespaces") or Match().namespaces,
-        exclude_namespaces=string_items(node, "excludeNamespaces"),
+        namespaces=fields.string_items(node, "namespaces") or Match().namespaces,
+        exclude_namespaces=fields.string_items(node, "excludeNamespaces"),
         namespace_selector=read_selector(node, "namespaceSelector", problems),
         object_selector=read_selector(node, "objectSelector", problems),
-        resources=string_items(node, "resources"),
-        operations=tuple(Operation(name) for name in string_items(node, "operations")) or Match().operations,
+        resources=fields.string_items(node, "resources"),
+        operations=tuple(Operation(name) for name in fields.string_items(node, "operations")) or Match().operations,
     )
 
 
 def _read_named(spec: MapNode, field: str, problems: Problems) -> tuple[NamedExpression, ...]:
-    lines = map_items(spec, field)
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
+    lines = fields.map_items(spec, field)
+    fields.report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
     return tuple(
-        NamedExpression(string_field(line, "name"), expression)
+        NamedExpression(fields.string_field(line, "name"), expression)
         for line in lines
-        if (expression := source_field(line, "expression")) is not None
+        if (expression := fields.source_field(line, "expression")) is not None
     )
 
 

@@ -8,16 +8,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading import remedies
-from rules_engine.loading.yaml.nodes import (
-    ListNode,
-    MapNode,
-    Node,
-    Path,
-    ScalarNode,
-    find_node,
-    first_key,
-    remove_paths,
-)
+from rules_engine.loading.yaml import nodes
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import json_type
 from rules_engine.model.problems.codes import Code
@@ -190,7 +181,7 @@ class _Validator:
         name = str(part.get("$ref", "")).rpartition("/")[2]
         return {**self._whole["$defs"].get(name, {}), **part}
 
-    def at(self, path: Path) -> Mapping[str, Any]:
+    def at(self, path: nodes.Path) -> Mapping[str, Any]:
         """Return the schema of the value at a path, empty if it has none."""
         here = self.resolve_type(self._whole)
         for step in path:
@@ -201,7 +192,7 @@ class _Validator:
         return here
 
 
-def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SCHEMAS) -> MapNode:
+def validate(kind: str, root: nodes.MapNode, problems: Problems, folder: FilePath = SCHEMAS) -> nodes.MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     value = root.json()
     if _conforms(kind, folder, value) and not any(node.surprise for _, node in walk_scalars(root)):
@@ -220,10 +211,10 @@ def validate(kind: str, root: MapNode, problems: Problems, folder: FilePath = SC
                 problems.error(code, message, node.location, node.length)
                 reported.add(node.location)
     invalid = frozenset(path for fault in faults for path in fault.invalid_paths())
-    return remove_paths(root, invalid | ambiguous.keys())
+    return nodes.remove_paths(root, invalid | ambiguous.keys())
 
 
-def _ambiguous_values(root: MapNode, validator: _Validator) -> Iterator[tuple[Path, "Finding"]]:
+def _ambiguous_values(root: nodes.MapNode, validator: _Validator) -> Iterator[tuple[nodes.Path, "Finding"]]:
     """Yield the path of each value that YAML parsers read differently, with the spellings that its field accepts.
 
     For a field without a schema, the parser has reported the value; without an accepted spelling, the schema does.
@@ -253,31 +244,31 @@ _TYPES = {
 }
 _GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
 
-Finding = tuple[Code, str, Node]
+Finding = tuple[Code, str, nodes.Node]
 """A code, a message and the node of a problem."""
 
 
 class _Fault:
     """One error of the validator, in the terms of rule files."""
 
-    def __init__(self, error: "ValidationError", root: MapNode, validator: _Validator) -> None:
+    def __init__(self, error: "ValidationError", root: nodes.MapNode, validator: _Validator) -> None:
         self._validator = validator
         self._keyword = str(error.validator)
         self._wanted: Any = error.validator_value
         self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
         self._instance: Any = error.instance
-        self.path: Path = tuple(error.absolute_path)
+        self.path: nodes.Path = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
         self._root = root
-        self._node = find_node(root, self.path)
+        self._node = nodes.find_node(root, self.path)
         self._owner = self._find_owner(root)
 
-    def _find_owner(self, root: MapNode) -> Node:
+    def _find_owner(self, root: nodes.MapNode) -> nodes.Node:
         """Return the key of the value; for an item, the item; for the document, its first key."""
         if not self.path or isinstance(self.path[-1], int):
-            return first_key(self._node)
-        above = find_node(root, self.path[:-1])
-        key = above.key(self.path[-1]) if isinstance(above, MapNode) else None
+            return nodes.first_key(self._node)
+        above = nodes.find_node(root, self.path[:-1])
+        key = above.key(self.path[-1]) if isinstance(above, nodes.MapNode) else None
         return key or self._node
 
     @property
@@ -312,7 +303,7 @@ class _Fault:
             case _:
                 yield self._wrong_count()
 
-    def invalid_paths(self) -> Iterator[Path]:
+    def invalid_paths(self) -> Iterator[nodes.Path]:
         """Yield the paths of values that cannot be read."""
         match self._keyword:
             case "additionalProperties":
@@ -334,12 +325,14 @@ class _Fault:
     @property
     def _value_text(self) -> str:
         return (
-            f"'{truncate(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else json_type(self._instance)
+            f"'{truncate(self._node.source.text)}'"
+            if isinstance(self._node, nodes.ScalarNode)
+            else json_type(self._instance)
         )
 
     @property
     def _text(self) -> str:
-        return self._node.source.text if isinstance(self._node, ScalarNode) else ""
+        return self._node.source.text if isinstance(self._node, nodes.ScalarNode) else ""
 
     def _accepts(self, instance: Json) -> bool:
         return self._validator.accepts(self._schema, instance)
@@ -373,7 +366,7 @@ class _Fault:
 
     def _selector(self, fields: Mapping[str, Any]) -> str:
         node = self._node
-        return remedies.for_labels(node, fields) if self._title == _SELECTOR and isinstance(node, MapNode) else ""
+        return remedies.for_labels(node, fields) if self._title == _SELECTOR and isinstance(node, nodes.MapNode) else ""
 
     def _home(self, name: str) -> str:
         """Return a clause with the part of the document that has this field."""
@@ -405,15 +398,15 @@ class _Fault:
         if self._instance is None:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
         actual = json_type(self._instance)
-        if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
+        if isinstance(self._instance, float) and isinstance(self._node, nodes.ScalarNode):
             actual = truncate(self._node.source.text)
         message = f"{self._name} must be {expected}, not {_GIVEN.get(actual, actual)}"
         if "object" in wanted and not isinstance(self._instance, dict | list):
             moved = self._file() or self._container()
             if moved:
                 return Code.WRONG_TYPE, f"{message}{moved}", self._owner
-        if isinstance(self._node, MapNode) and "array" in wanted and self._node.length == 1:
-            key = first_key(self._node)
+        if isinstance(self._node, nodes.MapNode) and "array" in wanted and self._node.length == 1:
+            key = nodes.first_key(self._node)
             return Code.WRONG_TYPE, f"{message}{self._dash(key)}", key
         return Code.WRONG_TYPE, f"{message}{self._replacement(wanted)}", self._node
 
@@ -427,28 +420,28 @@ class _Fault:
         """Return a clause for an amount that lacks the name of its container above it."""
         if self._title != _AMOUNTS or not self._accepts({self._name: self._instance}):
             return ""
-        amounts, container = find_node(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
-        if container and isinstance(amounts, MapNode) and len(amounts.members) == 1:
+        amounts, container = nodes.find_node(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
+        if container and isinstance(amounts, nodes.MapNode) and len(amounts.members) == 1:
             return remedies.remedy_clause(
                 f"{remedies.yaml_scalar(container)}: {{{self._name}: {remedies.yaml_flow(self._instance)}}}"
             )
         return ": it belongs below the name of a container"
 
-    def _dash(self, key: Node) -> str:
+    def _dash(self, key: nodes.Node) -> str:
         """Return a clause for a block map where a list is expected."""
-        text = key.source.text if isinstance(key, ScalarNode) else ""
+        text = key.source.text if isinstance(key, nodes.ScalarNode) else ""
         name = re.sub(r"^[-–—]\s*", "", text)
         item = self._validator.resolve_type(self._schema.get("items")).get("properties", {})
         if name not in item:
             return remedies.remedy_clause(remedies.for_list(self._node, self._accepts))
-        has_more = isinstance(self._node, MapNode) and len(self._node.members) > 1
+        has_more = isinstance(self._node, nodes.MapNode) and len(self._node.members) > 1
         return remedies.remedy_clause(
             f"- {name}{', and indent the lines of the same item by two more' if has_more else ''}"
         )
 
     def _replacement(self, wanted: Sequence[str]) -> str:
         """Return a clause with the probable value."""
-        unquoted = " without quotes" if isinstance(self._node, ScalarNode) and self._node.quoted else ""
+        unquoted = " without quotes" if isinstance(self._node, nodes.ScalarNode) and self._node.quoted else ""
         fields = self._schema.get("properties", {})
         remedy = ""
         for name in wanted:
@@ -496,8 +489,8 @@ class _Fault:
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.remedy_clause(remedy) or hint
         return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
-    def _key(self, name: str) -> Node:
-        key = self._node.key(name) if isinstance(self._node, MapNode) else None
+    def _key(self, name: str) -> nodes.Node:
+        key = self._node.key(name) if isinstance(self._node, nodes.MapNode) else None
         return key or self._node
 
     def _alternatives(self) -> Finding:
@@ -525,7 +518,7 @@ class _Fault:
                     self._key("file"),
                 )
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
-        return Code.WRONG_COUNT, f"{self._name} has the same item twice", find_node(self._node, (repeated,))
+        return Code.WRONG_COUNT, f"{self._name} has the same item twice", nodes.find_node(self._node, (repeated,))
 
 
 def _resource_hint(text: str, remedy: str) -> str:
@@ -545,11 +538,11 @@ def _below_clause(name: str) -> str:
     return f": it belongs below '{name}'"
 
 
-def walk_scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
+def walk_scalars(node: nodes.Node, path: nodes.Path = ()) -> Iterator[tuple[nodes.Path, nodes.ScalarNode]]:
     """Yield the scalars of a document with their paths."""
-    if isinstance(node, ScalarNode):
+    if isinstance(node, nodes.ScalarNode):
         yield path, node
-    elif isinstance(node, ListNode):
+    elif isinstance(node, nodes.ListNode):
         for index, item in enumerate(node.items):
             yield from walk_scalars(item, (*path, index))
     else:

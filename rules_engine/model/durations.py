@@ -16,6 +16,7 @@ _DIGITS = 12
 
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,{_DIGITS}}})(?:\.([0-9]{{1,{_DIGITS}}}))?{unit})?" for unit in UNITS))
 
+
 class DurationError(ValueError):
     """A text that is not a duration."""
 

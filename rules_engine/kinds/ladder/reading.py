@@ -5,18 +5,7 @@ from collections.abc import Sequence
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
-from rules_engine.loading.fields import (
-    bool_field,
-    int_field,
-    key_locations,
-    map_field,
-    map_items,
-    report_repeated,
-    scalar_arguments,
-    source_field,
-    string_field,
-    string_items,
-)
+from rules_engine.loading import fields
 from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
@@ -27,18 +16,18 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
     """Read a FallbackLadder; it is valid only if neither the schema nor `problems` has an error."""
-    spec = map_field(root, "spec")
-    lines = map_items(spec, "rungs")
-    nodes = map_field(spec, "nodes")
+    spec = fields.map_field(root, "spec")
+    lines = fields.map_items(spec, "rungs")
+    nodes = fields.map_field(spec, "nodes")
     ladder = FallbackLadder(
-        **common_fields(root, problems, "nodes") | scalar_arguments(spec, FallbackLadder),
+        **common_fields(root, problems, "nodes") | fields.scalar_arguments(spec, FallbackLadder),
         rungs=tuple(_read_rung(line) for line in lines),
         nodes=NodeFilter(
             read_selector(nodes, "selector", problems),
-            frozenset(NodeRequirement(name) for name in string_items(nodes, "require")),
+            frozenset(NodeRequirement(name) for name in fields.string_items(nodes, "require")),
         ),
     )
-    report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), problems)
+    fields.report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), problems)
     _report_assumed(lines, problems)
     if ladder.counts is Counts.SCALE:
         for line in lines:
@@ -53,19 +42,19 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
 def _read_rung(line: MapNode) -> Rung:
     resource = line.get("resource") or line
     return Rung(
-        resource=string_field(line, "resource"),
+        resource=fields.string_field(line, "resource"),
         location=resource.location,
-        weight=int_field(line, "weight"),
-        when=source_field(line, "when"),
-        origin=key_locations(line),
-        **scalar_arguments(line, Rung),
+        weight=fields.int_field(line, "weight"),
+        when=fields.source_field(line, "when"),
+        origin=fields.key_locations(line),
+        **fields.scalar_arguments(line, Rung),
     )
 
 
 def _report_assumed(lines: Sequence[MapNode], problems: Problems) -> None:
     first: Location | None = None
     for line in lines:
-        if bool_field(line, "assume"):
+        if fields.bool_field(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
                 message = f"only one rung may be assumed, and line {first.line} already has one"

@@ -2,14 +2,7 @@
 
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
-from rules_engine.loading.fields import (
-    key_locations,
-    map_field,
-    map_items,
-    scalar_arguments,
-    source_field,
-    string_items,
-)
+from rules_engine.loading import fields
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
@@ -18,19 +11,19 @@ from rules_engine.model.problems.source import SourceText
 
 def read(root: MapNode, problems: Problems) -> Validation:
     """Read a Validation; it is valid only if neither the schema nor `problems` has an error."""
-    spec = map_field(root, "spec")
-    actions = frozenset(ValidationAction(name) for name in string_items(spec, "validationActions"))
+    spec = fields.map_field(root, "spec")
+    actions = frozenset(ValidationAction(name) for name in fields.string_items(spec, "validationActions"))
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
         problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
     action_field = {"validation_actions": actions} if actions else {}
     return Validation(
-        **common_fields(root, problems) | scalar_arguments(spec, Validation) | action_field,
+        **common_fields(root, problems) | fields.scalar_arguments(spec, Validation) | action_field,
         validations=tuple(
             _read_check(line, expression)
-            for line in map_items(spec, "validations")
-            if (expression := source_field(line, "expression")) is not None
+            for line in fields.map_items(spec, "validations")
+            if (expression := fields.source_field(line, "expression")) is not None
         ),
     )
 
@@ -39,7 +32,7 @@ def _read_check(line: MapNode, expression: SourceText) -> Check:
     return Check(
         expression=expression,
         location=line.location,
-        message_expression=source_field(line, "messageExpression"),
-        origin=key_locations(line),
-        **scalar_arguments(line, Check),
+        message_expression=fields.source_field(line, "messageExpression"),
+        origin=fields.key_locations(line),
+        **fields.scalar_arguments(line, Check),
     )

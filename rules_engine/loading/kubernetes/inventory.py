@@ -4,16 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules_engine.loading.fields import (
-    int_field,
-    list_items,
-    map_field,
-    map_items,
-    scalar_arguments,
-    string_field,
-    string_items,
-    string_map,
-)
+from rules_engine.loading import fields
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
@@ -52,22 +43,24 @@ def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
     nodes = _read_nodes(spec, objects.get("Node", ()), problems)
     used = _usage_by_node(spec, objects.get("Pod", ()), nodes, problems)
     labelled = {
-        string_field(map_field(item, "metadata"), "name"): string_map(map_field(item, "metadata"), "labels")
+        fields.string_field(fields.map_field(item, "metadata"), "name"): fields.string_map(
+            fields.map_field(item, "metadata"), "labels"
+        )
         for item in objects.get("Namespace", ())
     }
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
         namespaces=labelled
         | {
-            key.source.text: string_map(map_field(spec, "namespaces"), key.source.text)
-            for key, _ in map_field(spec, "namespaces")
+            key.source.text: fields.string_map(fields.map_field(spec, "namespaces"), key.source.text)
+            for key, _ in fields.map_field(spec, "namespaces")
         },
     )
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:
     """Return the names of an inventory's existing `nodes`: no `objects`, no nodes that an autoscaler may add."""
-    return frozenset(name for entry in map_items(spec, "nodes") for name in _existing_names(entry))
+    return frozenset(name for entry in fields.map_items(spec, "nodes") for name in _existing_names(entry))
 
 
 def node_object(node: Node) -> dict[str, Json]:
@@ -92,8 +85,8 @@ def node_object(node: Node) -> dict[str, Json]:
 def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
     """Return the objects by kind; warn of fields that their kind does not have."""
     by_kind: dict[str, list[MapNode]] = {}
-    for item in map_items(spec, "objects"):
-        kind = string_field(item, "kind")
+    for item in fields.map_items(spec, "objects"):
+        kind = fields.string_field(item, "kind")
         if kind not in FILE_KINDS:
             place = item.get("kind") or item
             message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, FILE_KINDS)}"
@@ -118,7 +111,7 @@ def sum_requests(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Qua
 def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
-    for entry in map_items(spec, "nodes"):
+    for entry in fields.map_items(spec, "nodes"):
         place = entry.get("name") or entry
         template = _node_template(entry, problems)
         for name in _node_names(entry):
@@ -129,7 +122,7 @@ def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
     for item in objects:
-        place = map_field(item, "metadata").get("name") or item
+        place = fields.map_field(item, "metadata").get("name") or item
         node = read_node(as_mapping(manifest_json(item)), _quantity_reporter(place, problems))
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
@@ -148,40 +141,42 @@ def _quantity_reporter(place: YamlNode, problems: Problems) -> Callable[[str, st
 
 def _node_names(entry: MapNode) -> Iterator[str]:
     yield from _existing_names(entry)
-    if NodeCopies(**scalar_arguments(entry, NodeCopies)).scalable:
+    if NodeCopies(**fields.scalar_arguments(entry, NodeCopies)).scalable:
         # Nothing runs on a node that an autoscaler has not created yet.
-        yield f"{string_field(entry, 'name')}-new"
+        yield f"{fields.string_field(entry, 'name')}-new"
 
 
 def _existing_names(entry: MapNode) -> Sequence[str]:
-    name, count = string_field(entry, "name"), NodeCopies(**scalar_arguments(entry, NodeCopies)).count
+    name, count = fields.string_field(entry, "name"), NodeCopies(**fields.scalar_arguments(entry, NodeCopies)).count
     return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
 
 
 def _node_template(entry: MapNode, problems: Problems) -> Node:
     allocatable = read_amounts(entry, "allocatable", problems)
     warn_of_units(entry, "allocatable", allocatable, problems)
-    impossible = mig.split_error(string_items(entry, "migDevices"))
+    impossible = mig.split_error(fields.string_items(entry, "migDevices"))
     if impossible:
         key = entry.key("migDevices") or entry
         problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
     for resource, count in _device_amounts(entry).items():
         amount = allocatable.setdefault(resource, count)
         if amount != count:
-            place = map_field(entry, "allocatable").get(resource) or entry
+            place = fields.map_field(entry, "allocatable").get(resource) or entry
             message = f"cards and migDevices give {count} of {resource}, not {amount}"
             problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
-        labels=string_map(entry, "labels"),
+        labels=fields.string_map(entry, "labels"),
         taints=tuple(
             Taint(
-                key=string_field(taint, "key"), effect=string_field(taint, "effect"), **scalar_arguments(taint, Taint)
+                key=fields.string_field(taint, "key"),
+                effect=fields.string_field(taint, "effect"),
+                **fields.scalar_arguments(taint, Taint),
             )
-            for taint in map_items(entry, "taints")
+            for taint in fields.map_items(entry, "taints")
         ),
         allocatable=allocatable,
-        **scalar_arguments(entry, Node),
+        **fields.scalar_arguments(entry, Node),
     )
 
 
@@ -189,9 +184,9 @@ def _device_amounts(entry: MapNode) -> Mapping[str, Quantity]:
     """Return the resources of cards and their MIG devices; a profile's "+" is a "." in its resource name."""
     if entry.get("cards") is None and entry.get("migDevices") is None:
         return {}
-    cards = int_field(entry, "cards")
+    cards = fields.int_field(entry, "cards")
     cards = 1 if cards is None else cards
-    profiles = Counter(string_items(entry, "migDevices"))
+    profiles = Counter(fields.string_items(entry, "migDevices"))
     if not profiles:
         return {"nvidia.com/gpu": Quantity.of(cards)}
     return {
@@ -202,7 +197,7 @@ def _device_amounts(entry: MapNode) -> Mapping[str, Quantity]:
 def _usage_by_node(
     spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], problems: Problems
 ) -> dict[str, dict[str, Quantity]]:
-    bound = [_bound_pod(item, nodes, problems) for item in list_items(spec, "pods")]
+    bound = [_bound_pod(item, nodes, problems) for item in fields.list_items(spec, "pods")]
     # Objects come from a cluster, where a pod may be pending or on a deleted node; neither is a mistake.
     pods = [read_pod(manifest_json(item), item, problems) for item in objects]
     bound += [pod for pod in pods if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]

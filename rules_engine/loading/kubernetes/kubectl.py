@@ -14,13 +14,8 @@ from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
+from rules_engine.model.kubernetes import cluster_objects
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import (
-    FILE_KINDS,
-    ClusterObjects,
-    newest_change_time,
-    parse_change_time,
-)
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
@@ -76,7 +71,7 @@ def _bound_pods(items: Sequence[Object], location: Location, problems: Problems)
             yield pod.node_name, pod
 
 
-def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
+def inventory_objects(spec: MapNode, cluster: Cluster) -> cluster_objects.ClusterObjects:
     """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
     own_objects = [value for item in list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
     node_names = inventory_nodes(spec)
@@ -93,7 +88,7 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     return _cluster_objects([*nodes, *pods, *namespaces, *own_objects])
 
 
-def kubectl_objects(document: Object) -> ClusterObjects:
+def kubectl_objects(document: Object) -> cluster_objects.ClusterObjects:
     """Return the objects of the output of kubectl."""
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
@@ -106,14 +101,14 @@ def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
     return {**value, "kind": "Pod", "metadata": metadata}
 
 
-def _cluster_objects(items: Iterable[Mapping[str, Json]]) -> ClusterObjects:
+def _cluster_objects(items: Iterable[Mapping[str, Json]]) -> cluster_objects.ClusterObjects:
     by_kind: dict[str, list[dict[str, Json]]] = {}
     for item in items:
         kind = text_member(item, "kind")
-        if kind in FILE_KINDS:
+        if kind in cluster_objects.FILE_KINDS:
             by_kind.setdefault(kind, []).append(dict(item))
     newest = ""
     for of_kind in by_kind.values():
         for raw in of_kind:
-            newest = newest_change_time(raw, newest)
-    return ClusterObjects(by_kind, now=parse_change_time(newest))
+            newest = cluster_objects.newest_change_time(raw, newest)
+    return cluster_objects.ClusterObjects(by_kind, now=cluster_objects.parse_change_time(newest))

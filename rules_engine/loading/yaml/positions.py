@@ -5,14 +5,14 @@ file's lines without their ends, count lines and columns from 0, and return Sour
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 Breaks = tuple[tuple[int, int, int], ...]
 Mark = tuple[int, int]
 """Line and column, both from 0."""
 
 _BLANK = " \t"
-_ESCAPES = {"'": re.compile("''"), '"': re.compile(r"\\(?:x..|u.{4}|U.{8}|.|$)")}
+_ESCAPES: Mapping[str | None, re.Pattern[str]] = {"'": re.compile("''"), '"': re.compile(r"\\(?:x..|u.{4}|U.{8}|.|$)")}
 """Escapes by the style of a scalar; plain scalars have none."""
 
 

@@ -109,9 +109,7 @@ def _error_line(lines: Sequence[str], loader: type[Any]) -> int | None:
     return None
 
 
-def _propose_changes(
-    lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int
-) -> Iterator[Change]:
+def _propose_changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int) -> Iterator[Change]:
     for number in near:
         text = lines[number]
         if _TEMPLATE.search(text):

@@ -19,20 +19,23 @@ class UnknownFieldError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDocumentation:
-    """A field, and those below it by their names: type and description of each."""
+    """A field: its path, its schema, and the schema of its kind."""
 
     path: str
-    type: str
-    description: str
-    details: Mapping[str, str]
-    fields: Mapping[str, tuple[str, str]]
+    node: Schema
+    whole: Schema
+    required: bool
 
     def text(self) -> str:
-        """Return the documentation as `kubectl explain` lays it out."""
-        lines = [f"{self.path} <{self.type}>", f"    {self.description}"]
-        lines += [f"    {name}: {value}" for name, value in self.details.items()]
-        for name, (type_name, description) in self.fields.items():
-            lines += ["", f"  {name} <{type_name}>", f"    {description}"]
+        """Return the documentation, and that of the fields below it, as `kubectl explain` lays it out."""
+        lines = [_title(self.path, self.node, self.whole, required=self.required)]
+        lines.append(f"    {self.node.get('description', '')}")
+        lines += [f"    {name}: {value}" for name, value in _details(self.node)]
+        owner = _members(self.node, self.whole)
+        for name, value in owner.get("properties", {}).items():
+            field = _resolve(value, self.whole)
+            title = _title(name, field, self.whole, required=name in owner.get("required", ()))
+            lines += ["", f"  {title}", f"    {field.get('description', '')}"]
         return "\n".join(lines)
 
 
@@ -42,31 +45,23 @@ def field_documentation(path: str) -> FieldDocumentation:
     Lists and maps need no index or key: `rungs.when` is a field of each rung.
     """
     kind, *names = path.split(".")
-    kinds = {each.casefold(): each for each in DOCUMENT_KINDS}
-    if kind.casefold() not in kinds:
+    here = {each.casefold(): each for each in DOCUMENT_KINDS}.get(kind.casefold())
+    if here is None:
         near = did_you_mean(kind, DOCUMENT_KINDS)
         raise UnknownFieldError(f"'{truncate(kind)}' is no kind{near}: must be one of {', '.join(DOCUMENT_KINDS)}")
-    whole = schema(kinds[kind.casefold()])
-    node, here, required = _resolve(whole, whole), kinds[kind.casefold()], False
+    whole = schema(here)
+    node, required = _resolve(whole, whole), False
     for name in names:
         owner = _members(node, whole)
-        if name not in owner.get("properties", {}):
-            near = did_you_mean(name, owner.get("properties", ()))
-            raise UnknownFieldError(f"{here} has no field '{truncate(name)}'{near}")
-        required = name in owner.get("required", ())
-        node, here = _resolve(owner["properties"][name], whole), f"{here}.{name}"
-    fields = _members(node, whole)
-    needed = fields.get("required", ())
-    return FieldDocumentation(
-        path=here,
-        type=f"{_type(node, whole)}, required" if required else _type(node, whole),
-        description=node.get("description", ""),
-        details=dict(_details(node)),
-        fields={
-            name: (_type(field, whole) + (", required" if name in needed else ""), field.get("description", ""))
-            for name, field in ((name, _resolve(field, whole)) for name, field in fields.get("properties", {}).items())
-        },
-    )
+        fields = owner.get("properties", {})
+        if name not in fields:
+            raise UnknownFieldError(f"{here} has no field '{truncate(name)}'{did_you_mean(name, fields)}")
+        node, here, required = _resolve(fields[name], whole), f"{here}.{name}", name in owner.get("required", ())
+    return FieldDocumentation(path=here, node=node, whole=whole, required=required)
+
+
+def _title(name: str, node: Schema, whole: Schema, *, required: bool) -> str:
+    return f"{name} <{_type(node, whole)}{', required' if required else ''}>"
 
 
 def _details(node: Schema) -> Iterator[tuple[str, str]]:

@@ -12,14 +12,6 @@ SCHEMA_FILE = "gpu-rules.schema.json"
 _COMMENTS = re.compile(r"^# yaml-language-server: .*\n", re.MULTILINE)
 
 
-def schema_comment(path: str) -> str:
-    """Return the comment that gives a document's schema to editors; `path` is relative to the document's file.
-
-    The language server needs it in each document of a file.
-    """
-    return f"# yaml-language-server: $schema={path}"
-
-
 def without_schema_comments(text: str) -> str:
     """Return the text of a file for another folder, where the paths in schema comments are not valid."""
     return _COMMENTS.sub("", text)

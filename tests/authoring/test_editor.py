@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rules_engine.starting.schemas import SCHEMA_FILE, schema_comment
+from rules_engine.starting.schemas import SCHEMA_FILE
 from tests.support.documents import REPOSITORY, blocks
 
 SHIPPED = sorted([*REPOSITORY.glob("rules/*/*.yaml"), *REPOSITORY.glob("examples/rules/*.yaml")])
@@ -17,7 +17,7 @@ SHIPPED = sorted([*REPOSITORY.glob("rules/*/*.yaml"), *REPOSITORY.glob("examples
 def test_every_shipped_document_names_the_schema_of_its_kind(path: Path) -> None:
     for document in re.split(r"^---\n", path.read_text(), flags=re.MULTILINE):
         schema = f"../../schemas/{yaml.safe_load(document)['kind']}.json"
-        assert document.startswith(f"{schema_comment(schema)}\n")
+        assert document.startswith(f"# yaml-language-server: $schema={schema}\n")
         assert document.count("yaml-language-server") == 1
         assert (path.parent / schema).is_file()
 
@@ -29,4 +29,4 @@ def test_the_settings_of_editors_name_the_schema_that_is_written_there() -> None
     assert text_by_language["sh"] == f"gpu-rules schema > {SCHEMA_FILE}\n"
     assert json.loads(text_by_language["json"]) == {"yaml.schemas": files}
     assert dict(re.findall(r'\["(.+?)"\] = "(.+?)"', text_by_language["lua"])) == files
-    assert text_by_language["yaml"] == f"{schema_comment(f'../{SCHEMA_FILE}')}\n"
+    assert text_by_language["yaml"] == f"# yaml-language-server: $schema=../{SCHEMA_FILE}\n"

@@ -113,15 +113,13 @@ def _print_case(result: Result, screen: Screen) -> None:
 
 def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
     """Return lines about the packaged rules and inventory that are used as defaults."""
-    lines = [
-        *([f"rules: the packaged set {DEFAULT_RULES.name} (use --rules for others)"] if rules else []),
-        *(
-            [f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"]
-            if cluster
-            else []
-        ),
-    ]
-    return Lines(lines=[*(Span(line, Tone.QUIET) for line in lines), *([""] if lines else [])], whole=True)
+    lines: list[Words] = []
+    if rules:
+        lines.append(Span(f"rules: the packaged set {DEFAULT_RULES.name} (use --rules for others)", Tone.QUIET))
+    if cluster:
+        text = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"
+        lines.append(Span(text, Tone.QUIET))
+    return Lines(lines=[*lines, ""] if lines else [], whole=True)
 
 
 def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
@@ -223,9 +221,7 @@ def _step_tree(step: Step) -> Tree:
         f": {step.message or step.reason}" if step.action is not Action.PASS else "",
         Span(f"  {place}", Tone.QUIET),
     )
-    details: list[Words] = [
-        *(f"{request.container} requests {request.count} of {request.resource}" for request in step.requests),
-    ]
+    requests = (f"{request.container} requests {request.count} of {request.resource}" for request in step.requests)
     further: list[Words] = [
         *map(_amount_words, step.amounts),
         *(f"annotation {key}: {value}" for key, value in step.annotations.items()),
@@ -237,12 +233,8 @@ def _step_tree(step: Step) -> Tree:
             if not step.message or step.message not in warning
         ),
     ]
-    children = [*map(_leaf, details), *map(_resource_tree, step.resources), *map(_leaf, further)]
+    children = [*map(Tree, requests), *map(_resource_tree, step.resources), *map(Tree, further)]
     return Tree(line=line, children=children)
-
-
-def _leaf(line: Words) -> Tree:
-    return Tree(line=line)
 
 
 def _resource_tree(decision: ResourceDecision) -> Tree:
@@ -255,7 +247,7 @@ def _resource_tree(decision: ResourceDecision) -> Tree:
         )
         for attempt in decision.attempts
     ]
-    return Tree(line=outcome, children=[*map(_leaf, attempts)])
+    return Tree(line=outcome, children=[*map(Tree, attempts)])
 
 
 def _amount_words(amount: Amount) -> Words:
@@ -290,7 +282,7 @@ def _rule_tree(item: EffectiveRule) -> Tree:
     if defaults:
         values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
-    return Tree(line=(Span(rule.id, Tone.STRONG), _place_span(rule.location)), children=[*map(_leaf, lines)])
+    return Tree(line=(Span(rule.id, Tone.STRONG), _place_span(rule.location)), children=[*map(Tree, lines)])
 
 
 def _setting_words(setting: Setting, location: Location) -> Words:

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.wording import MAX_NAMES, format_count, format_names, format_percent
 from rules_engine.report import values
-from rules_engine.report.values import WIDTH, Cell, Curve, Report, Span, Table, area_path
+from rules_engine.report.values import WIDTH, Cell, Report, Span, area_path
 
 MAX_ROWS = 200
 """Rows of a table, items of a section, and names of an item. A page with more opens slowly, and JSON has all."""
@@ -46,14 +46,9 @@ def render_html(report: Report) -> str:
         max_names=MAX_NAMES,
         percent=format_percent,
         parts=_word_parts,
-        is_number=_is_number,
-        area=_curve_area,
+        area=area_path,
         first=lambda items: list(islice(items, MAX_ROWS)),
     )
-
-
-def _curve_area(curve: Curve) -> str:
-    return area_path(curve.means, curve.capacity, CURVE_HEIGHT)
 
 
 def _type_test(kind: type) -> Any:
@@ -64,10 +59,6 @@ def _type_test(kind: type) -> Any:
 def _word_parts(cell: Cell) -> Sequence[str | Span]:
     """Return a line or cell as its parts."""
     return cell if isinstance(cell, tuple) else (cell,)  # type: ignore[return-value]
-
-
-def _is_number(table: Table, index: int) -> bool:
-    return table.heads[index] in table.numbers
 
 
 def _escape_text(value: object) -> object:

@@ -42,7 +42,11 @@ def render_markdown(report: Report) -> str:
     sentences = [*(f"- {_plain_text(line)}" for line in (*further, *report.notices)), ""]
     lines = [*head, *_fit_lines(sentences, MAX_FOLDED, "line")]
     folded = [line for section in report.sections if section.folded for line in _section_lines(section, MAX_FOLDED)]
-    folded = [*_fold_start("Totals"), *_fit_lines(folded, MAX_FOLDED, "line"), "</details>"] if folded else []
+    folded = (
+        ["<details>", "<summary>Totals</summary>", "", *_fit_lines(folded, MAX_FOLDED, "line"), "</details>"]
+        if folded
+        else []
+    )
     for section in report.sections:
         if not section.folded:
             lines += _section_lines(section, MAX_BYTES - _byte_size(lines) - _byte_size(folded))
@@ -100,10 +104,6 @@ def _table_lines(table: Table) -> Sequence[str]:
 
 def _table_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _fold_start(summary: str) -> Sequence[str]:
-    return "<details>", f"<summary>{summary}</summary>", ""
 
 
 def _fit_lines(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:

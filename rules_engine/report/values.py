@@ -97,7 +97,7 @@ class Items:
     noun: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Tree:
     """A line with its child lines."""
 

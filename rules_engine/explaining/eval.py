@@ -1,7 +1,7 @@
 """`eval`: the value and the type of an expression on a pod, and completion of an incomplete expression."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -154,7 +154,10 @@ class Subject:
 
     def _members(self, operand: str) -> Iterator[str]:
         """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
-        yield from _names_inside(operand, (*dialect_functions().names(method=False), "cel.bind"))
+        for name in (*dialect_functions().names(method=False), "cel.bind"):
+            namespace, _, member = name.partition(".")
+            if namespace == operand:
+                yield member
         program, _ = self._compile(operand)
         if program is None:
             return
@@ -183,13 +186,6 @@ def _result_type(program: Program, value: object) -> Type:
     if isinstance(checked_type, ObjectType):
         return checked_type if runtime_type == _MAP else runtime_type
     return checked_type if checked_type.plain == runtime_type else runtime_type
-
-
-def _names_inside(namespace: str, names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        outer, _, inner = name.partition(".")
-        if outer == namespace:
-            yield inner
 
 
 _BRACKETS = {")": "(", "]": "[", "}": "{"}

@@ -22,9 +22,6 @@ from rules_engine.sources.yaml_text import dump_yaml
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
 
-CONTEXT_LINES = 3
-"""Unchanged lines around a change, as in any unified diff."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
@@ -65,7 +62,7 @@ class Explanation:
         Defaults that the API server sets before it calls webhooks are not changes.
         """
         before, after = (_yaml_lines(pod) for pod in (self.request.object, self.admission.result))
-        return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
+        return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
         """Return the explanation for `--output json`: the outcome and both decisions."""

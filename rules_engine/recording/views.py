@@ -196,8 +196,7 @@ def _nearly_unique_keys(nodes: Sequence[Node]) -> frozenset[str]:
 
 def _node_classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) -> Iterator[tuple[Members, list[str]]]:
     """Yield each class of nodes that differ only in their names, and the names."""
-    names_by_key: dict[tuple[Hashable, ...], list[str]] = {}
-    class_by_key: dict[tuple[Hashable, ...], Members] = {}
+    classes: dict[tuple[Hashable, ...], tuple[Members, list[str]]] = {}
     for node in nodes:
         labels = node.labels
         has_hostname = labels.get(HOSTNAME) == node.name
@@ -218,13 +217,10 @@ def _node_classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) 
             used,
             has_hostname,
         )
-        names = names_by_key.get(key)
-        if names is None:
-            names = names_by_key[key] = []
-            class_by_key[key] = _class_members(node, labels, amounts, used, has_hostname=has_hostname)
-        names.append(node.name)
-    for key, names in names_by_key.items():
-        yield class_by_key[key], names
+        if key not in classes:
+            classes[key] = _class_members(node, labels, amounts, used, has_hostname=has_hostname), []
+        classes[key][1].append(node.name)
+    yield from classes.values()
 
 
 def _class_members(

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from typing import Any
 
 from rules_engine.cel import Budget, Program
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
@@ -14,7 +14,7 @@ from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.decision import RulePart, Step
-from rules_engine.model.rules.rule import Rule, RuleId
+from rules_engine.model.rules.rule import ExpressionDocument, Rule, RuleId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +59,6 @@ class Coverage:
         """Return True if the percentage of covered items, not rounded, is at least `percent`."""
         return 100 * self.covered >= percent * len(self.items)
 
-    @property
-    def by_file(self) -> Iterator[tuple[str, tuple[CoverageItem, ...]]]:
-        """Yield each file with its items."""
-        for file, items in groupby(self.items, key=lambda item: item.location.file):
-            yield file, tuple(items)
-
 
 @dataclass(frozen=True, slots=True)
 class _RecordedProgram(Program):
@@ -79,43 +73,26 @@ class _RecordedProgram(Program):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    source: SourceText
-    outcomes: Counter[bool]
-
-
 class _Recording(ExpressionCompiler):
     """A compiler whose conditions count their outcomes. Only tests use it: in a server, conditions cost no more."""
 
-    recorded: list[_Condition]
-    _outcomes_at: Callable[[Location], Counter[bool]]
+    def __init__(self, outcomes_at: Callable[[Location], Counter[bool]], *arguments: Any) -> None:
+        self.recorded: list[_RecordedProgram] = []
+        self._outcomes_at = outcomes_at
+        super().__init__(*arguments)
 
     def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
         program = super().condition(source, effects)
         if program is None:
             return None
         outcomes = self._outcomes_at(program.source.location)
-        self.recorded.append(_Condition(program.source, outcomes))
-        return _RecordedProgram(program.checked, program.generated, program.levels, outcomes)
+        recorded = _RecordedProgram(program.checked, program.generated, program.levels, outcomes)
+        self.recorded.append(recorded)
+        return recorded
 
 
 class _RecordingCompiler(_Recording, Compiler):
     """A recording compiler of a rule."""
-
-    def __init__(self, rule: Rule, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
-        self.recorded = []
-        self._outcomes_at = outcomes_at
-        super().__init__(rule)
-
-
-class _RecordingDiagnosticCompiler(_Recording):
-    """A recording compiler of a Diagnostic."""
-
-    def __init__(self, diagnostic: Diagnostic, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
-        self.recorded = []
-        self._outcomes_at = outcomes_at
-        super().__init__(diagnostic, diagnostic_environment(diagnostic.for_each))
 
 
 @dataclass(slots=True)
@@ -124,7 +101,7 @@ class _Record:
 
     rule: Rule
     parts: Sequence[RulePart]
-    conditions: Sequence[_Condition]
+    conditions: Sequence[_RecordedProgram]
     applied: int
     hits: list[int]
 
@@ -138,24 +115,22 @@ class CoverageRecorder:
     def __init__(self, kinds: Sequence[Kind] = KINDS) -> None:
         self._parts = {kind.name: kind.parts for kind in kinds}
         self._outcomes: dict[Location, Counter[bool]] = {}
-        self._conditions: dict[Location, Sequence[_Condition]] = {}
+        self._conditions: dict[Location, Sequence[_RecordedProgram]] = {}
         self._records: dict[Location, _Record] = {}
         self._files: dict[str, str] = {}
         """Path of each file after links, by its name."""
-        self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_Condition]]] = {}
+        self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_RecordedProgram]]] = {}
         """Diagnostics that were compiled without error, with their conditions."""
 
     def compiler_of(self, rule: Rule) -> Compiler:
         """Return a compiler that records the outcomes of a rule's conditions."""
-        compiler = _RecordingCompiler(rule, lambda place: self._outcomes.setdefault(self._place(place), Counter()))
+        compiler = _RecordingCompiler(self._outcomes_at, rule)
         self._conditions[self._place(rule.location)] = compiler.recorded
         return compiler
 
     def diagnostic_compiler_of(self, diagnostic: Diagnostic) -> ExpressionCompiler:
         """Return a compiler that records the outcomes of a Diagnostic's condition."""
-        compiler = _RecordingDiagnosticCompiler(
-            diagnostic, lambda place: self._outcomes.setdefault(self._place(place), Counter())
-        )
+        compiler = _Recording(self._outcomes_at, diagnostic, diagnostic_environment(diagnostic.for_each))
         self._conditions[self._place(diagnostic.location)] = compiler.recorded
         return compiler
 
@@ -165,10 +140,6 @@ class CoverageRecorder:
             place = self._place(diagnostic.location)
             self._diagnostics.setdefault(place, (diagnostic, self._conditions[place]))
 
-    def knows_diagnostic(self, diagnostic: Diagnostic) -> bool:
-        """Return True if the Diagnostic was compiled, in any set."""
-        return self._place(diagnostic.location) in self._conditions
-
     def add(self, rule_set: RuleSet) -> None:
         """Add the rules of a set, all of which `compiler_of` compiled."""
         for compiled in rule_set.rules:
@@ -177,9 +148,9 @@ class CoverageRecorder:
                 parts = tuple(self._parts[rule.kind](rule))
                 self._records[place] = _Record(rule, parts, self._conditions[place], 0, [0] * len(parts))
 
-    def __contains__(self, rule: Rule) -> bool:
-        """Return True if the rule was compiled, in any set."""
-        return self._place(rule.location) in self._conditions
+    def __contains__(self, document: ExpressionDocument) -> bool:
+        """Return True if the rule or Diagnostic was compiled, in any set."""
+        return self._place(document.location) in self._conditions
 
     def observe(self, trace: Iterable[Step], namespace: str) -> None:
         """Count the events in the trace of a pod in a namespace."""
@@ -197,6 +168,9 @@ class CoverageRecorder:
             items += _condition_items(diagnostic.id, conditions)
         return Coverage(tuple(sorted(items, key=lambda item: item.location)))
 
+    def _outcomes_at(self, location: Location) -> Counter[bool]:
+        return self._outcomes.setdefault(self._place(location), Counter())
+
     def _place(self, location: Location) -> Location:
         file = self._files.get(location.file)
         if file is None:
@@ -212,7 +186,7 @@ def _rule_items(record: _Record) -> Iterator[CoverageItem]:
     yield from _condition_items(rule.id, record.conditions)
 
 
-def _condition_items(rule: RuleId, conditions: Iterable[_Condition]) -> Iterator[CoverageItem]:
+def _condition_items(rule: RuleId, conditions: Iterable[_RecordedProgram]) -> Iterator[CoverageItem]:
     for condition in conditions:
         for outcome in (True, False):
             yield CoverageItem(

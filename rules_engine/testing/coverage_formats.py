@@ -44,7 +44,8 @@ def lcov_lines(coverage: Coverage) -> Iterator[str]:
     The hits of a line are the fewest of any item in it, so that a covered line has no uncovered item. A condition has
     as many hits as it was evaluated.
     """
-    for file, items in coverage.by_file:
+    for file, file_items in groupby(coverage.items, key=lambda item: item.location.file):
+        items = tuple(file_items)
         yield "TN:"
         yield f"SF:{file.translate(_LINE_ENDS)}"
         taken = [branch for line in _items_by_line(items) for branch in _branch_records(*line)]

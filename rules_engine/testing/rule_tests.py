@@ -33,13 +33,7 @@ from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
-from rules_engine.sources.rule_files import (
-    CompilerOf,
-    LoadedFiles,
-    RuleFiles,
-    compile_loaded,
-    has_errors,
-)
+from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, compile_loaded, has_errors
 from rules_engine.testing.coverage import Coverage, CoverageRecorder
 from rules_engine.testing.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 
@@ -210,7 +204,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         rule_set, rule_problems = compile_rules(untested, compiler_of=recorder.compiler_of)
         problems.extend(problem for problem in rule_problems if problem.severity is Severity.ERROR)
         recorder.add(rule_set)
-        others = [diagnostic for diagnostic in loaded.of(Diagnostic) if not recorder.knows_diagnostic(diagnostic)]
+        others = [diagnostic for diagnostic in loaded.of(Diagnostic) if diagnostic not in recorder]
         diagnostics, diagnostic_problems = compile_diagnostics(others, recorder.diagnostic_compiler_of)
         problems.extend(problem for problem in diagnostic_problems if problem.severity is Severity.ERROR)
         recorder.add_diagnostics(diagnostics)

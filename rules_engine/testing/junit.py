@@ -1,10 +1,10 @@
 """Results of `test` as JUnit XML, which CI servers show."""
 
-from collections.abc import Sequence
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.problem import Severity
+from rules_engine.model.problems.source import Location
 from rules_engine.testing.rule_tests import CaseName, CaseNotRun, Result, TestRun
 
 _PROBLEMS = "problems"
@@ -23,10 +23,13 @@ def junit_xml(run: TestRun) -> str:
     for (_, test), suite_cases in groupby(cases, key=lambda case: _suite_key(case.name)):
         suite = ET.SubElement(root, "testsuite", name=_xml_text(test))
         for case in suite_cases:
-            _add_case(suite, case)
+            _add_result(suite, case)
     errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
     if errors:
-        _add_problems(ET.SubElement(root, "testsuite", name=_PROBLEMS), errors)
+        suite = ET.SubElement(root, "testsuite", name=_PROBLEMS)
+        for problem in errors:
+            case = _add_case(suite, _PROBLEMS, f"{problem.location}: {problem.code}", problem.location)
+            ET.SubElement(case, "error", message=_xml_text(problem.message), type=problem.code)
     for suite in (*root, root):
         suite.set("tests", str(len(suite.findall(".//testcase"))))
         suite.set("failures", str(len(suite.findall(".//failure"))))
@@ -41,17 +44,10 @@ def _suite_key(name: CaseName) -> tuple[str, str]:
     return name.file, name.test
 
 
-def _add_case(suite: ET.Element, result: Result | CaseNotRun) -> None:
+def _add_result(suite: ET.Element, result: Result | CaseNotRun) -> None:
     name = result.name
     place = name.case.location
-    case = ET.SubElement(
-        suite,
-        "testcase",
-        classname=_xml_text(name.test),
-        name=_xml_text(name.title),
-        file=_xml_text(place.file),
-        line=str(place.line),
-    )
+    case = _add_case(suite, name.test, name.title, place)
     if isinstance(result, CaseNotRun):
         ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
     elif not result.passed:
@@ -59,18 +55,9 @@ def _add_case(suite: ET.Element, result: Result | CaseNotRun) -> None:
         failure.text = _xml_text(f"{result.explanation}\n{place}")
 
 
-def _add_problems(suite: ET.Element, errors: Sequence[Problem]) -> None:
-    for problem in errors:
-        place = problem.location
-        case = ET.SubElement(
-            suite,
-            "testcase",
-            classname=_PROBLEMS,
-            name=_xml_text(f"{place}: {problem.code}"),
-            file=_xml_text(place.file),
-            line=str(place.line),
-        )
-        ET.SubElement(case, "error", message=_xml_text(problem.message), type=problem.code)
+def _add_case(suite: ET.Element, class_name: str, name: str, place: Location) -> ET.Element:
+    members = {"classname": class_name, "name": name, "file": place.file, "line": str(place.line)}
+    return ET.SubElement(suite, "testcase", {key: _xml_text(text) for key, text in members.items()})
 
 
 def _xml_text(text: str) -> str:

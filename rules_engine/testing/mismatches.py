@@ -1,7 +1,7 @@
 """Mismatches between expected and actual values, of decisions and of the findings of Diagnostics."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -64,7 +64,7 @@ def admission_mismatches(expect: Expectation, admission: Admission) -> Iterator[
         yield from _amount_mismatches("limits", expect.limits, pod, lambda container, name: container.limits.get(name))
         yield from _annotation_mismatches("annotations", expect.annotations, pod.annotations)
         if expect.pod is not None:
-            yield from _pod_mismatches(expect.pod, admission.result)
+            yield from _first_mismatches("pod", _value_mismatches(expect.pod, admission.result, "pod", amounts=False))
     if expect.decided_by is not None:
         yield from _decider_mismatches(expect.decided_by, admission.trace)
     if expect.audited is not None:
@@ -116,11 +116,12 @@ def _quote_texts(texts: Sequence[str]) -> str:
     return ", ".join(f"'{text}'" for text in texts if text) or "none"
 
 
-def _pod_mismatches(expected: Json, actual: Json) -> Iterator[Mismatch]:
-    differences = list(_value_mismatches(expected, actual, "pod", amounts=False))
+def _first_mismatches(what: str, mismatches: Iterable[Mismatch]) -> Iterator[Mismatch]:
+    """Yield at most MAX_DIFFERENCES, and the number of the others."""
+    differences = [*mismatches]
     yield from differences[:MAX_DIFFERENCES]
     if len(differences) > MAX_DIFFERENCES:
-        yield Mismatch("pod", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
+        yield Mismatch(what, "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
 
 
 def _value_mismatches(expected: Json, actual: Json, path: str, *, amounts: bool) -> Iterator[Mismatch]:
@@ -178,17 +179,13 @@ def _rule_mismatches(
         if step is None:
             yield Mismatch(f"{what}.{rule}", "a decision", step_outcome(steps.get(rule)))
             continue
-        actual_rungs = _step_rungs(step)
+        actual_rungs = [decision.given for decision in step.resources]
         for rung in rungs:
             if rung not in actual_rungs:
                 yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(actual_rungs) or "none")
     for rule, step in actual.items():
         if rule not in expected:
             yield Mismatch(f"{what}.{rule}", "no decision", step_outcome(step))
-
-
-def _step_rungs(step: Step) -> list[str]:
-    return [decision.given for decision in step.resources]
 
 
 def step_outcome(step: Step | None) -> str:
@@ -226,11 +223,8 @@ def _audit_step_mismatches(expected: ExpectedAudit, step: Step) -> Iterator[Mism
 
 
 def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
-    """Yield each finding that is missing, not expected or has another message, and each Diagnostic that failed."""
-    differences = [*_finding_mismatches(diagnosis, evaluation)]
-    yield from differences[:MAX_DIFFERENCES]
-    if len(differences) > MAX_DIFFERENCES:
-        yield Mismatch("findings", "no other difference", f"{len(differences) - MAX_DIFFERENCES} more")
+    """Return each finding that is missing, not expected or has another message, and each Diagnostic that failed."""
+    return _first_mismatches("findings", _finding_mismatches(diagnosis, evaluation))
 
 
 def _finding_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:

@@ -5,10 +5,11 @@ rules are written as YAML and then loaded from that text, so that the checked ru
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
 
@@ -440,12 +441,14 @@ def _draft_rules(configuration: _Configuration) -> list[_Draft]:
     """Draft one rule for each GPU type and GPU resource, in the order of first occurrence."""
     everywhere = [configuration.defaults, *configuration.by_namespace.values()]
     keys = list(dict.fromkeys(key for entries in everywhere for key in entries))
-    names = _Names(keys)
+    names: set[str] = set()
     drafts = []
     for key in keys:
         same_key = [entries[key] for entries in everywhere if key in entries]
         if any(same_key):
-            document = _rule_document(names.take(key), key, configuration)
+            name = _rule_name(key, keys, names)
+            names.add(name)
+            document = _rule_document(name, key, configuration)
             drafts.append(_Draft(key=key, place=same_key[0].place, text=dump_yaml(document)))
     return drafts
 
@@ -468,33 +471,16 @@ def _rule_document(name: str, key: _GpuKey, configuration: _Configuration) -> di
     return {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": {"name": name}, "spec": spec}
 
 
-class _Names:
-    """Names of rules: the GPU type, then its resource if the type has several, then a number if the name is taken."""
-
-    def __init__(self, keys: Sequence[_GpuKey]) -> None:
-        self._types = [gpu_type for gpu_type, _ in keys]
-        self._taken: set[str] = set()
-
-    def take(self, key: _GpuKey) -> str:
-        gpu_type, gpu_resource = key
-        several = self._types.count(gpu_type) > 1
-        name = f"{_slug(gpu_type)}-{_slug(gpu_resource.rpartition('/')[2])}" if several else _slug(gpu_type)
-        free = (
-            candidate
-            for n in range(1, len(self._taken) + 2)
-            if (candidate := _append_number(name, n)) not in self._taken
-        )
-        unique_name = next(free)
-        self._taken.add(unique_name)
-        return unique_name
+def _rule_name(key: _GpuKey, keys: Sequence[_GpuKey], taken: Set[str]) -> str:
+    """Return the GPU type, then its resource if the type has several, then a number if the name is taken."""
+    gpu_type, gpu_resource = key
+    several = [each for each, _ in keys].count(gpu_type) > 1
+    name = f"{_slug(gpu_type)}-{_slug(gpu_resource.rpartition('/')[2])}" if several else _slug(gpu_type)
+    return next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
 
 
 def _slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-") or "gpu"
-
-
-def _append_number(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"
 
 
 def _load_draft(draft: _Draft, findings: _Findings) -> ResourceInjection | None:

@@ -11,6 +11,7 @@ from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
+from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Mode, Rule, RuleId
 from rules_engine.model.rules.rule_test import Case, Diagnosis, ExpectedAudit, ExpectedRule
 
@@ -50,24 +51,17 @@ def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterato
     """Yield the reasons in a diagnosis that are not among the `reasons` of Diagnostics, or are not compared."""
     if not reasons:
         message = "there is no Diagnostic among the rules, so nothing can be found"
-        yield Problem(
-            code=Code.UNKNOWN_REASON,
-            message=message,
-            location=diagnosis.location,
-            length=max(1, len(diagnosis.name)),
-        )
+        yield _error(Code.UNKNOWN_REASON, message, diagnosis.location, diagnosis.name)
         return
     locations = {**{finding.reason: finding.location for finding in diagnosis.expect}, **diagnosis.reason_locations}
     for reason, location in locations.items():
         if reason not in reasons:
             message = f"no Diagnostic has the reason '{reason}'{did_you_mean(reason, reasons)}"
-            yield Problem(code=Code.UNKNOWN_REASON, message=message, location=location, length=max(1, len(reason)))
+            yield _error(Code.UNKNOWN_REASON, message, location, reason)
     for finding in diagnosis.expect:
         if diagnosis.reasons is not None and finding.reason not in diagnosis.reasons:
             message = f"'{finding.reason}' is not one of the diagnosis' reasons, so it is not compared"
-            yield Problem(
-                code=Code.UNKNOWN_REASON, message=message, location=finding.location, length=len(finding.reason)
-            )
+            yield _error(Code.UNKNOWN_REASON, message, finding.location, finding.reason)
 
 
 def _claim_warnings(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
@@ -87,18 +81,16 @@ def _decider_problems(
     rule = rules.get(decider.rule)
     if rule is None:
         message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, rules)}"
-        yield _decider_error(Code.UNKNOWN_RULE, message, decider)
+        yield _error(Code.UNKNOWN_RULE, message, decider.location, decider.rule)
         return
     if rule.mode is not mode:
         message = f"{rule.id} is in mode {rule.mode.value}: {otherwise}"
         yield warning(Code.IDLE_RULE, message, decider.location, decider.rule)
-    if decider.rung is None:
-        return
-    if decider.rung not in rule.rung_resources:
-        rungs = rule.rung_resources
+    rungs = rule.rung_resources
+    if decider.rung is not None and decider.rung not in rungs:
         unknown = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
         message = f"{rule.id} has no rung{unknown}"
-        yield _decider_error(Code.UNKNOWN_RUNG, message, decider)
+        yield _error(Code.UNKNOWN_RUNG, message, decider.location, decider.rule)
 
 
 def _matches_nothing(rule: Rule) -> Iterator[Problem]:
@@ -117,5 +109,6 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
             yield warning(Code.MATCHES_NOTHING, message, rule.origin.get(("match", field), rule.location), field)
 
 
-def _decider_error(code: Code, message: str, decider: ExpectedRule | ExpectedAudit) -> Problem:
-    return Problem(code=code, message=message, location=decider.location, length=max(1, len(decider.rule)))
+def _error(code: Code, message: str, location: Location, text: str) -> Problem:
+    """Return an error about the text at a location."""
+    return Problem(code=code, message=message, location=location, length=max(1, len(text)))

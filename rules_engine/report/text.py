@@ -15,24 +15,8 @@ from rich.text import Text
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import MAX_COLUMNS, MarkedProblem, Page, Severity, render_problem
 from rules_engine.model.wording import format_count, format_names, format_percent
-from rules_engine.report.values import (
-    Bar,
-    Block,
-    Cell,
-    Curve,
-    Curves,
-    Drawings,
-    Item,
-    Items,
-    Lines,
-    Report,
-    Section,
-    Span,
-    Table,
-    Tone,
-    Tree,
-    Words,
-)
+from rules_engine.report import values
+from rules_engine.report.values import Block, Cell, Item, Lines, Report, Section, Span, Table, Tone, Tree, Words
 
 WIDTH = 100_000
 """Width of lines that are not wrapped: in a pipe, and in tables. Rich needs some width."""
@@ -144,7 +128,7 @@ class Screen:
                 for words in lines[:limit]:
                     self.line(words, indent)
                 self._more(len(lines) - limit, noun)
-            case Items(items=items, noun=noun):
+            case values.Items(items=items, noun=noun):
                 for index, item in enumerate(items[:MAX_ROWS]):
                     if index:
                         self.line("")
@@ -152,11 +136,11 @@ class Screen:
                 self._more(len(items) - MAX_ROWS, noun)
             case Tree():
                 self.tree(block, indent)
-            case Curves(curves=curves):
+            case values.Curves(curves=curves):
                 width = max((cell_len(curve.name) for curve in curves), default=0)
                 for curve in curves:
                     self._print(Text(f"{curve.name:{width}}  0s ▕{_curve_levels(curve)}▏ {curve.end}"), indent)
-            case Drawings():
+            case values.Drawings():
                 pass  # only HTML pages have drawings
 
     def table(self, table: Table, indent: int = 2, limit: int = MAX_ROWS) -> None:
@@ -225,7 +209,7 @@ class Screen:
 
     def _text(self, cell: Cell) -> Text:
         """Return words as a text with styles, control characters escaped."""
-        if isinstance(cell, Bar):
+        if isinstance(cell, values.Bar):
             filled = 0 if cell.share is None else min(round(cell.share * BAR_COLUMNS), BAR_COLUMNS)
             return Text(f"{'█' * filled}{'░' * (BAR_COLUMNS - filled)} {format_percent(cell.share):>4}")
         result = Text()
@@ -240,7 +224,7 @@ class Screen:
             self.line(Span(f"and {format_count(number, f'more {noun}')} (--output json has all)", Tone.QUIET), indent)
 
 
-def _curve_levels(curve: Curve) -> str:
+def _curve_levels(curve: values.Curve) -> str:
     """Return the use of a resource over time as block characters, one for each of at most CURVE equal intervals."""
     columns = min(CURVE_COLUMNS, len(curve.means))
     edges = [column * len(curve.means) // columns for column in range(columns + 1)]

@@ -9,17 +9,8 @@ from collections.abc import Iterable, Iterator
 from errno import ELOOP
 from pathlib import Path
 
-from rules_engine.loading.files import (
-    MAX_CLUSTER_BYTES,
-    MAX_FILE_BYTES,
-    SUFFIXES,
-    SourceFile,
-    decode_source,
-    report_missing,
-    report_no_files,
-    report_too_large,
-    report_unreadable,
-)
+from rules_engine.loading import files as reading
+from rules_engine.loading.files import MAX_CLUSTER_BYTES, MAX_FILE_BYTES, SUFFIXES, SourceFile
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
@@ -124,14 +115,14 @@ class _Revision:
             return
         files = {name: target} if target in self._entries else dict(self._walk(target, name))
         if not files and len(self._problems.items) == reported:
-            report_no_files(name, self._problems)
+            reading.report_no_files(name, self._problems)
         contents = _read_objects(self._entries[path][1] for path in files.values())
         for file, path in files.items():
             content = contents[self._entries[path][1]]
             limit = MAX_CLUSTER_BYTES if file.endswith(".json") else MAX_FILE_BYTES
             if len(content) > limit:
-                report_too_large(file, limit, self._problems)
-            elif source := decode_source(Path(file), content, self._problems):
+                reading.report_too_large(file, limit, self._problems)
+            elif source := reading.decode_source(Path(file), content, self._problems):
                 yield source
 
     def _walk(self, folder: str, name: str) -> Iterator[tuple[str, str]]:
@@ -157,10 +148,10 @@ class _Revision:
             return self._resolve(path)
         except FileNotFoundError:
             if needed:
-                report_missing(name, self._problems)
+                reading.report_missing(name, self._problems)
         except OSError as error:  # a circle of links
             if needed:
-                report_unreadable(Path(name), error, self._problems)
+                reading.report_unreadable(Path(name), error, self._problems)
         except _RefusedError as error:
             self._problems.error(Code.NOT_A_REGULAR_FILE, str(error), Location(name, 1, 1))
         return None

@@ -1,6 +1,5 @@
 """Packaged rule sets: the folders of rules and RuleTests that the package contains."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +9,6 @@ from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.model.rules.rule import ExpressionDocument
 from rules_engine.sources.rule_files import DEFAULT_RULES
 from rules_engine.starting.schemas import without_schema_comments
-
-_TEST_SUFFIX = ".test.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,8 @@ def list_packaged_sets() -> dict[str, PackagedSet]:
     """Return all packaged sets by name, the default first."""
     folders = [folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir()]
     folders.sort(key=lambda folder: (folder != DEFAULT_RULES, folder.name))
-    return {folder.name: PackagedSet(folder.name, _rules_before_tests(folder.glob("*.yaml"))) for folder in folders}
-
-
-def _rules_before_tests(files: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(sorted(files, key=lambda file: (file.name.endswith(_TEST_SUFFIX), file.name)))
+    sets = {}
+    for folder in folders:
+        files = sorted(folder.glob("*.yaml"), key=lambda file: (file.name.endswith(".test.yaml"), file.name))
+        sets[folder.name] = PackagedSet(folder.name, (*files,))
+    return sets

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
-from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.loading.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -42,7 +42,7 @@ class TooDeepError(ListError):
     """A value with more than MAX_DEPTH levels of lists and maps."""
 
     def __init__(self) -> None:
-        super().__init__(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} levels of lists and maps")
+        super().__init__(Code.YAML_TOO_DEEP, TOO_DEEP)
 
 
 def parse_lenient(text: str | bytes | Raw) -> Json:

@@ -28,8 +28,8 @@ def junit_xml(run: TestRun) -> str:
     if errors:
         suite = ET.SubElement(root, "testsuite", name=_PROBLEMS)
         for problem in errors:
-            case = _add_case(suite, _PROBLEMS, f"{problem.location}: {problem.code}", problem.location)
-            ET.SubElement(case, "error", message=_xml_text(problem.message), type=problem.code)
+            element = _add_case(suite, _PROBLEMS, f"{problem.location}: {problem.code}", problem.location)
+            ET.SubElement(element, "error", message=_xml_text(problem.message), type=problem.code)
     for suite in (*root, root):
         suite.set("tests", str(len(suite.findall(".//testcase"))))
         suite.set("failures", str(len(suite.findall(".//failure"))))

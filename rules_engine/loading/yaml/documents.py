@@ -28,6 +28,8 @@ MAX_DEPTH = 64
 """Levels of nested lists and maps: a pod in a RuleTest has about 20, JSON of gpuinjector fewer; functions on the tree
 recurse this far."""
 
+TOO_DEEP = f"more than {MAX_DEPTH} levels of lists and maps"
+
 MAX_NODES = 500_000
 """Values in a file, including repetitions by aliases: an inventory of 10,000 nodes has some 300,000."""
 
@@ -145,6 +147,8 @@ def _syntax_problem(
     # An unclosed value is reported where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
     line, column = part.line + mark.line, mark.column
+    if "nesting depth" in problem:  # libyaml's own bound, which its search for a key can reach before ours
+        return Code.YAML_TOO_DEEP, TOO_DEEP, Location(source.name, line + 1, column + 1), 1
     # An error at the end of the part is reported at its last line with text: the next one begins another document.
     last = part.line + len(LINE_END.findall(part.text.rstrip()))
     if line > last:
@@ -286,7 +290,7 @@ class _Composer:
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
     def _too_deep(self, mark: Any) -> None:
-        raise _StopError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} levels of lists and maps", self._at(mark))
+        raise _StopError(Code.YAML_TOO_DEEP, TOO_DEEP, self._at(mark))
 
     def _tag(self, event: Any) -> None:
         if event.tag is None:

@@ -202,7 +202,7 @@ request_namespace_option: Decorator = click.option(
     type=NamespaceName(empty=True),
     default="",
     metavar="NAME",
-    help="Namespace of the request. Default: the manifest's, or else default.",
+    help="Namespace of manifests that name none. Default: default.",
 )
 
 
@@ -258,18 +258,22 @@ def cluster_option(
 
             files = values["clusters"] if multiple else filter(None, [values["cluster"]])
             arguments = tuple(map(argument, files))
-            sources = [str(each) for value in values.values() if isinstance(value, tuple) for each in value]
-            if not any(each.name == KUBECONFIG for each in arguments) and not any(
-                source.startswith("configmap:") for source in sources
-            ):
-                for option in kubeconfig_options(context):
-                    raise click.UsageError(f"{option} needs --cluster kubeconfig")
+            if not any(each.name == KUBECONFIG for each in arguments):
+                check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")
             values |= {"clusters": arguments} if multiple else {"cluster": next(iter(arguments), None)}
             function(*args, **values)
 
         return option(live_options(command))
 
     return decorate
+
+
+def check_live_options(context: click.Context, needed: str) -> None:
+    """Raise UsageError for `--context` and `--kubeconfig` of a command that reads nothing of a live cluster."""
+    several = [value for value in context.params.values() if isinstance(value, tuple)]
+    if not any(str(source).startswith("configmap:") for value in several for source in value):
+        for option in kubeconfig_options(context):
+            raise click.UsageError(f"{option} needs {needed}")
 
 
 def live_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rules_engine.cli.options import LAST_PORT, NamespaceName, ObjectName, live_options, rules_option
+from rules_engine.cli.options import (
+    LAST_PORT,
+    NamespaceName,
+    ObjectName,
+    check_live_options,
+    live_options,
+    rules_option,
+)
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
@@ -121,6 +128,7 @@ def webhook_config(
 
     Their matchConditions are derived from the rules: print and apply them again when rules change.
     """
+    check_live_options(click.get_current_context(), "rules of configmap:NAMESPACE/NAME")
     if url is not None and service is not None:
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):

@@ -36,6 +36,7 @@ class FieldDocumentation:
             field = _resolve(value, self.whole)
             title = _title(name, field, self.whole, required=name in owner.get("required", ()))
             lines += ["", f"  {title}", f"    {field.get('description', '')}"]
+            lines += [f"    {label}: {text}" for label, text in _details(field) if label != "example"]
         return "\n".join(lines)
 
 

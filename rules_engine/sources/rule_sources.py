@@ -57,7 +57,9 @@ class PackagedSource:
         """Return the set with this name. Raises SourceError."""
         names = list_packaged_sets()
         if name not in names:
-            raise SourceError(f"'{truncate(name)}' is no packaged set: expected {', '.join(names)}")
+            raise SourceError(
+                f"'{truncate(name)}' is no packaged set{did_you_mean(name, names)}: expected {', '.join(names)}"
+            )
         return cls(name)
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
@@ -115,7 +117,7 @@ def parse_source(text: str, prefixes: Mapping[str, ParseSource] = PREFIXES) -> R
     if not is_path:
         *others, last = (f"{each}:" for each in prefixes)
         message = f"'{truncate(text)}' is no file or folder, no packaged set, and does not begin with "
-        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, (*names, *_beside(path)))}")
+        raise SourceError(f"{message}{', '.join(others)} or {last}{did_you_mean(text, (*names, *_near_paths(path)))}")
     return PathSource(path)
 
 
@@ -153,10 +155,11 @@ class Sides:
         return self.old.failed or self.new.failed
 
 
-def _beside(path: Path) -> Sequence[str]:
-    """Return the files and folders beside a path, as a user would write them."""
+def _near_paths(path: Path) -> Sequence[str]:
+    """Return the files and folders beside a path whose names are similar, apart from suffixes that many share."""
     try:
-        return [str(path.parent / entry.name) for entry in path.parent.iterdir()]
+        entries = [entry for entry in path.parent.iterdir() if did_you_mean(path.stem, [entry.stem])]
+        return [str(path.parent / entry.name) for entry in entries]
     except OSError:
         return ()
 

@@ -20,7 +20,7 @@ from rules_engine.cli.options import (
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import UNUSABLE, end_unusable, json_text, write_answer, write_report
+from rules_engine.cli.program import UNUSABLE, SingleOption, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
 from server.cli.live import ending_if_unreadable, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
@@ -67,8 +67,13 @@ SEVERITIES = ("Error", "Warning", "Info")
     help="Files from kubectl get KINDS -A -o json, or must-gather folders; - for standard input. Default: the live "
     f"cluster of KUBECONFIG. KINDS, joined by commas: {KINDS}.",
 )
-@click.option("--pod", type=PodName(), help="Only this pod, and what concerns it; -n can give its namespace.")
-@click.option("--node", type=ObjectName(), help="Only this node and its pods.")
+@click.option(
+    "--pod",
+    cls=SingleOption,
+    type=PodName(),
+    help="Only this pod, and what concerns it; -n can give its namespace.",
+)
+@click.option("--node", cls=SingleOption, type=ObjectName(), help="Only this node and its pods.")
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
 @sources_option(
     "--rules",

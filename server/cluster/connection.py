@@ -14,6 +14,7 @@ import orjson
 
 from rules_engine.model.kubernetes.names import MAX_LABEL, is_label, is_subdomain
 from rules_engine.model.problems.excerpt import escape_controls
+from rules_engine.model.problems.problem import did_you_mean
 
 if TYPE_CHECKING:
     import urllib3
@@ -180,6 +181,10 @@ def load_kubeconfig(configuration: "Configuration", paths: str = "", context: st
         hint = "" if paths else ", and KUBECONFIG is not set"
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files} not found{hint}")
     try:
+        contexts, _ = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
+        names = [each["name"] for each in contexts]
+        if context is not None and context not in names:
+            raise config.ConfigException(f"no context '{context}'{did_you_mean(context, names)}")
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=files,
             context=context,
@@ -188,7 +193,8 @@ def load_kubeconfig(configuration: "Configuration", paths: str = "", context: st
         )
     except Exception as error:
         # ConfigException, and errors of unreadable files and broken YAML: some name no file, some have several lines.
-        text = " ".join(str(error).split()) or type(error).__name__
+        known = isinstance(error, config.ConfigException | OSError)
+        text = " ".join(str(error).split()) if known else f"it is not a kubeconfig ({type(error).__name__})"
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 

@@ -1,6 +1,6 @@
 """Compilation of Diagnostics, and their evaluation for each object of their kind."""
 
-import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,9 @@ from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
 
 DIAGNOSTIC_COST = 50_000_000
 """Cost units of one Diagnostic for all objects: 500 for each of 100,000 pods, and at most about five seconds."""
+
+_TEMPLATE = re.compile(r"\{\{\s*(.+?)\s*\}\}")
+"""An expression in a text, as other languages write it."""
 
 MAX_QUOTED = 120
 """Characters of a command that a problem repeats in quotes."""
@@ -141,9 +144,10 @@ def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Progr
     problems = compiler.problems[before:]
     text = command.text.strip()
     bare = text.isidentifier() and any(problem.code is Code.CEL_UNDECLARED for problem in problems)
-    if bare or any(problem.code is Code.CEL_SYNTAX for problem in problems):
-        literal, quote = (f"'{text}'", '"') if "'" not in text else (json.dumps(text), "'")
-        shown = f": write {quote}{literal}{quote}" if len(text) <= MAX_QUOTED and text.count(quote) <= 1 else ""
+    if bare or (text[:1] not in ("'", '"') and any(problem.code is Code.CEL_SYNTAX for problem in problems)):
+        literal = _TEMPLATE.sub(r"' + \1 + '", f"'{text}'").removesuffix(" + ''").removeprefix("'' + ")
+        plain = len(text) <= MAX_QUOTED and not {"'", '"', "\\"} & {*text}
+        shown = f': write "{literal}"' if plain else ""
         problem = replace(problems[0], message=f"command is an expression, and its text needs quotes{shown}")
         compiler.problems[before:] = [problem]
     return program

@@ -71,6 +71,14 @@ PROBLEMS = [
     ("object.metadata.labels[team] == ''", "1:24: undeclared reference to 'team' (write 'team') [cel-undeclared]"),
     ("object[spec] == ''", "1:8: undeclared reference to 'spec' (write 'spec') [cel-undeclared]"),
     ("[1][team] == 1", "1:5: undeclared reference to 'team' [cel-undeclared]"),
+    (
+        "object.metadata.name == gold",
+        "1:25: undeclared reference to 'gold' (write 'gold') [cel-undeclared]",
+    ),
+    (
+        "gold in ['a']",
+        "1:1: undeclared reference to 'gold' (write 'gold') [cel-undeclared]",
+    ),
     ("spec.hostIPC", "1:1: undeclared reference to 'spec' (write object.spec) [cel-undeclared]"),
     ("request.object.spec.hostIPC", "1:1: AdmissionRequest has no field 'object' (write object) [cel-field]"),
     (

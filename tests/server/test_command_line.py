@@ -183,6 +183,8 @@ def test_the_nearest_set_file_or_folder_is_proposed(folder: Path) -> None:
     (folder / "gpu-policies").mkdir()
     for name, near in (("mig-80gbb", "mig-80gb"), ("rules.yam", "rules.yaml"), ("gpu-polices", "gpu-policies")):
         assert f"(did you mean '{near}'?)" in run("explain", "-f", "pod.yaml", "--rules", name).stderr
+    assert "did you mean" not in run("explain", "-f", "pod.yaml", "--rules", "nothing.yaml").stderr
+    assert "(did you mean 'mig-80gb'?)" in run("explain", "-f", "pod.yaml", "--rules", "set:mig80gb").stderr
 
 
 def test_objects_come_from_files_folders_and_standard_input(folder: Path) -> None:
@@ -263,7 +265,19 @@ def test_a_cluster_that_cannot_be_read_is_exit_code_2(name: str, api: ApiServer)
     assert f"gpu-rules {name}: cannot list nodes: 403" in result.stderr
 
 
+def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:
+    config = api.kubeconfig(folder)
+    name = re.search(r"current-context: (\S+)", config.read_text())
+    command = (*LIVE["explain"].split(), "--cluster", "kubeconfig", "--kubeconfig", config)
+    missing = run(*command, "--context", "absent")
+    assert (missing.exit_code, "no context 'absent'" in missing.stderr) == (2, True), name
+    config.write_text("a table\n")
+    assert "it is not a kubeconfig (" in run(*command).stderr
+
+
 def test_options_of_the_kubeconfig_need_the_live_cluster(folder: Path) -> None:
+    result = run("webhook-config", "--context", "a")
+    assert (result.exit_code, "--context needs rules of configmap:" in result.stderr) == (2, True)
     result = run("explain", "-f", "pod.yaml", "--context", "a")
     assert (result.exit_code, "--context needs --cluster kubeconfig" in result.stderr) == (2, True)
     result = run("doctor", "-f", "pod.yaml", "--context", "a")

@@ -18,6 +18,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import read_rules
+from rules_engine.sources.rule_sources import PathSource
 from rules_engine.webhooks.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
 from rules_engine.webhooks.drift import find_drift
 from rules_engine.webhooks.settings import Service, Settings
@@ -576,7 +577,11 @@ def test_the_doctor_accepts_every_option_of_the_chart(values: Mapping[str, Any],
     given = [argument.replace("=/etc/gpu-rules/rules", f"={tmp_path}") for argument in doctor_arguments(values)]
 
     found = main.commands["doctor"].make_context("doctor", given).params
-    assert (found["watch"], found["rules"], str(found["metrics_listen"])) == (True, (tmp_path,), "0.0.0.0:9090")
+    assert (found["watch"], found["rules"], str(found["metrics_listen"])) == (
+        True,
+        (PathSource(tmp_path),),
+        "0.0.0.0:9090",
+    )
 
 
 def test_values_of_the_doctor_become_options() -> None:

@@ -268,7 +268,7 @@ def test_a_cluster_that_cannot_be_read_is_exit_code_2(name: str, api: ApiServer)
 def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:
     config = api.kubeconfig(folder)
     name = re.search(r"current-context: (\S+)", config.read_text())
-    command = (*LIVE["explain"].split(), "--cluster", "kubeconfig", "--kubeconfig", config)
+    command = (*LIVE["explain"].split(), "--cluster", "kubeconfig", "--kubeconfig", str(config))
     missing = run(*command, "--context", "absent")
     assert (missing.exit_code, "no context 'absent'" in missing.stderr) == (2, True), name
     config.write_text("a table\n")

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from hashlib import blake2b
-from sys import getsizeof
 
 from msgspec import Struct, field
 
@@ -162,6 +161,7 @@ class Grouping:
         self.totals: Mapping[str, Totals] = {cluster: Totals() for cluster in clusters}
         self.omitted = 0
         self._entries: dict[_Key, _Entry] = {}
+        self._first_omitted: _Key | None = None
         self._bytes = 0
         self._stored: dict[tuple[Change, tuple[Format, ...]], _Stored] = {}
 
@@ -180,7 +180,9 @@ class Grouping:
         for cluster, totals in other.totals.items():
             self.totals[cluster].merge(totals)
         self.omitted += other.omitted
-        for (workload, _), entry in other._entries.items():  # noqa: SLF001 - its own class
+        if other._first_omitted is not None:  # noqa: SLF001 - its own class
+            self._first_omitted = min(self._first_omitted or other._first_omitted, other._first_omitted)  # noqa: SLF001
+        for (workload, _), entry in other._entries.items():  # noqa: SLF001
             self._add_line(workload, entry.stored.change, entry.count, entry.first)
 
     def leave_out(self) -> None:
@@ -197,27 +199,35 @@ class Grouping:
             size = _estimate_bytes(change.before) + _estimate_bytes(change.after)
             stored = self._stored[exact] = _Stored(change, _change_digest(change), size)
             self._bytes += stored.size
-        entry = self._entries.get((workload, stored.digest))
+        key = workload, stored.digest
+        entry = self._entries.get(key)
         if entry is not None:
             entry.count += count
             entry.first = min(entry.first, position)
             return
-        self._entries[workload, stored.digest] = _Entry(stored, position, count)
+        self._entries[key] = _Entry(stored, position, count)
         if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_CHANGE_BYTES:
             self._leave_out_lines()
 
     def _leave_out_lines(self) -> None:
-        """Leave out the last lines. The final lines were never left out before, so their counts are complete."""
+        """Leave out the last lines. The final lines were never left out before, so their counts are complete.
+
+        Nothing takes the place of a line that was left out, or else the lines would depend on the order of the pods.
+        """
         changes: dict[int, _Stored] = {}
         keys = sorted(self._entries)
         kept, used = 0, 0
         for key in keys[:MAX_LINES]:
+            if self._first_omitted is not None and key >= self._first_omitted:
+                break
             stored = self._entries[key].stored
             used += 0 if id(stored) in changes else stored.size
             if used > MAX_CHANGE_BYTES:
                 break
             changes[id(stored)] = stored
             kept += 1
+        if kept < len(keys):
+            self._first_omitted = min(self._first_omitted or keys[kept], keys[kept])
         for key in keys[kept:]:
             self.omitted += self._entries.pop(key).count
         self._stored = {(stored.change, _amount_formats(stored.change)): stored for stored in changes.values()}
@@ -264,9 +274,14 @@ def _estimate_bytes(outcome: Outcome) -> int:
         names += [text for annotation in deciding.annotations for text in annotation]
     return (
         _OBJECT_BYTES * objects
-        + sum(map(getsizeof, texts))
-        + sum(getsizeof(name) for name in names if len(name) > _SHORT_TEXT)
+        + sum(map(_text_bytes, texts))
+        + sum(_text_bytes(name) for name in names if len(name) > _SHORT_TEXT)
     )
+
+
+def _text_bytes(text: str) -> int:
+    # Not `sys.getsizeof`, which differs between equal texts: one of them may carry a second encoding.
+    return len(text) * (1 if text.isascii() else 4)
 
 
 class RecordedTotals(Struct, kw_only=True):

@@ -13,7 +13,10 @@ lists are not; no edit replaces the object of another."""
 
 
 def merge_edits(edits: Edits, later: Edits) -> Edits:
-    """Return edits with the effect of `edits`, then `later`."""
+    """Return edits with the effect of `edits`, then `later`.
+
+    An object that would be created for members that `later` removes is not created.
+    """
     if not edits or not later:
         return edits or later
     return {**edits, **{path: {**edits.get(path, {}), **members} for path, members in later.items()}}

@@ -38,8 +38,10 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 pytest: $(STAMP)
 	$(PYTEST) --ignore tests/slow
 
+# Coverage doubles the time of a test; those of tests/slow are slow enough, and the others cover the code.
 pytest-all: $(STAMP)
-	$(PYTEST) --hypothesis-profile full --cov --cov-report=
+	$(PYTEST) --ignore tests/slow --hypothesis-profile full --cov --cov-report=
+	$(PYTEST) tests/slow --hypothesis-profile full
 	$(BIN)/python tests/coverage_floor.py
 
 # Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.

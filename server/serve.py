@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -197,7 +198,8 @@ def _create_connection(settings: Settings) -> "Connection":
         hint = "--cluster kubeconfig reads a cluster from outside of it"
         raise StartError(f"gpu-rules serve: --cluster in-cluster: {missing}; {hint}")
     as_pod = is_in_cluster or (settings.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
-    return Connection(in_cluster() if as_pod else load_kubeconfig)
+    kubeconfig = partial(load_kubeconfig, paths=str(settings.kubeconfig or ""), context=settings.context)
+    return Connection(in_cluster() if as_pod else kubeconfig)
 
 
 def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "DriftMonitor | None":

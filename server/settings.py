@@ -87,6 +87,21 @@ class Settings:
         help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, "
         "or the output of kubectl get nodes,pods,namespaces -A -o json. Default: two workers with four GPUs each.",
     )
+    kubeconfig: Path | None = _setting(
+        "--kubeconfig",
+        None,
+        cls=SingleOption,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="File of the live cluster. Default: KUBECONFIG, or ~/.kube/config.",
+    )
+    context: str | None = _setting(
+        "--context",
+        None,
+        cls=SingleOption,
+        metavar="NAME",
+        help="Context of the kubeconfig. Default: its current one.",
+    )
     max_staleness_seconds: float = _setting(
         "--max-staleness",
         MAX_STALENESS_SECONDS,
@@ -293,6 +308,10 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
     (
         "--webhook-name needs a live cluster or --tls-bootstrap",
         lambda it: it.webhook_name is not None and it.tls_bootstrap is None and not it.is_live,
+    ),
+    (
+        "--kubeconfig and --context need --cluster kubeconfig",
+        lambda it: (it.kubeconfig is not None or it.context is not None) and it.cluster is not Live.KUBECONFIG,
     ),
     (
         "--declare needs a live cluster: --cluster in-cluster or kubeconfig",

@@ -20,6 +20,8 @@ TEXTS = {
     "--tls-bootstrap": "gpu/tls",
     "--tls-service": "gpu-rules.gpu.svc",
     "--webhook-name": "gpu-rules",
+    "--kubeconfig": __file__,
+    "--context": "gpu",
 }
 """Values of options that are no files, choices or flags."""
 

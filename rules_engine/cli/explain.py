@@ -1,19 +1,20 @@
 """`explain`: decisions for the pods of a manifest, with their reasons."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from rules_engine.cli.options import (
     ClusterArgument,
     PathOrStdin,
+    Target,
     cluster_option,
+    given_options,
     manifests_option,
     output_option,
     request_namespace_option,
@@ -22,6 +23,7 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import (
     UNUSABLE,
     Command,
+    InputProblems,
     SingleOption,
     end_unusable,
     fail_if,
@@ -32,11 +34,9 @@ from rules_engine.cli.program import (
 
 if TYPE_CHECKING:
     from rules_engine.documents.manifest_stream import PodPart
-    from rules_engine.documents.references import Sources
     from rules_engine.explaining.explain import Explanation
     from rules_engine.explaining.field_documentation import FieldDocumentation
     from rules_engine.loading import Manifest
-    from rules_engine.model.problems.problem import Problem
     from rules_engine.sources.rule_sources import RuleSource
 
 
@@ -120,8 +120,7 @@ def explain(
     for the pod.
     """
     if field is not None:
-        if others := _options_beside(context, frozenset({"field"})):
-            raise click.UsageError(f"{others[0]} cannot be used with the documentation of a field")
+        _check_only(context, frozenset({"field"}), "the documentation of a field")
         click.echo(field.text())
         return
     if log is not None or pod is not None:
@@ -134,20 +133,18 @@ def explain(
     from rules_engine.explaining.explain import explain_pod, read_material
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     file, name = (DEFAULT_CLUSTER, DEFAULT_CLUSTER.stem) if cluster is None else (cluster.file, cluster.name)
     material = read_material(rules or DEFAULT_SOURCES, file, name)
-    run = _Run(
-        partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run),
-        as_json=output == "json",
-    )
-    run.report(material.problems, material.sources)
-    made = run.explanations(stream_manifests(manifests) if not has_errors(material.problems) else ())
+    problems = InputProblems("explain", [Target(output, None)])
+    problems.add(material.problems, material.sources)
+    run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run), problems)
+    made = run.explanations(() if problems.failed else stream_manifests(manifests))
     start = next(made, None)
     if output == "json":
-        for text in machine.explain_json(material, chain(filter(None, [start]), made), run.problems, json_text):
+        for text in machine.explain_json(material, chain(filter(None, [start]), made), problems.members, json_text):
             click.echo(text, nl=False)
     elif start is not None:
         screen = Screen(sys.stdout)
@@ -156,36 +153,24 @@ def explain(
             if index:
                 screen.line("")
             screen.blocks(explanation_blocks(explanation, skipped=every))
-    fail_if(has_errors(run.problems), UNUSABLE)
+    fail_if(problems.failed, UNUSABLE)
     fail_if(run.denied)
 
 
 class _Run:
-    """Explanations of the pods of manifests, one part after the other.
+    """Explanations of the pods of manifests, one part after the other. `denied`: a pod so far is denied."""
 
-    `problems` has the problems of the parts so far, which are printed unless they become members of JSON.
-    """
-
-    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], *, as_json: bool) -> None:
+    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], problems: InputProblems) -> None:
         self.denied = False
-        self.problems: list[Problem] = []
         self._explain_pod = explain_pod
-        self._as_json = as_json
-
-    def report(self, problems: "Sequence[Problem]", sources: "Sources") -> None:
-        """Add problems, and print them."""
-        from rules_engine.report.text import Screen
-
-        self.problems += problems
-        if not self._as_json:
-            Screen(sys.stderr).problems(problems, sources)
+        self._problems = problems
 
     def explanations(self, parts: Iterable["PodPart"]) -> Iterator["Explanation"]:
         """Yield the explanations."""
         from rules_engine.explaining.explain import NamespaceError
 
         for part in parts:
-            self.report(part.problems, part.sources)
+            self._problems.add(part.problems, part.sources)
             try:
                 explanations = [self._explain_pod(pod) for pod in part.pods]
             except NamespaceError as error:
@@ -199,13 +184,11 @@ _WITH_LOG = frozenset({"log", "pod", "every", "output"})
 """Parameters of explain that --from-log does not exclude."""
 
 
-def _options_beside(context: click.Context, allowed: frozenset[str]) -> Sequence[str]:
-    """Return the options on the command line, or in the environment, that are not among parameters that are allowed."""
-    others = (parameter for parameter in context.command.params if parameter.name not in allowed)
-    return [each.opts[-1] for each in others if context.get_parameter_source(str(each.name)) not in _DEFAULTS]
-
-
-_DEFAULTS = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+def _check_only(context: click.Context, allowed: frozenset[str], reason: str) -> None:
+    """Raise UsageError, with the reason, for an option whose parameter is not among those that are allowed."""
+    for name, option in given_options(context).items():
+        if name not in allowed:
+            raise click.UsageError(f"{option} cannot be used with {reason}")
 
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
@@ -218,8 +201,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     if log is None or pod is None:
         missing, present = ("--from-log", "--pod") if log is None else ("--pod", "--from-log")
         raise click.UsageError(f"{present} requires {missing}")
-    if others := _options_beside(context, _WITH_LOG):
-        raise click.UsageError(f"{others[0]} cannot be used with --from-log: its decisions are made")
+    _check_only(context, _WITH_LOG, "--from-log: its decisions are made")
     namespace, _, name = pod.partition("/")
     if not namespace or not name:
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")

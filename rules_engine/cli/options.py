@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from rules_engine.cli.program import SingleOption
@@ -308,6 +309,13 @@ def kubeconfig_options(context: click.Context) -> Mapping[str, str]:
     """Return the values of `--kubeconfig` and `--context` that are given."""
     options: Mapping[str, str] = context.meta.get(__name__, {})
     return options
+
+
+def given_options(context: click.Context) -> Mapping[str, str]:
+    """Return the options on the command line or in the environment, by the names of their parameters."""
+    defaults = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    names = {str(each.name): each.opts[-1] for each in context.command.params}
+    return {name: option for name, option in names.items() if context.get_parameter_source(name) not in defaults}
 
 
 def output_option(*formats: str) -> Decorator:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -16,6 +16,7 @@ import click
 
 if TYPE_CHECKING:
     from rules_engine.cli.options import Target
+    from rules_engine.model.problems.problem import Problem
     from rules_engine.report.values import Report
 
 PROBLEMS_FOUND = 1
@@ -247,6 +248,49 @@ def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str
         except OSError as error:
             discard_output()
             end_unusable(command, f"cannot write the output: {error.strerror}")
+
+
+class InputProblems:
+    """The problems of a command's input: members of JSON on standard output, or else lines on standard error.
+
+    `members`: all problems as JSON, if there is JSON; `failed`: there is an error among them.
+    """
+
+    def __init__(self, command: str, targets: "Iterable[Target]") -> None:
+        self.members: list[dict[str, Any]] = []
+        self.failed = False
+        self._command = command
+        self._targets = [target for target in targets if target.format == "json"]
+        self._silent = any(target.file is None for target in self._targets)
+
+    def add(
+        self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "", more: int = 0
+    ) -> None:
+        """Keep problems, or print them below a heading; `more`: how many others there are."""
+        from rules_engine.model.problems.problem import Severity
+        from rules_engine.model.wording import format_count
+        from rules_engine.report.documents import problem_members
+        from rules_engine.report.text import Screen
+
+        self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
+        if self._targets:
+            self.members += map(problem_members, problems)
+        if self._silent or not problems:
+            return
+        if heading:
+            click.echo(heading, err=True)
+        Screen(sys.stderr).problems(problems, sources)
+        if more:
+            click.echo(format_count(more, "more problem"), err=True)
+
+    def end(self) -> NoReturn:
+        """End the command, which has no answer; its JSON has the problems only."""
+
+        def write(_format: str, stream: TextIO) -> None:
+            stream.write(f"{json_text({'problems': self.members}, stream)}\n")
+
+        write_answer(self._command, self._targets, write)
+        raise SystemExit(UNUSABLE)
 
 
 def write_report(report: "Report", format: str, stream: TextIO) -> None:

@@ -1,14 +1,13 @@
 """`simulate`: a load on a cluster, under rules and a model of kube-scheduler."""
 
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,8 +22,8 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     INTERRUPTED,
-    UNUSABLE,
     Command,
+    InputProblems,
     SingleOption,
     check_writable,
     help_examples,
@@ -107,7 +106,8 @@ def simulate(
     sets |= {str(source): (source,) for source in compare}
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")
-    simulation, files = _read_inputs(file, cluster, sets.values())
+    problems = InputProblems("simulate", targets)
+    simulation, files = _read_inputs(file, cluster, sets.values(), problems)
     for target in targets:
         check_writable(target.file)
     options = simulation.scheduler
@@ -118,28 +118,27 @@ def simulate(
     simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
     with deferred_interrupts() as check:
         result = build_answer(_play_rule_sets(simulation, dict(zip(sets, files, strict=True)), check))
-        write_answer("simulate", targets, partial(_write_answer, result))
+        write_answer("simulate", targets, partial(_write_answer, result, problems.members))
     if result.interrupted:
         raise SystemExit(INTERRUPTED)
 
 
 def _read_inputs(
-    file: Path, cluster: ClusterArgument | None, sets: "Iterable[Sequence[RuleSource]]"
+    file: Path, cluster: ClusterArgument | None, sets: "Iterable[Sequence[RuleSource]]", problems: InputProblems
 ) -> "tuple[Simulation, Sequence[RuleFiles]]":
-    """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
+    """Read the Simulation and all rule sets, and add their problems. Ends the command if there are errors."""
     from rules_engine.documents.simulations import load_simulation
-    from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import read_sources
 
-    simulation, problems, sources = load_simulation(file, None if cluster is None else cluster.file)
+    simulation, found, sources = load_simulation(file, None if cluster is None else cluster.file)
     files = [read_sources(each) for each in sets]
-    seen = dict.fromkeys((*problems, *(problem for each in files for problem in each.rule_problems)))
+    seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
     for each in files:
         sources = {**sources, **each.loaded.sources}
-    Screen(sys.stderr).problems(seen, sources)
+    problems.add(seen, sources)
     if simulation is None or has_errors(tuple(seen)):
-        raise SystemExit(UNUSABLE)
+        problems.end()
     return simulation, files
 
 
@@ -192,13 +191,14 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
+def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     match format:
         case "json":
             from rules_engine.simulation.document import simulation_document
 
-            stream.writelines(simulation_document(result, partial(json_text, stream=stream, indent=None)))
+            dump = partial(json_text, stream=stream, indent=None)
+            stream.writelines(simulation_document(result, dump, problems))
         case "csv" | "usage-csv":
             from rules_engine.report.tables import write_csv
             from rules_engine.simulation.document import POD_COLUMNS, USAGE_COLUMNS, pod_rows, usage_rows

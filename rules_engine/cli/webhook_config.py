@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from rules_engine.cli.options import (
     LAST_PORT,
     NamespaceName,
     ObjectName,
     check_live_options,
+    given_options,
     live_options,
     rules_option,
 )
@@ -150,7 +150,9 @@ def webhook_config(
     for warning in (*unenforced, *webhooks.fail_policy_warnings(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
-        for option in _options_on_command_line("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
+        without_effect = {"namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"}
+        given = given_options(click.get_current_context())
+        for option in (option for name, option in given.items() if name in without_effect):
             click.echo(
                 f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )
@@ -171,13 +173,6 @@ def webhook_config(
         print_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
         click.echo("---\n".join(map(dump_yaml, made)), nl=False)
-
-
-def _options_on_command_line(*parameters: str) -> list[str]:
-    """Return the options on the command line that set one of these parameters of the current command."""
-    context = click.get_current_context()
-    names = {name for name in parameters if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    return [option.opts[0] for option in context.command.params if option.name in names]
 
 
 def _read_certificates(path: Path) -> bytes:

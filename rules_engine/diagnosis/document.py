@@ -1,5 +1,6 @@
 """Diagnoses as JSON; schemas/output/doctor.json describes them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rules_engine.diagnosis.values import Diagnosis, FindingGroup
@@ -7,8 +8,8 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.report.documents import field_members, json_value
 
 
-def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the document of `doctor --output json`."""
+def diagnosis_document(diagnosis: Diagnosis, problems: Sequence[Any] = ()) -> dict[str, Any]:
+    """Return the document of `doctor --output json`. `problems`: those of its input, as members."""
     overview, scope = diagnosis.overview, diagnosis.scope
     return {
         "time": json_value(diagnosis.now),
@@ -57,6 +58,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "notEvaluated": [
             {"diagnostic": each.source, **field_members(each, "why objects first")} for each in diagnosis.not_evaluated
         ],
+        "problems": problems,
     }
 
 

@@ -12,11 +12,16 @@ from rules_engine.difference.comparison import differing_rules
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.values import Change, Contribution, Kind, Line, Outcome
 from rules_engine.model.kubernetes.quantity import base_units
-from rules_engine.report.documents import Dump, field_members, object_parts
+from rules_engine.report.documents import Dump, field_members, location_members, object_parts
 
 
-def difference_document(answer: Answer, dump: Dump) -> Iterator[str]:
-    """Yield the parts of the document of `diff --output json`."""
+def difference_document(
+    answer: Answer, dump: Dump, problems: Sequence[Any] = (), more_problems: int = 0
+) -> Iterator[str]:
+    """Yield the parts of the document of `diff --output json`.
+
+    `problems`: those of its input, as members; `more_problems`: how many others there are.
+    """
     grouping, recorded = answer.grouping, answer.recorded
     summary = {
         **field_members(answer, "old new same_rules without_rules"),
@@ -32,6 +37,8 @@ def difference_document(answer: Answer, dump: Dump) -> Iterator[str]:
             **_sorted_counts(recorded, "not_replayable unreadable"),
         },
         "omittedPods": grouping.omitted,
+        "problems": problems,
+        "moreProblems": more_problems,
     }
     yield from object_parts(summary, {"changes": map(_change_members, _group_equal_changes(grouping.lines))}, dump)
     yield "\n"
@@ -85,7 +92,7 @@ def _change_members(lines: Sequence[Line]) -> dict[str, Any]:
 
 def _rule_members(change: Change) -> list[dict[str, Any]]:
     before, after = (
-        {deciding.rule: str(deciding.location) for deciding in outcome.deciding}
+        {deciding.rule: location_members(deciding.location) for deciding in outcome.deciding}
         for outcome in (change.before, change.after)
     )
     return [{"rule": rule, "before": before.get(rule), "after": after.get(rule)} for rule in differing_rules(change)]
@@ -107,7 +114,7 @@ def _outcome_members(outcome: Outcome) -> dict[str, Any]:
 def _contribution_members(deciding: Contribution) -> dict[str, Any]:
     return {
         "rule": deciding.rule,
-        "source": str(deciding.location),
+        "source": location_members(deciding.location),
         "action": deciding.action.value,
         "message": deciding.message or None,
         "falls": [field_members(fall, "requested given") for fall in deciding.falls],

@@ -10,10 +10,9 @@ from rules_engine.checking.problem_reference import PROJECT_URL, ProblemEntry, r
 from rules_engine.explaining.explain import Explanation, Material
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import ProblemCode
-from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import Location
 from rules_engine.report.documents import field_members, location_members, problem_members
-from rules_engine.sources.rule_files import has_errors
 from rules_engine.testing.coverage_formats import coverage_json
 from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 
@@ -186,11 +185,14 @@ def _case_json(result: Result) -> Json:
 
 
 def explain_json(
-    material: Material, explanations: Iterable[Explanation], problems: Sequence[Problem], encode: Callable[[Json], str]
+    material: Material,
+    explanations: Iterable[Explanation],
+    problems: Sequence[dict[str, Json]],
+    encode: Callable[[Json], str],
 ) -> Iterator[str]:
     """Yield the document of `explain --output json` pod by pod, of which there may be many thousands.
 
-    `problems` may grow until the last explanation.
+    `problems`, as members, may grow until the last explanation.
     """
     yield f'{{\n  "rules": {indent(encode([*material.rules]), "  ").lstrip()},\n'
     yield f'  "cluster": {encode(material.cluster_name)},\n  "pods": ['
@@ -198,5 +200,6 @@ def explain_json(
     for index, explanation in enumerate(explanations):
         allowed = allowed and explanation.admission.allowed
         yield f"{',' if index else ''}\n{indent(encode(explanation.to_json()), '    ')}"
-    yield f'\n  ],\n  "allowed": {encode(allowed and not has_errors(problems))},\n'
-    yield f'  "problems": {indent(encode([*map(problem_members, problems)]), "  ").lstrip()}\n}}\n'
+    failed = any(problem["severity"] == Severity.ERROR.value for problem in problems)
+    yield f'\n  ],\n  "allowed": {encode(allowed and not failed)},\n'
+    yield f'  "problems": {indent(encode([*problems]), "  ").lstrip()}\n}}\n'

@@ -22,7 +22,7 @@ def field_members(value: object, names: str) -> dict[str, Any]:
 
 
 def json_value(value: object) -> Any:
-    """Convert the value of a field to JSON: names, locations and amounts as strings, times in UTC."""
+    """Convert the value of a field to JSON: names and amounts as strings, times in UTC, locations as objects."""
     match value:
         case Enum():
             return value.value
@@ -30,7 +30,9 @@ def json_value(value: object) -> Any:
             return format_time(value)
         case Fraction():
             return float(value)
-        case Location() | ObjectName() | Quantity():
+        case Location():
+            return location_members(value)
+        case ObjectName() | Quantity():
             return str(value)
         case Mapping():
             return {str(json_value(name)): json_value(member) for name, member in value.items()}

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
-from rules_engine.report.documents import Dump, field_members, json_value, object_parts
+from rules_engine.report.documents import Dump, field_members, json_value, location_members, object_parts
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Better, ComparedMetric, Unit
 from rules_engine.simulation.record import Amounts, PodRecord, Record
@@ -14,16 +14,17 @@ from rules_engine.simulation.usage import pods_by_node, use_changes
 from rules_engine.simulation.words import arrival_title, to_seconds
 
 
-def simulation_document(answer: Answer, dump: Dump) -> Iterator[str]:
-    """Yield the parts of the document of `simulate --output json`."""
+def simulation_document(answer: Answer, dump: Dump, problems: Sequence[Any] = ()) -> Iterator[str]:
+    """Yield the parts of the document of `simulate --output json`. `problems`: those of its input, as members."""
     simulation = answer.simulation
     summary = {
         "simulation": simulation.name,
-        "source": str(simulation.location),
+        "source": location_members(simulation.location),
         "seed": simulation.seed,
         "untilSeconds": to_seconds(simulation.until),
         "scheduler": field_members(simulation.scheduler, "scoring resources preemption"),
         "comparison": [_metric_members(each) for each in answer.comparison],
+        "problems": problems,
     }
     yield from object_parts(summary, {"results": (_result_parts(result, dump) for result in answer.results)}, dump)
     yield "\n"

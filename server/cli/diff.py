@@ -1,7 +1,6 @@
 """The command `diff`: its options, and one run. Everything else is imported when it runs."""
 
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from errno import ENOMEM
 from functools import partial
@@ -23,7 +22,7 @@ from rules_engine.cli.options import (
     targets_option,
 )
 from rules_engine.cli.program import (
-    UNUSABLE,
+    InputProblems,
     check_writable,
     end_unusable,
     json_text,
@@ -200,30 +199,23 @@ def diff(
     for target in targets:
         check_writable(target.file)
     sides = read_sides(old, new)
-    _print_problems("--old", old, sides.old)
-    _print_problems("--new", new, sides.new)
+    problems = InputProblems("diff", targets)
+    for option, names, side in (("--old", old, sides.old), ("--new", new, sides.new)):
+        problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
     if sides.failed:
-        raise SystemExit(UNUSABLE)
+        problems.end()
     in_force = None if url is None else _in_force(url, ca, timeout, sides)
     files = [each.file for each in clusters]
     pods = (*inputs, *further) or tuple(each.file for each in live)
     run = _decide_pods(pods, files, sides, (old, new), namespace, processes, frozenset(allow), in_force)
+    problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
-        raise SystemExit(UNUSABLE)
-    write_answer("diff", targets, partial(_write_answer, run.answer))
+        problems.end()
+    write_answer("diff", targets, partial(_write_answer, run.answer, problems.members, run.unreported))
     raise SystemExit(run.answer.exit_code)
 
 
 _fail = partial(end_unusable, "diff")
-
-
-def _print_problems(option: str, sources: "Sequence[RuleSource]", files: "RuleFiles") -> None:
-    """Print the problems of a side below its heading."""
-    from rules_engine.report.text import Screen
-
-    if files.problems:
-        click.echo(f"{option} {_source_names(sources)}:", err=True)
-        Screen(sys.stderr).problems(files.problems, files.loaded.sources)
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:
@@ -255,12 +247,10 @@ def _decide_pods(
     allowed: "frozenset[Kind]",
     in_force: "InForce | None",
 ) -> "DifferenceRun":
-    """Decide all pods, and print the problems of the input."""
+    """Decide all pods."""
     from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run_difference
     from rules_engine.documents.load import load_cluster
-    from rules_engine.model.wording import format_count
-    from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
@@ -268,7 +258,7 @@ def _decide_pods(
     old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
     try:
         with progress_bar("remaining", threaded=False) as report:
-            result = run_difference(
+            return run_difference(
                 old,
                 new,
                 inputs,
@@ -283,10 +273,6 @@ def _decide_pods(
             )
     except ProcessError as error:
         _fail(str(error))
-    Screen(sys.stderr).problems(result.problems, result.sources)
-    if result.unreported:
-        click.echo(format_count(result.unreported, "more problem"), err=True)
-    return result
 
 
 def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
@@ -295,12 +281,13 @@ def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side
     return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)
 
 
-def _write_answer(result: "Answer", format: str, stream: TextIO) -> None:
+def _write_answer(result: "Answer", problems: Sequence[Any], more_problems: int, format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     if format == "json":
         from rules_engine.difference.document import difference_document
 
-        stream.writelines(difference_document(result, partial(json_text, stream=stream, indent=None)))
+        dump = partial(json_text, stream=stream, indent=None)
+        stream.writelines(difference_document(result, dump, problems, more_problems))
     else:
         from rules_engine.difference.report import difference_report
 

@@ -1,26 +1,25 @@
 """The command `doctor`: its options, and one diagnosis. Everything else is imported when it runs."""
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.core import ParameterSource
 
 from rules_engine.cli import Command, ObjectName, help_examples
 from rules_engine.cli.options import (
     NamespaceName,
     PathOrStdin,
     Target,
+    given_options,
     kubeconfig_options,
     live_options,
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import UNUSABLE, SingleOption, end_unusable, json_text, write_answer, write_report
+from rules_engine.cli.program import InputProblems, SingleOption, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
 from server.cli.live import ending_if_unreadable, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
@@ -156,7 +155,6 @@ def doctor(
     from rules_engine.diagnosis.scope import Scope
     from rules_engine.model.kubernetes.names import ObjectName as Name
     from rules_engine.model.rules.finding import FindingSeverity
-    from rules_engine.report.text import Screen
     from server.doctor.preparation import prepare_diagnosis
 
     scope = Scope(
@@ -170,9 +168,10 @@ def doctor(
 
         exit_on_signals()
     prepared = prepare_diagnosis(rules)
-    Screen(sys.stderr).problems(prepared.problems, prepared.sources)
+    problems = InputProblems("doctor", targets)
+    problems.add(prepared.problems, prepared.sources)
     if prepared.failed:
-        raise SystemExit(UNUSABLE)
+        problems.end()
     if metrics_listen is not None:
         from server.doctor.watch import WatchError, WatchSettings
         from server.doctor.watch import watch_cluster as run
@@ -193,12 +192,12 @@ def doctor(
         return
     from rules_engine.diagnosis.doctor import diagnose
 
-    objects = _read_files(files, prepared) if files else _list_live_objects(context, prepared, timeout)
+    objects = _read_files(files, prepared, problems) if files else _list_live_objects(context, prepared, timeout)
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
     diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
-    write_answer("doctor", targets, partial(_write_diagnosis, diagnosis))
+    write_answer("doctor", targets, partial(_write_diagnosis, diagnosis, problems.members))
     if diagnosis.overview.pending or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
@@ -209,12 +208,9 @@ ONCE_ONLY = ("files", "pod", "node", "targets", "fail_on")
 
 def _check_usage(context: click.Context, *, watch: bool) -> None:
     """Raise UsageError for options that exclude each other."""
-    options = {parameter.name: parameter.opts[-1] for parameter in context.command.params}
-    wrong = ONCE_ONLY if watch else WATCH_ONLY
-    for name in wrong:
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            message = "cannot be used with --watch" if watch else "needs --watch"
-            raise click.UsageError(f"{options[name]} {message}")
+    for name, option in given_options(context).items():
+        if name in (ONCE_ONLY if watch else WATCH_ONLY):
+            raise click.UsageError(f"{option} cannot be used with --watch" if watch else f"{option} needs --watch")
     if watch and context.params["metrics_listen"] is None:
         raise click.UsageError("--watch needs --metrics-listen")
 
@@ -231,16 +227,15 @@ def _in_namespace(pod: tuple[str, str], namespace: str | None) -> tuple[str, str
 _fail = partial(end_unusable, "doctor")
 
 
-def _read_files(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
-    """Read the objects of files; print their problems. Ends the command if there are errors."""
+def _read_files(files: Sequence[Path], prepared: "Prepared", problems: InputProblems) -> "ClusterObjects":
+    """Read the objects of files, and add their problems. Ends the command if there are errors."""
     from rules_engine.diagnosis.reading.files import read_objects
-    from rules_engine.report.text import Screen
 
     with progress_bar("elapsed") as report:
         reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))
-    Screen(sys.stderr).problems(reading.problems, reading.sources)
+    problems.add(reading.problems, reading.sources)
     if reading.objects is None:
-        raise SystemExit(UNUSABLE)
+        problems.end()
     return reading.objects
 
 
@@ -260,12 +255,12 @@ def _list_live_objects(context: click.Context, prepared: "Prepared", seconds: fl
     return listed.objects
 
 
-def _write_diagnosis(diagnosis: "Diagnosis", format: str, stream: TextIO) -> None:
+def _write_diagnosis(diagnosis: "Diagnosis", problems: Sequence[Any], format: str, stream: TextIO) -> None:
     """Write the diagnosis in a format."""
     if format == "json":
         from rules_engine.diagnosis.document import diagnosis_document
 
-        stream.write(f"{json_text(diagnosis_document(diagnosis), stream)}\n")
+        stream.write(f"{json_text(diagnosis_document(diagnosis, problems), stream)}\n")
     else:
         from rules_engine.diagnosis.report import diagnosis_report
 

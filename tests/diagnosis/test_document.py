@@ -58,7 +58,7 @@ def test_a_finding_has_its_objects_and_its_source() -> None:
     assert (first["objects"], first["diagnostic"], first["source"], first["onHost"]) == (
         ["Node/worker-2"],
         "Diagnostic/mig-layout",
-        "rules/mig.yaml:3:1",
+        {"file": "rules/mig.yaml", "line": 3, "column": 1},
         True,
     )
     assert first["remedies"][1] == {

@@ -135,7 +135,13 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
 
     assert change(pods, (submitted("train", count=2), *pods[1:])) == {
         "kinds": ["Rung"],
-        "rules": [{"rule": LADDER, "before": "rules/mig.yaml:12:7", "after": "rules/mig.yaml:13:7"}],
+        "rules": [
+            {
+                "rule": LADDER,
+                "before": {"file": "rules/mig.yaml", "line": 12, "column": 7},
+                "after": {"file": "rules/mig.yaml", "line": 13, "column": 7},
+            }
+        ],
         "before": {
             "unknown": None,
             "allowed": True,
@@ -147,7 +153,7 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
             "rules": [
                 {
                     "rule": LADDER,
-                    "source": "rules/mig.yaml:12:7",
+                    "source": {"file": "rules/mig.yaml", "line": 12, "column": 7},
                     "action": "change",
                     "message": None,
                     "falls": [{"requested": MIG2, "given": MIG3}],
@@ -168,7 +174,7 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
             "rules": [
                 {
                     "rule": LADDER,
-                    "source": "rules/mig.yaml:13:7",
+                    "source": {"file": "rules/mig.yaml", "line": 13, "column": 7},
                     "action": "change",
                     "message": None,
                     "falls": [{"requested": MIG2, "given": GPU}],
@@ -188,7 +194,9 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
 def test_a_denial_has_its_message_and_rule() -> None:
     found = change((submitted("a"), kept(), denied()))
 
-    assert found["rules"] == [{"rule": LIMIT, "before": None, "after": "rules/limit.yaml:14:7"}]
+    assert found["rules"] == [
+        {"rule": LIMIT, "before": None, "after": {"file": "rules/limit.yaml", "line": 14, "column": 7}}
+    ]
     after = found["after"]
     assert (after["allowed"], after["message"]) == (False, "Validation/limit: at most 8 GPUs")
     assert [(rule["action"], rule["message"]) for rule in after["rules"]] == [("deny", "at most 8 GPUs")]

@@ -114,7 +114,7 @@ def read_cluster(node: MapNode, folder: Path, problems: Problems, references: Re
 
 def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
     """Read the cluster of an inventory's spec."""
-    cluster = build_cluster(spec, problems)
+    cluster = _with_devices(build_cluster(spec, problems))
     objects = cache(lambda: inventory_objects(spec, cluster))
     return Inventory(name=name, location=location, cluster=cluster, objects=objects)
 
@@ -122,9 +122,19 @@ def build_inventory(name: str, location: Location, spec: MapNode, problems: Prob
 def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventory:
     """Read the cluster of kubectl's output."""
     location = Location(file, 1, 1)
-    cluster = kubectl.read_cluster(output, location, problems)
+    cluster = _with_devices(kubectl.read_cluster(output, location, problems))
     objects = cache(lambda: kubectl_objects(output))
     return Inventory(name=Path(file).stem, location=location, cluster=cluster, objects=objects)
+
+
+def _with_devices(cluster: Cluster) -> Cluster:
+    """Return a cluster whose nodes offer what its drivers allocate."""
+    if not cluster.devices.classes:
+        return cluster
+    # Imported here: a cluster without drivers needs no module of devices.
+    from rules_engine.devices.offers import with_device_offers
+
+    return with_device_offers(cluster)
 
 
 def read_manifests(

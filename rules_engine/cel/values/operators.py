@@ -18,6 +18,7 @@ from rules_engine.cel.values.runtime_values import (
     INT_MIN,
     NUMBER_CLASSES,
     UINT_MAX,
+    DefaultMap,
     Duration,
     Timestamp,
     Uint,
@@ -229,6 +230,8 @@ def is_in(element: Any, container: Any, budget: Budget) -> bool:
         return any(equals(element, item, budget) for item in container)
     if is_map(container):
         charge_key(element, budget)
+        if type(container) is DefaultMap:
+            return element in container
         exists, _ = find_key(container, element)
         return exists
     raise no_overload("in", element, container)

@@ -6,7 +6,7 @@ and in the libraries, with their CEL type in `cel_type`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.values import types
@@ -88,6 +88,29 @@ class KeyedMap(Mapping[object, object]):
 
     def __iter__(self) -> Iterator[object]:
         return (key for key, _ in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class DefaultMap(Mapping[str, object]):
+    """A map with a value for every string, which contains some of them only (device.attributes in Kubernetes)."""
+
+    __slots__ = ("_default", "_entries")
+    cel_type: ClassVar[Type] = Type("map")
+
+    def __init__(self, entries: Mapping[str, object], default: object) -> None:
+        self._entries = entries
+        self._default = default
+
+    def __getitem__(self, key: object) -> object:
+        return self._entries.get(key, self._default) if type(key) is str else self._entries[cast(str, key)]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)

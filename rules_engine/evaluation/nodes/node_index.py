@@ -29,7 +29,8 @@ class NodeIndex:
     """Nodes by number.
 
     `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`,
-    their labels and taints, is computed on first use.
+    their labels and taints, is computed on first use. `served`: resources that drivers may serve on a node; `simple`:
+    the amounts of single resources say all about them. Both may lag behind changes, on the safe side.
     """
 
     nodes: Mapping[int, Node]
@@ -37,6 +38,8 @@ class NodeIndex:
     resources: Mapping[str, int]
     placed: Places | None = None
     capacities: Mapping[NodeQuery, Capacity]
+    served: frozenset[str] = frozenset()
+    simple: bool = True
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> "NodeIndex":
@@ -49,7 +52,15 @@ class NodeIndex:
         for kind, count in Counter(frozenset(_resources_of(node)) for node in nodes).items():
             resources.update(dict.fromkeys(kind, count))
         by_name = Label((1 << len(nodes)) - 1, Groups.of(names))
-        return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=dict(resources), capacities={})
+        services = [node.service for node in nodes if node.service is not None]
+        return cls(
+            nodes=dict(enumerate(nodes)),
+            by_name=by_name,
+            resources=dict(resources),
+            capacities={},
+            served=frozenset().union(*[service.resources for service in services]),
+            simple=all(service.simple for service in services),
+        )
 
     @property
     def every(self) -> NodeSet:
@@ -102,6 +113,8 @@ class NodeIndex:
             resources=self._resources_after(moves),
             placed=self.placed and self.placed.after(moves),
             capacities=capacities,
+            served=self.served.union(*[new.service.resources for _, new in changes if new and new.service]),
+            simple=self.simple and all(new.service.simple for _, new in changes if new and new.service),
         )
 
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:

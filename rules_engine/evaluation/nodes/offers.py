@@ -8,17 +8,25 @@ from rules_engine.evaluation.nodes import (
     Demand,
     NodeQuery,
     NodeSet,
+    Offered,
     capacity_of,
     matching_nodes,
+    node_index_of,
     node_index_with_places,
 )
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster, Served
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
 
 AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
+
+
+class UnknownOfferError(Exception):
+    """It is unknown whether a node offers amounts, for the reason in the message."""
 
 
 class Reach:
@@ -63,15 +71,43 @@ class Offers:
     def cover(self, demand: Demand) -> bool:
         """Return True if one node that counts offers all of `demand`, in resources of the ladder.
 
-        Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on, and
-        CostExceeded if the budget does not cover the comparisons.
+        Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on,
+        CostExceeded if the budget does not cover the comparisons, and UnknownOfferError.
         """
         among = self._reach.nodes(self._budget) if self._query.by_pod else None
         capacity = self._capacity
         if capacity is None:
             capacity = self._capacity = capacity_of(self._cluster, self._query)
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
-        return capacity.covers(demand, among)
+        return capacity.covers(demand, among) and self._is_served(demand, among)
+
+    def _is_served(self, demand: Demand, among: NodeSet | None) -> bool:
+        """Return True if one node serves amounts together, some of them by drivers, each of which it offers alone."""
+        index = node_index_of(self._cluster)
+        names = [name for name in demand if name in index.served]
+        devices = sum(demand[name] for name in names)
+        if not names or (len(names) == 1 and index.simple and devices <= MAX_CLAIM_DEVICES * NANOS):
+            return True
+        self._budget.spend(len(index.nodes))
+        answers = set[Served]()
+        for number, node in index.nodes.items():
+            if self._query.counts(node) and (among is None or among >> number & 1):
+                offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
+                fits = all(offered[name] >= nanos for name, nanos in demand.items())
+                own = node.service.resources if node.service else frozenset[str]()
+                counts = {name: demand[name] // NANOS for name in names if name in own}
+                if node.service and counts:
+                    free = self._query.offered is Offered.AVAILABLE
+                    answer = node.service.serve(counts, free=free)
+                    if answer is Served.GIVEN_UP:
+                        return False
+                    if fits:
+                        answers.add(answer)
+                elif fits:
+                    answers.add(Served.YES)
+        if Served.UNKNOWN in answers and Served.YES not in answers:
+            raise UnknownOfferError("it takes too long to say which devices fit together")
+        return Served.YES in answers
 
 
 def node_predicate(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:

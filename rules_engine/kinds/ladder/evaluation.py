@@ -15,7 +15,7 @@ from rules_engine.evaluation.applicability import (
 )
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import NodeQuery, Offered
-from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
+from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, UnknownOfferError
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
@@ -205,7 +205,11 @@ class _LadderRun:
             return skip_step(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in indexes):
             return self._keep_all(undecided, "cluster-unknown", self._context.cluster.freshness.unknown), {}
-        return self._final_step(self._decide_requests(indexes), notes)
+        try:
+            decisions = self._decide_requests(indexes)
+        except UnknownOfferError as error:
+            return self._keep_all(undecided, "cluster-unknown", str(error)), {}
+        return self._final_step(decisions, notes)
 
     def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
         """Decide the requests of the rungs at `indexes`. The order matters in two ways."""

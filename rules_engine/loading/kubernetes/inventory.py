@@ -17,6 +17,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
@@ -55,7 +57,20 @@ def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
             key.source.text: fields.string_map(fields.map_field(spec, "namespaces"), key.source.text)
             for key, _ in fields.map_field(spec, "namespaces")
         },
+        devices=_read_devices(objects, problems),
     )
+
+
+def _read_devices(objects: Mapping[str, Sequence[MapNode]], problems: Problems) -> Devices:
+    devices = NO_DEVICES
+    for kind in DEVICE_KINDS:
+        for item in objects.get(kind, ()):
+
+            def unusable(message: str, place: MapNode = item) -> None:
+                problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
+
+            devices = devices.with_others(read_devices({kind: [as_mapping(manifest_json(item))]}, unusable))
+    return devices
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:

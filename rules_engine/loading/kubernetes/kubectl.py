@@ -16,6 +16,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import cluster_objects
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.device_objects import read_devices
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
@@ -46,6 +47,9 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
     def unread(node: str, resource: str, error: QuantityError) -> None:
         problems.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
+    def unusable(message: str) -> None:
+        problems.warning(Code.UNREAD_OBJECT, message, location)
+
     nodes = [read_node(item, unread) for item in kinds.get("Node", ())]
     used = sum_requests(_bound_pods(kinds.get("Pod", ()), location, problems))
     return Cluster(
@@ -54,6 +58,7 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
             text_member(metadata, "name"): as_string_map(metadata.get("labels"))
             for metadata in (as_mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
         },
+        devices=read_devices(kinds, unusable),
     )
 
 

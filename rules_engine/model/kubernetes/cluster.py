@@ -1,12 +1,13 @@
 """A view of a cluster: an immutable value, read from a file or from the live API."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
 from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.kubernetes.quantity import Quantity
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -36,9 +37,36 @@ class Taint:
     value: str = ""
 
 
+class Served(Enum):
+    """Whether drivers can serve amounts together; GIVEN_UP: the scheduler would give up the pod, on all nodes."""
+
+    YES = "yes"
+    NO = "no"
+    GIVEN_UP = "given up"
+    UNKNOWN = "unknown"
+
+
+class Service(Protocol):
+    """What drivers offer on a node by Dynamic Resource Allocation.
+
+    `resources`: all that they may serve there. `simple`: whether the amounts of single resources say all.
+    """
+
+    resources: Set[str]
+
+    @property
+    def simple(self) -> bool: ...
+
+    def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
+        """Return whether numbers of devices fit together; `free`: beside those in use."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The fields of a node that ladders read. `used`: by resource, the total requests of its bound, unfinished pods."""
+    """The fields of a node that ladders read.
+
+    `used`: by resource, the total requests of its bound, unfinished pods. Both amounts have what `service` offers.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -47,6 +75,7 @@ class Node:
     unschedulable: bool = False
     allocatable: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+    service: Service | None = None
 
     def available(self, resource: str) -> Quantity:
         """Return allocatable minus used; it may be negative."""
@@ -67,7 +96,7 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Nodes and the labels of namespaces.
+    """Nodes, the labels of namespaces, and the devices of drivers.
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
     unknown, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
@@ -78,6 +107,7 @@ class Cluster:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     namespaces_complete: bool = True
     freshness: Freshness = Freshness.SYNCED
+    devices: Devices = NO_DEVICES
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(

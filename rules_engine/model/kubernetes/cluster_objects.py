@@ -17,6 +17,7 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
@@ -39,7 +40,7 @@ API_RESOURCES: Mapping[str, str] = {
 
 PRIORITY_CLASS = "PriorityClass"
 
-FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS)
+FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS, *DEVICE_KINDS)
 """The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass."""
 
 API_GROUPS: Mapping[str, str] = {

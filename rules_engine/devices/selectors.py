@@ -1,0 +1,78 @@
+"""Selectors of DeviceClasses: CEL on `device`.
+
+Source: k8s.io/dynamic-resource-allocation/cel (compile.go), and its use by the allocator.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
+from rules_engine.cel.library.semver import parse_strictly
+from rules_engine.cel.values.runtime_values import DefaultMap
+from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.devices import Attribute, Device, DeviceClass, Version
+from rules_engine.model.problems.source import SourceText
+
+SELECTOR_COST = 1_000_000
+"""Cost of one selector on one device at most (resource/v1, CELSelectorExpressionMaxCost)."""
+
+MAX_PROGRAMS = 1_000
+"""Compiled selectors that are cached: clusters have a handful of classes."""
+
+ENVIRONMENT = Environment(
+    {
+        "device.driver": STRING,
+        "device.attributes": map_of(STRING, map_of(STRING, DYN)),
+        "device.capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        "device.allowMultipleAllocations": BOOL,
+    }
+)
+
+
+class SelectorError(Exception):
+    """A selector that fails on a device: the scheduler then gives up the pod. The message names class and device."""
+
+
+def class_matches(device_class: DeviceClass, device: Device, driver: str) -> bool:
+    """Return True if all selectors of a class are true for a device of a driver. Raises SelectorError."""
+    if not device_class.selectors:
+        return True
+    try:
+        activation = _activation(device, driver)
+        for selector in device_class.selectors:
+            value = _compile(selector).evaluate(activation, Budget(SELECTOR_COST, "a selector"))
+            if type(value) is not bool:
+                raise EvaluationError("the selector is neither true nor false")
+            if not value:
+                return False
+    except CelProblems as error:
+        raise SelectorError(f"a selector of DeviceClass {device_class.name} does not compile: {error}") from None
+    except EvaluationError as error:
+        message = f"a selector of DeviceClass {device_class.name} fails on device {device.name} of {driver}"
+        raise SelectorError(f"{message}: {error.message}") from None
+    return True
+
+
+@lru_cache(MAX_PROGRAMS)
+def _compile(selector: str) -> Program:
+    return compile_expression(SourceText.inline(selector, "<selector>"), ENVIRONMENT, result=BOOL)
+
+
+def _activation(device: Device, driver: str) -> Mapping[str, object]:
+    attributes = {
+        domain: {name: _attribute_value(name, value) for name, value in members.items()}
+        for domain, members in device.attributes.items()
+    }
+    return {
+        "device.driver": driver,
+        "device.attributes": DefaultMap(attributes, EMPTY),
+        "device.capacity": DefaultMap(device.capacity, EMPTY),
+        "device.allowMultipleAllocations": device.shared,
+    }
+
+
+def _attribute_value(name: str, value: Attribute) -> object:
+    if value is None:
+        raise EvaluationError(f"the value of the attribute {name} is not supported")
+    return parse_strictly(value.text) if isinstance(value, Version) else value

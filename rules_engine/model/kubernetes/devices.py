@@ -1,0 +1,117 @@
+"""Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, as far as they decide."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.kubernetes.quantity import Quantity
+
+IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""The resource name of every DeviceClass is this and its own name."""
+
+MAX_CLAIM_DEVICES = 32
+"""Devices of one claim at most (resource/v1, AllocationResultsMaxSize)."""
+
+
+class Version(Struct, frozen=True):
+    """The value of an attribute that is a semantic version."""
+
+    text: str
+
+
+Attribute: TypeAlias = str | int | bool | Version | None
+"""The value of an attribute; None: a list, or no value, with which every selector fails."""
+
+Counters: TypeAlias = Mapping[tuple[str, str], int]
+"""Values of counters in nanos, by the names of their set and their own."""
+
+DeviceKey: TypeAlias = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+
+
+class NodeSelection(Struct, frozen=True):
+    """The nodes that reach a slice or a device: the one of a name, all, or those that match a term."""
+
+    name: str = ""
+    every: bool = False
+    terms: tuple[NodeTerm, ...] = ()
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """A device.
+
+    `attributes` and `capacity`: by domain, then by the name in it. `consumes`: its part of counters. `tainted`: a taint
+    keeps pods away that do not tolerate it, as no pod with an extended resource does. `shared`: several claims may have
+    it at once. `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
+    """
+
+    name: str
+    attributes: Mapping[str, Mapping[str, Attribute]] = {}
+    capacity: Mapping[str, Mapping[str, Quantity]] = {}
+    consumes: Counters = {}
+    tainted: bool = False
+    shared: bool = False
+    conditional: bool = False
+    nodes: NodeSelection | None = None
+
+
+class ResourceSlice(Struct, frozen=True, kw_only=True):
+    """A part of a pool of devices, of which `slice_count` have the same generation.
+
+    `nodes` None: each device has its own. A slice has devices or counters, which devices of other slices consume.
+    """
+
+    name: str
+    driver: str
+    pool: str
+    generation: int = 1
+    slice_count: int = 1
+    nodes: NodeSelection | None = None
+    counters: Counters = {}
+    devices: tuple[Device, ...] = ()
+
+
+class DeviceClass(Struct, frozen=True, kw_only=True):
+    """The devices that match all selectors. `created`: its time as text. `resource`: its extended resource, or ""."""
+
+    name: str
+    created: str = ""
+    resource: str = ""
+    selectors: tuple[str, ...] = ()
+
+
+class Devices(Struct, frozen=True, kw_only=True, dict=True):
+    """All classes and slices of a cluster.
+
+    `allocated`: the devices of claims, and whether the scheduler made the claim for an extended resource.
+    """
+
+    classes: tuple[DeviceClass, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    allocated: Mapping[DeviceKey, bool] = {}
+
+    def with_others(self, others: "Devices") -> "Devices":
+        """Return these devices and others."""
+        return Devices(
+            classes=(*self.classes, *others.classes),
+            slices=(*self.slices, *others.slices),
+            allocated={**self.allocated, **others.allocated},
+        )
+
+    @cached_property
+    def class_by_resource(self) -> Mapping[str, DeviceClass]:
+        """The class of each extended resource: the newest, of equally old ones the first by name."""
+        classes: dict[str, DeviceClass] = {}
+        for each in sorted(self.classes, key=lambda each: each.name):
+            before = classes.get(each.resource)
+            if each.resource and (before is None or each.created > before.created):
+                classes[each.resource] = each
+            classes[IMPLICIT_PREFIX + each.name] = each
+        return classes
+
+
+NO_DEVICES = Devices()
+"""Devices of a cluster without drivers."""

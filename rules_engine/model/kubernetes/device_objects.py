@@ -1,8 +1,9 @@
 """Readers of DeviceClasses, ResourceSlices and ResourceClaims, reduced to the fields that decisions need."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from sys import intern
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -39,23 +40,17 @@ class DeviceError(ValueError):
 
 
 def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[str], None]) -> Devices:
-    """Read objects by kind. An object that cannot be used is left out; `unusable` is called with its name and why."""
-    classes: list[DeviceClass] = []
+    """Read objects by kind. A slice that cannot be used is left out; `unusable` is called with its name and why."""
+    classes = tuple(map(read_device_class, objects.get("DeviceClass", ())))
+    read = SliceReader(classes)
     slices: list[ResourceSlice] = []
-    allocated: dict[DeviceKey, bool] = {}
-    for kind in DEVICE_KINDS:
-        for raw in objects.get(kind, ()):
-            try:
-                match kind:
-                    case "DeviceClass":
-                        classes.append(read_device_class(raw))
-                    case "ResourceSlice":
-                        slices.append(read_resource_slice(raw))
-                    case _:
-                        allocated.update(read_allocated(raw))
-            except (DeviceError, PodError, QuantityError) as error:
-                unusable(f"{kind} {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
-    return Devices(classes=tuple(classes), slices=tuple(slices), allocated=allocated)
+    for raw in objects.get("ResourceSlice", ()):
+        try:
+            slices.append(read.slice(raw))
+        except DeviceError as error:
+            unusable(f"ResourceSlice {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
+    allocated = {key: extended for raw in objects.get("ResourceClaim", ()) for key, extended in read_allocated(raw)}
+    return Devices(classes=classes, slices=tuple(slices), allocated=allocated)
 
 
 def read_device_class(raw: Object) -> DeviceClass:
@@ -68,27 +63,6 @@ def read_device_class(raw: Object) -> DeviceClass:
         selectors=tuple(
             text_member(as_mapping(each.get("cel")), "expression") for each in object_items(spec.get("selectors"))
         ),
-    )
-
-
-def read_resource_slice(raw: Object) -> ResourceSlice:
-    """Read a ResourceSlice. Raises DeviceError, PodError for its node selector, and QuantityError."""
-    spec = as_mapping(raw.get("spec"))
-    driver, pool = text_member(spec, "driver"), as_mapping(spec.get("pool"))
-    if not driver or not text_member(pool, "name"):
-        raise DeviceError(f"it has no {'pool' if driver else 'driver'}")
-    devices = tuple(_read_device(device, driver) for device in object_items(spec.get("devices")))
-    if len({device.name for device in devices}) < len(devices):
-        raise DeviceError("it has two devices of one name")
-    return ResourceSlice(
-        name=text_member(as_mapping(raw.get("metadata")), "name"),
-        driver=intern(driver),
-        pool=intern(text_member(pool, "name")),
-        generation=integer_member(pool, "generation"),
-        slice_count=integer_member(pool, "resourceSliceCount"),
-        nodes=_read_selection(spec),
-        counters=_read_counters(spec.get("sharedCounters"), "name"),
-        devices=devices,
     )
 
 
@@ -106,17 +80,103 @@ def read_allocated(raw: Object) -> Iterator[tuple[DeviceKey, bool]]:
             yield (driver, pool, device), extended
 
 
-def _read_device(raw: Object, driver: str) -> Device:
-    return Device(
-        name=text_member(raw, "name"),
-        attributes=_by_domain(raw.get("attributes"), driver, _read_attribute),
-        capacity=_by_domain(raw.get("capacity"), driver, _read_capacity),
-        consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
-        tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
-        shared=raw.get("allowMultipleAllocations") is True,
-        conditional=bool(as_list(raw.get("bindingConditions"))),
-        nodes=_read_selection(raw),
-    )
+MAX_SHARED = 50_000
+"""Devices that are cached to be shared: a card has some 30 partitions, and a cluster a few kinds of cards."""
+
+_WHOLE_MAPS = re.compile(
+    r"[{+]|\b(all|exists|exists_one|map|filter|size|format|join|replace|substring|string|bind|"
+    r"transform\w*|lowerAscii|upperAscii|charAt|trim|quote|split|url|b)\b"
+)
+"""What may read an attribute that an expression does not name."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def named_attributes(classes: Iterable[DeviceClass]) -> frozenset[str] | None:
+    """Return the words of the selectors of classes, which name what they read; None: they may read all."""
+    selectors = [selector for each in classes for selector in each.selectors]
+    if any(_WHOLE_MAPS.search(selector) for selector in selectors):
+        return None
+    return frozenset(word for selector in selectors for word in _NAME.findall(selector))
+
+
+class SliceReader:
+    """Reader of ResourceSlices, which keeps the attributes and capacities that the selectors of classes read.
+
+    So the devices of all cards of a kind are one value: what differs, such as a card's UUID, is seldom selected.
+    """
+
+    def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
+        self.names = named_attributes(classes)
+        self._shared: dict[object, Device] = {}
+
+    def slice(self, raw: Object) -> ResourceSlice:
+        """Read a ResourceSlice. Raises DeviceError."""
+        spec = as_mapping(raw.get("spec"))
+        driver, pool = text_member(spec, "driver"), as_mapping(spec.get("pool"))
+        if not driver or not text_member(pool, "name"):
+            raise DeviceError(f"it has no {'pool' if driver else 'driver'}")
+        try:
+            devices = tuple(self._device(device, driver) for device in object_items(spec.get("devices")))
+            counters = _read_counters(spec.get("sharedCounters"), "name")
+            nodes = _read_selection(spec)
+        except (PodError, QuantityError) as error:
+            raise DeviceError(str(error)) from None
+        if len({device.name for device in devices}) < len(devices):
+            raise DeviceError("it has two devices of one name")
+        return ResourceSlice(
+            name=text_member(as_mapping(raw.get("metadata")), "name"),
+            driver=intern(driver),
+            pool=intern(text_member(pool, "name")),
+            generation=integer_member(pool, "generation"),
+            slice_count=integer_member(pool, "resourceSliceCount"),
+            nodes=nodes,
+            counters=counters,
+            devices=devices,
+        )
+
+    def _device(self, raw: Object, driver: str) -> Device:
+        device = Device(
+            name=intern(text_member(raw, "name")),
+            attributes=self._by_domain(raw.get("attributes"), driver, _read_attribute),
+            capacity=self._by_domain(raw.get("capacity"), driver, _read_capacity),
+            consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
+            tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
+            shared=raw.get("allowMultipleAllocations") is True,
+            conditional=bool(as_list(raw.get("bindingConditions"))),
+            nodes=_read_selection(raw),
+        )
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(_identity(device), device)
+
+    def _by_domain(self, raw: Json, driver: str, read: Callable[[Json], T]) -> Mapping[str, Mapping[str, T]]:
+        """Return the members by domain; a name without one is in the domain of the driver.
+
+        A member that no selector reads is left out, but for one that fails every selector.
+        """
+        domains: dict[str, dict[str, T]] = {}
+        for key, member in as_mapping(raw).items():
+            domain, sign, name = key.partition("/")
+            name = name if sign else key
+            value = read(member)
+            names = domains.setdefault(intern(domain if sign else driver), {})
+            if self.names is None or name in self.names or value is None:
+                names[intern(name)] = value
+        return domains
+
+
+def _identity(device: Device) -> object:
+    """Return what makes a device equal to another one, hashable."""
+    members = [
+        (domain, name, type(value), value)
+        for by_domain in (device.attributes, device.capacity)
+        for domain, values in cast(Mapping[str, Mapping[str, object]], by_domain).items()
+        for name, value in values.items()
+    ]
+    domains = tuple(device.attributes), tuple(device.capacity)
+    traits = device.tainted, device.shared, device.conditional, device.nodes
+    return device.name, domains, tuple(members), tuple(device.consumes.items()), traits
 
 
 def _read_selection(raw: Object) -> NodeSelection | None:
@@ -128,15 +188,6 @@ def _read_selection(raw: Object) -> NodeSelection | None:
     if "nodeSelector" in raw:
         return NodeSelection(terms=read_node_terms(raw["nodeSelector"], ("spec", "nodeSelector")))
     return None
-
-
-def _by_domain(raw: Json, driver: str, read: Callable[[Json], T]) -> Mapping[str, Mapping[str, T]]:
-    """Return the members by domain; a name without one is in the domain of the driver."""
-    domains: dict[str, dict[str, T]] = {}
-    for key, value in as_mapping(raw).items():
-        domain, sign, name = key.partition("/")
-        domains.setdefault(intern(domain if sign else driver), {})[intern(name if sign else key)] = read(value)
-    return domains
 
 
 def _read_attribute(raw: Json) -> Attribute:

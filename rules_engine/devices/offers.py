@@ -38,8 +38,13 @@ class DeviceOffers:
     def __init__(self, devices: Devices, earlier: "DeviceOffers | None" = None) -> None:
         self._classes = devices.class_by_resource
         self._allocated = devices.allocated
-        self._pools = Pools(devices)
-        self._cache: _Cache = _Cache() if earlier is None else earlier._cache  # noqa: SLF001 - its own class
+        self._slices = devices.slices
+        if earlier is None:
+            self._pools, self._cache = Pools(devices), _Cache()
+        else:
+            same = earlier._slices is devices.slices  # noqa: SLF001 - its own class
+            self._pools = earlier._pools if same else Pools(devices)  # noqa: SLF001
+            self._cache = earlier._cache  # noqa: SLF001
 
     def node(self, node: Node) -> Node:
         """Return a node with its offers.

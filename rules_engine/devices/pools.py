@@ -39,7 +39,7 @@ class Pools:
         self._named: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self._general: set[tuple[str, str]] = set()
         for each in devices.slices:
-            key = each.driver, each.pool
+            key = each.pool_key
             self._slices[key].append(each)
             if each.nodes is not None and each.nodes.name and not each.counters:
                 self._named[each.nodes.name].add(key)

@@ -59,7 +59,7 @@ class ViewFields:
         names = frozenset(string_items(members.get("reads")))
         resources = members.get("resources", [])
         return cls(
-            reads=ClusterRequirements(**{name: name in names for name in _COLLECTIONS}),
+            reads=ClusterRequirements(devices="nodes" in names, **{name: name in names for name in _COLLECTIONS}),
             resources=None if resources is None else frozenset(string_items(resources)),
             omitted=frozenset(string_items(members.get("omittedLabels"))),
         )
@@ -99,6 +99,7 @@ class ViewFields:
 
 
 _COLLECTIONS = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
+"""Collections of a view, with their meaning. Its nodes have what drivers offer."""
 """The collections of a cluster that rules read, by their names in a view, with words for their recorded parts."""
 
 

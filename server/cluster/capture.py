@@ -30,7 +30,7 @@ class CaptureError(Exception):
 
 def capture_inventory(connection: Connection, seconds: float) -> dict[str, Json]:
     """Return the ClusterInventory of a cluster once all of it is read. Raises CaptureError at the first failure."""
-    live = LiveCluster(connection, ClusterRequirements(nodes=True, pods=True, namespaces=True))
+    live = LiveCluster(connection, ClusterRequirements(nodes=True, pods=True, namespaces=True, devices=True))
     live.start()
     try:
         live.wait_until(lambda cluster: cluster.known or bool(live.problems), seconds)

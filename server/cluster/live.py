@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType
@@ -9,19 +10,32 @@ from typing import Any, TypeVar
 
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
+from rules_engine.model.kubernetes.device_objects import SliceReader
+from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
-from server.cluster.connection import Connection, api_path
-from server.cluster.reading import HeldPod, Namespace, read_namespace, read_node, read_pod
+from server.cluster.connection import Cause, Connection, api_path
+from server.cluster.device_store import Claim
+from server.cluster.reading import (
+    HeldPod,
+    Namespace,
+    read_claim,
+    read_class,
+    read_namespace,
+    read_node,
+    read_pod,
+    read_slice,
+)
 from server.cluster.reflector import Collection, Reflector, Sink
 from server.cluster.source import Health
 from server.cluster.store import Store
 
 T = TypeVar("T")
+D = TypeVar("D", DeviceClass, ResourceSlice, Claim)
 
 PUBLISH_SECONDS = 0.05
 """Interval in which events are batched: a thousand events in a second publish twenty views, not a thousand."""
@@ -49,6 +63,15 @@ PODS = Collection(
 )
 
 
+DEVICE_GROUP = "resource.k8s.io"
+DEVICE_CLASSES = Collection("deviceclasses", api_path("deviceclasses", group=DEVICE_GROUP))
+RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=DEVICE_GROUP))
+RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
+
+ABSENT = (Cause.FORBIDDEN, Cause.MISSING)
+"""Causes after which a collection of devices counts as empty: the cluster lacks the API, or the role the right."""
+
+
 class LiveCluster:
     """ClusterSource of an API server, limited to `needs`; `declared` are nodes that an autoscaler can add."""
 
@@ -69,6 +92,9 @@ class LiveCluster:
         self._clock = clock
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
+        self._slice_reader = SliceReader()
+        self._has_classes = Event()
+        """Set once there is a DeviceClass."""
         self._stopping = Event()
         self._threads: dict[str, Thread] = {}
         watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
@@ -82,17 +108,22 @@ class LiveCluster:
             "nodes": reflector(NODES, node_sink(self._store)),
             "pods": reflector(PODS, pod_sink(self._store)),
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
+            "deviceclasses": reflector(DEVICE_CLASSES, self._class_sink()),
+            "resourceslices": reflector(RESOURCE_SLICES, device_sink(self._store, ResourceSlice, self._read_slice)),
+            "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(self._store, Claim, read_claim)),
         }
+        self._device_reflectors = tuple(self._all_reflectors.values())[3:]
         self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
 
     def start(self) -> None:
         self._run(self._publish, "views")
         for reflector in self._reflectors:
-            self._run(reflector.run, reflector.name)
+            self._read(reflector)
 
     def stop(self) -> None:
         self._stopping.set()
+        self._has_classes.set()
         self._store.changed.set()
         for reflector in self._all_reflectors.values():
             reflector.stop()
@@ -108,14 +139,66 @@ class LiveCluster:
         """
         missing = [reflector for reflector in self._reflectors_for(needs) if reflector not in self._reflectors]
         for reflector in missing:
-            self._run(reflector.run, reflector.name)
-        synced = self._store.wait_until(lambda _: all(reflector.synced for reflector in missing), seconds)
+            self._read(reflector)
+        synced = self._store.wait_until(
+            lambda _: all(reflector.synced or self._is_unused(reflector) for reflector in missing), seconds
+        )
         if synced:
             self._reflectors = (*self._reflectors, *missing)
         return synced
 
+    def _is_unused(self, reflector: Reflector[Any]) -> bool:
+        """Return True for devices that the cluster does not have, or that the server may not read."""
+        if reflector not in self._device_reflectors:
+            return False
+        classes = self._device_reflectors[0]
+        no_classes = classes.cause in ABSENT or (classes.synced and not self._has_classes.is_set())
+        return no_classes or reflector.cause in ABSENT
+
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
-        return tuple(reflector for name, reflector in self._all_reflectors.items() if getattr(needs, name))
+        reflectors = [
+            reflector for name, reflector in self._all_reflectors.items() if getattr(needs, name, needs.devices)
+        ]
+        return tuple(reflectors)
+
+    def raw_cluster(self) -> Cluster:
+        """Return the nodes without what drivers offer, and their devices."""
+        return self._store.raw_cluster()
+
+    def _class_sink(self) -> Sink[DeviceClass]:
+        """Return a sink of classes, whose selectors say which attributes of devices are kept."""
+        store = self._store
+
+        def after(change: Callable[..., None]) -> Callable[..., None]:
+            def changed(*arguments: Any) -> None:
+                change(*arguments)
+                classes = store.classes
+                reader = SliceReader(classes)
+                if classes:
+                    self._has_classes.set()
+                if self._slice_reader.names is not None and not (
+                    reader.names is not None and reader.names <= self._slice_reader.names
+                ):
+                    self._slice_reader = reader
+                    self._all_reflectors["resourceslices"].relist()
+
+            return changed
+
+        replace_all = partial(store.replace_devices, DeviceClass)
+        return Sink(read_class, after(replace_all), after(store.put_device), after(store.remove_device))
+
+    def _read_slice(self, raw: Object) -> ResourceSlice:
+        return read_slice(raw, self._slice_reader)
+
+    def _read(self, reflector: Reflector[Any]) -> None:
+        """Read a collection in a thread of its own; slices and claims once there is a class, as in few clusters."""
+
+        def run() -> None:
+            if reflector in self._device_reflectors[1:]:
+                self._has_classes.wait()
+            reflector.run()
+
+        self._run(run, reflector.name)
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         if name not in self._threads:
@@ -127,6 +210,8 @@ class LiveCluster:
         oldest = self._clock() - self._max_staleness_seconds
         freshness = Freshness.SYNCED
         for reflector in self._reflectors:
+            if self._is_unused(reflector):
+                continue
             if not reflector.synced:
                 return UNKNOWN_CLUSTER
             if reflector.contact < oldest:
@@ -187,6 +272,10 @@ class LiveCluster:
             self._store.expire(self._clock())
             self._store.publish()
             self._stopping.wait(PUBLISH_SECONDS)
+
+
+def device_sink(store: Store, kind: type[D], read: Callable[[Object], D]) -> Sink[D]:
+    return Sink(read, partial(store.replace_devices, kind), store.put_device, store.remove_device)
 
 
 def node_sink(store: Store) -> Sink[Node]:

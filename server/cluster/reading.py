@@ -10,9 +10,11 @@ from sys import intern
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage, usage_of_requests
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes import node
+from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
+from server.cluster.device_store import Claim
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource
@@ -45,6 +47,28 @@ def read_node(raw: Object) -> Node:
     """Read a node, without its usage; malformed amounts are left out. Raises UnreadableError."""
     _read_name(as_mapping(raw.get("metadata")))
     return node.read_node(raw, lambda *_: None)
+
+
+def read_class(raw: Object) -> DeviceClass:
+    """Read a DeviceClass. Raises UnreadableError."""
+    _read_name(as_mapping(raw.get("metadata")))
+    return device_objects.read_device_class(raw)
+
+
+def read_slice(raw: Object, reader: device_objects.SliceReader) -> ResourceSlice:
+    """Read a ResourceSlice. Raises UnreadableError."""
+    name = _read_name(as_mapping(raw.get("metadata")))
+    try:
+        return reader.slice(raw)
+    except device_objects.DeviceError as error:
+        raise UnreadableError(f"{name}: {error}") from None
+
+
+def read_claim(raw: Object) -> Claim:
+    """Read a ResourceClaim, reduced to its devices. Raises UnreadableError."""
+    metadata = as_mapping(raw.get("metadata"))
+    name = f"{text_member(metadata, 'namespace')}/{_read_name(metadata)}"
+    return Claim(name, tuple(device_objects.read_allocated(raw)))
 
 
 def read_namespace(raw: Object) -> Namespace:

@@ -88,6 +88,8 @@ class _FailureLog:
         """Message of the current failure, None if there is none."""
         self._collection = collection
         self._clock = clock
+        self.cause: Cause | None = None
+        """Cause of the current failure."""
         self._key = ""
         """Key of the last logged failure."""
         self._logged_at = 0.0
@@ -102,11 +104,11 @@ class _FailureLog:
         if key != self._key or (self._end_logged and now - self._logged_at >= QUIET_SECONDS):
             _log.warning("%s", message)
             self._key, self._logged_at, self._end_logged = key, now, False
-        self.message = message
+        self.message, self.cause = message, error.cause
 
     def end(self) -> None:
         """Record the end of the failure, if there is one."""
-        self.message = None
+        self.message = self.cause = None
         if not self._end_logged:
             _log.warning("%s: current again", self._collection)
             self._end_logged = True
@@ -157,6 +159,8 @@ class Reflector(Generic[T]):
         self._relist_at = 0.0
         """Time from which an expired version leads to a list without a delay; infinite until its watch receives
         something, so that no API server can demand lists without end."""
+        self._relisting = False
+        """True from `relist` until its list begins."""
         self._counts: Counter[str] = Counter()
 
     @property
@@ -171,6 +175,11 @@ class Reflector(Generic[T]):
     def contact(self) -> float:
         """Time at which the collection was last known to be current."""
         return self._contact
+
+    @property
+    def cause(self) -> Cause | None:
+        """Cause of the current failure; None if there is none."""
+        return self._failure.cause
 
     @property
     def health(self) -> Health:
@@ -190,6 +199,8 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 if self._stopping.is_set():
                     return
+                if self._relisting:
+                    continue
                 seconds = self._record_failure(error)
                 if seconds > 0:
                     self._wait(seconds)
@@ -199,6 +210,13 @@ class Reflector(Generic[T]):
                 self._version = ""
                 self._wait(self._backoff.seconds())
 
+    def relist(self) -> None:
+        """List again soon: the sink reads more of each object than before."""
+        self._relisting = True
+        answer = self._answer
+        if answer is not None:
+            answer.interrupt()
+
     def stop(self) -> None:
         """Stop soon: a pending read is interrupted."""
         self._stopping.set()
@@ -207,7 +225,10 @@ class Reflector(Generic[T]):
             answer.interrupt()
 
     def _advance(self) -> None:
+        if self._relisting:
+            self._version = ""
         if not self._version:
+            self._relisting = False
             self._list()
         self._watch()
 
@@ -260,7 +281,7 @@ class Reflector(Generic[T]):
         seen = False
         with self._connection.watch(self._collection.path, query, seconds + self._silence_seconds) as answer:
             self._answer = answer
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._relisting:
                 return
             # Headers do not count as contact: a server that sends nothing after them would count as current for ever.
             for line in answer.lines():

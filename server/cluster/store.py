@@ -14,8 +14,10 @@ from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, device_usage
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.devices import DeviceClass
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
+from server.cluster.device_store import DeviceObject, DeviceStore
 from server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02
@@ -42,6 +44,7 @@ class Store:
         self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
+        self._devices = DeviceStore()
 
     @property
     def reservations(self) -> int:
@@ -51,8 +54,9 @@ class Store:
     def publish(self) -> None:
         """Publish all changes so far."""
         with self._lock:
-            self.changed.clear()
             changes: list[Change] = []
+            self._touch(self._devices.update(self._facts))
+            self.changed.clear()
             for name in self._touched:
                 old, new = self._nodes.get(name), self._build_node(name)
                 if new == old:
@@ -203,6 +207,33 @@ class Store:
                 self._namespaces = others if labels is None else {**others, name: labels}
                 self.changed.set()
 
+    def replace_devices(self, kind: type[DeviceObject], objects: Iterable[DeviceObject]) -> None:
+        values = list(objects)
+        with self._lock:
+            self._devices.replace(kind, values)
+            self.publish()
+
+    def put_device(self, new: DeviceObject) -> None:
+        with self._lock:
+            self._devices.put(new)
+            self.changed.set()
+
+    def remove_device(self, old: DeviceObject) -> None:
+        with self._lock:
+            self._devices.remove(old)
+            self.changed.set()
+
+    @property
+    def classes(self) -> Sequence[DeviceClass]:
+        """The DeviceClasses, published or not."""
+        with self._lock:
+            return self._devices.classes
+
+    def raw_cluster(self) -> Cluster:
+        """Return the nodes without what drivers offer, and their devices."""
+        with self._lock:
+            return replace(self.cluster, nodes=(*self._facts.values(), *self._declared), devices=self._devices.devices)
+
     def _hold(self, node: str, usage: Usage, sign: int) -> None:
         _add_usage(self._used, node, usage, sign)
         self._touch((node,))
@@ -215,9 +246,11 @@ class Store:
         """Return a node with its usage, or None if it does not exist."""
         node = self._facts.get(name)
         used = self._used.get(name)
-        if node is None or not used:
-            return node
-        return replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items() if nanos})
+        if node is None:
+            return None
+        if used:
+            node = replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items() if nanos})
+        return self._devices.offered(node)
 
 
 class _BoundPod(NamedTuple):

@@ -8,8 +8,8 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
 SELECTOR = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.EXISTS),)))
-NODES = ClusterRequirements(nodes=True)
-PODS = ClusterRequirements(nodes=True, pods=True)
+NODES = ClusterRequirements(nodes=True, devices=True)
+PODS = ClusterRequirements(nodes=True, devices=True, pods=True)
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_only_collections_that_a_rule_reads_are_required(rule: Rule, needed: Clu
 
 def test_the_requirements_of_all_rules_add_up() -> None:
     assert cluster_requirements(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
-        nodes=True, namespaces=True
+        nodes=True, devices=True, namespaces=True
     )

@@ -101,12 +101,12 @@ def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
 def test_a_variable_may_be_the_cluster() -> None:
     rule = validation("variables.c.available('x/y') == 1", variables={"c": "cluster"})
     assert validated({}, rule, on=cluster({"x/y": 1})).allowed
-    assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
+    assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, devices=True, pods=True)
 
 
 def test_a_rule_set_requires_what_any_of_its_rules_requires() -> None:
     rules = (ladder(MIG2, GPU), validation("namespaceObject.metadata.name != ''"), validation("true", name="other"))
-    assert cluster_requirements(compiled(*rules)) == ClusterRequirements(nodes=True, namespaces=True)
+    assert cluster_requirements(compiled(*rules)) == ClusterRequirements(nodes=True, devices=True, namespaces=True)
     assert cluster_requirements(compiled()) == ClusterRequirements()
 
 
@@ -119,4 +119,4 @@ def test_every_expression_of_a_rule_counts_for_its_requirements() -> None:
         validation(check("true", "", f"string({expression})")),
         validation(expression),
     ):
-        assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
+        assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, devices=True, pods=True)

@@ -29,6 +29,7 @@ import orjson
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 
 Object = dict[str, Any]
+DEVICES = {"deviceclasses": "DeviceClass", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
 KINDS = {
@@ -37,6 +38,7 @@ KINDS = {
     "replicationcontrollers": "ReplicationController",
     "controllerrevisions": "ControllerRevision",
     "limitranges": "LimitRange",
+    **DEVICES,
 }
 GROUPED = {
     "daemonsets": "apps",
@@ -46,6 +48,7 @@ GROUPED = {
     "jobs": "batch",
     "runtimeclasses": "node.k8s.io",
     "priorityclasses": "scheduling.k8s.io",
+    **dict.fromkeys(DEVICES, "resource.k8s.io"),
 }
 PATHS = {
     f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection

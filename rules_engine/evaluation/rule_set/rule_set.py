@@ -89,19 +89,22 @@ def compile_rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRequirements:
-    """The collections that rules read; pods require nodes."""
+    """The collections that rules read; pods require nodes. `devices`: classes, slices and claims."""
 
     nodes: bool = False
     pods: bool = False
     namespaces: bool = False
+    devices: bool = False
 
 
 def cluster_requirements(rule_set: RuleSet) -> ClusterRequirements:
     """Return the collections that the rules read, including rules in audit mode."""
     rules = rule_set.rules
     pods = any(rule.reads_available for rule in rules)
+    nodes = pods or any(rule.reads_nodes for rule in rules)
     return ClusterRequirements(
-        nodes=pods or any(rule.reads_nodes for rule in rules),
+        nodes=nodes,
+        devices=nodes,
         pods=pods,
         namespaces=any(rule.rule.match.namespace_selector for rule in rules)
         or any("namespaceObject" in program.reads for rule in rules for program in (*rule.programs, *rule.messages)),

@@ -73,6 +73,11 @@ class ResourceSlice(Struct, frozen=True, kw_only=True):
     counters: Counters = {}
     devices: tuple[Device, ...] = ()
 
+    @property
+    def pool_key(self) -> tuple[str, str]:
+        """The driver and the name of the pool, which several drivers may use."""
+        return self.driver, self.pool
+
 
 class DeviceClass(Struct, frozen=True, kw_only=True):
     """The devices that match all selectors. `created`: its time as text. `resource`: its extended resource, or ""."""

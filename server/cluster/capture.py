@@ -7,6 +7,7 @@ from rules_engine.evaluation.nodes.reservations import Usage, is_extended_resour
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.device_objects import device_objects
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import API_VERSION
 from server.cluster.connection import Connection
@@ -17,6 +18,7 @@ NAME = "captured"
 HEADER = """\
 # Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
 # Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be derived from this.
+# Of devices that drivers offer: the attributes that a DeviceClass selects by; of claims, the devices.
 """
 
 
@@ -37,7 +39,7 @@ def capture_inventory(connection: Connection, seconds: float) -> dict[str, Json]
         cluster = live.current()
         if not cluster.known:
             raise CaptureError(live.problems or [f"the cluster was not read in {seconds:g} seconds"])
-        return cluster_inventory(cluster, live.pod_usages())
+        return cluster_inventory(live.raw_cluster(), live.pod_usages())
     finally:
         live.stop()
 
@@ -54,6 +56,8 @@ def cluster_inventory(cluster: Cluster, pod_usages: Sequence[tuple[str, str, Usa
             if node in nodes and any(is_extended_resource(resource) for resource, _ in usage)
         ],
     }
+    if cluster.devices.classes:
+        spec["objects"] = device_objects(cluster.devices)
     return {"apiVersion": API_VERSION, "kind": "ClusterInventory", "metadata": {"name": NAME}, "spec": spec}
 
 

@@ -108,7 +108,8 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
             problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         by_kind.setdefault(kind, []).append(item)
-        if shapes.has_shape(kind):
+        # The shape ResourceClaim is that of a container's claim.
+        if shapes.has_shape(kind) and kind not in DEVICE_KINDS:
             warn_of_values(item, kind, problems)
     return by_kind
 

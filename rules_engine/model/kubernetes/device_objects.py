@@ -19,7 +19,7 @@ from rules_engine.model.kubernetes.devices import (
     ResourceSlice,
     Version,
 )
-from rules_engine.model.kubernetes.placement import read_node_terms
+from rules_engine.model.kubernetes.placement import NodeExpression, read_node_terms
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim")
@@ -216,3 +216,117 @@ def _read_counters(raw: Json, name: str) -> Counters:
         for counter, value in as_mapping(counter_set.get("counters")).items():
             counters[intern(set_name), intern(counter)] = _read_quantity(as_mapping(value).get("value")).nanos
     return counters
+
+
+def device_objects(devices: Devices) -> list[Json]:
+    """Return devices as objects of the API, with the members that `read_devices` keeps."""
+    objects: list[Json] = [_class_object(each) for each in sorted(devices.classes, key=lambda each: each.name)]
+    objects += [_slice_object(each) for each in sorted(devices.slices, key=lambda each: each.name)]
+    for extended, name in ((True, "extended-resources"), (False, "others")):
+        results: list[Json] = [
+            {"driver": driver, "pool": pool, "device": device}
+            for (driver, pool, device), each in sorted(devices.allocated.items())
+            if each is extended
+        ]
+        if results:
+            annotations: dict[str, Json] = {EXTENDED_RESOURCE_CLAIM: "true"} if extended else {}
+            objects.append(
+                {
+                    **_head("ResourceClaim", name),
+                    "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+                    "status": {"allocation": {"devices": {"results": results}}},
+                }
+            )
+    return objects
+
+
+def _head(kind: str, name: str) -> dict[str, Json]:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+
+
+def _class_object(each: DeviceClass) -> Json:
+    selectors: list[Json] = [{"cel": {"expression": expression}} for expression in each.selectors]
+    return {
+        **_head("DeviceClass", each.name),
+        "metadata": {"name": each.name, "creationTimestamp": each.created},
+        "spec": {"extendedResourceName": each.resource, "selectors": selectors},
+    }
+
+
+def _slice_object(each: ResourceSlice) -> Json:
+    pool: dict[str, Json] = {
+        "name": each.pool,
+        "generation": each.generation,
+        "resourceSliceCount": each.slice_count,
+    }
+    spec: dict[str, Json] = {"driver": each.driver, "pool": pool, **_selection_members(each.nodes)}
+    if each.counters:
+        spec["sharedCounters"] = _counter_sets(each.counters, "name")
+    if each.devices:
+        spec["devices"] = [_device_object(device) for device in each.devices]
+    return {**_head("ResourceSlice", each.name), "spec": spec}
+
+
+def _device_object(device: Device) -> Json:
+    attributes: dict[str, Json] = {
+        f"{domain}/{name}": _attribute_object(value)
+        for domain, values in device.attributes.items()
+        for name, value in values.items()
+    }
+    capacity: dict[str, Json] = {
+        f"{domain}/{name}": {"value": str(value)}
+        for domain, values in device.capacity.items()
+        for name, value in values.items()
+    }
+    members: dict[str, Json] = {
+        "attributes": attributes,
+        "capacity": capacity,
+        "consumesCounters": _counter_sets(device.consumes, "counterSet"),
+        "taints": [{"key": "captured", "effect": REPELLING_EFFECTS[0]}] if device.tainted else [],
+        "allowMultipleAllocations": device.shared,
+        "bindingConditions": ["captured"] if device.conditional else [],
+        **_selection_members(device.nodes),
+    }
+    return {"name": device.name, **{name: value for name, value in members.items() if value}}
+
+
+def _attribute_object(value: Attribute) -> Json:
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case str():
+            return {"string": value}
+        case Version():
+            return {"version": value.text}
+        case _:
+            return {}
+
+
+def _counter_sets(counters: Counters, name: str) -> list[Json]:
+    sets: dict[str, dict[str, Json]] = {}
+    for (set_name, counter), nanos in counters.items():
+        sets.setdefault(set_name, {})[counter] = {"value": str(Quantity(nanos))}
+    return [{name: set_name, "counters": values} for set_name, values in sets.items()]
+
+
+def _selection_members(selection: NodeSelection | None) -> dict[str, Json]:
+    if selection is None:
+        return {}
+    if selection.name:
+        return {"nodeName": selection.name}
+    if selection.every:
+        return {"allNodes": True}
+    terms: list[Json] = [
+        {
+            "matchExpressions": [_expression_object(each) for each in term.expressions],
+            "matchFields": [_expression_object(each) for each in term.fields],
+        }
+        for term in selection.terms
+    ]
+    return {"nodeSelector": {"nodeSelectorTerms": terms}}
+
+
+def _expression_object(each: NodeExpression) -> Json:
+    return {"key": each.key, "operator": each.operator, "values": [*each.values]}

@@ -12,13 +12,13 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import MapNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
-from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
-from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
+from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
@@ -62,15 +62,16 @@ def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
 
 
 def _read_devices(objects: Mapping[str, Sequence[MapNode]], problems: Problems) -> Devices:
-    devices = NO_DEVICES
-    for kind in DEVICE_KINDS:
-        for item in objects.get(kind, ()):
+    items = {kind: [as_mapping(manifest_json(item)) for item in objects.get(kind, ())] for kind in DEVICE_KINDS}
+    places = {
+        id(raw): item for kind in DEVICE_KINDS for raw, item in zip(items[kind], objects.get(kind, ()), strict=True)
+    }
 
-            def unusable(message: str, place: MapNode = item) -> None:
-                problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
+    def unusable(raw: Object, message: str) -> None:
+        place = places[id(raw)]
+        problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
 
-            devices = devices.with_others(read_devices({kind: [as_mapping(manifest_json(item))]}, unusable))
-    return devices
+    return read_devices(items, unusable)
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:

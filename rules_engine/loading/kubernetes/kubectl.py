@@ -47,7 +47,7 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
     def unread(node: str, resource: str, error: QuantityError) -> None:
         problems.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
-    def unusable(message: str) -> None:
+    def unusable(_raw: Object, message: str) -> None:
         problems.warning(Code.UNREAD_OBJECT, message, location)
 
     nodes = [read_node(item, unread) for item in kinds.get("Node", ())]

@@ -39,8 +39,8 @@ class DeviceError(ValueError):
     """An object that cannot be used, with the reason."""
 
 
-def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[str], None]) -> Devices:
-    """Read objects by kind. A slice that cannot be used is left out; `unusable` is called with its name and why."""
+def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[Object, str], None]) -> Devices:
+    """Read objects by kind. A slice that cannot be used is left out; `unusable` is called with it and why."""
     classes = tuple(map(read_device_class, objects.get("DeviceClass", ())))
     read = SliceReader(classes)
     slices: list[ResourceSlice] = []
@@ -48,7 +48,7 @@ def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[st
         try:
             slices.append(read.slice(raw))
         except DeviceError as error:
-            unusable(f"ResourceSlice {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
+            unusable(raw, f"ResourceSlice {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
     allocated = {key: extended for raw in objects.get("ResourceClaim", ()) for key, extended in read_allocated(raw)}
     return Devices(classes=classes, slices=tuple(slices), allocated=allocated)
 

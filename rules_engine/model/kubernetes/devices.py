@@ -98,14 +98,6 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
     slices: tuple[ResourceSlice, ...] = ()
     allocated: Mapping[DeviceKey, bool] = {}
 
-    def with_others(self, others: "Devices") -> "Devices":
-        """Return these devices and others."""
-        return Devices(
-            classes=(*self.classes, *others.classes),
-            slices=(*self.slices, *others.slices),
-            allocated={**self.allocated, **others.allocated},
-        )
-
     @cached_property
     def class_by_resource(self) -> Mapping[str, DeviceClass]:
         """The class of each extended resource: the newest, of equally old ones the first by name."""

@@ -145,7 +145,10 @@ def test_an_unusable_slice_is_left_out(api: ApiServer) -> None:
 
 def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> None:
     api.put("deviceclasses", GPUS)
-    expression = f"device.attributes['{DRIVER}'].?kind.orValue('') == 'mig' && device.capacity['{DRIVER}'].size.isGreaterThan(quantity('1Gi'))"
+    expression = (
+        f"device.attributes['{DRIVER}'].?kind.orValue('') == 'mig' && "
+        f"device.capacity['{DRIVER}'].size.isGreaterThan(quantity('1Gi'))"
+    )
     api.put("deviceclasses", device_class("migs", MIG, expression))
     counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
     pool = {"name": "one", "generation": 3, "resourceSliceCount": 2}

@@ -78,6 +78,7 @@ def test_a_captured_cluster_has_a_line_for_each_object(api: ApiServer) -> None:
         == """\
 # Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
 # Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be derived from this.
+# Of devices that drivers offer: the attributes that a DeviceClass selects by; of claims, the devices.
 apiVersion: "gpurules.io/v1"
 kind: "ClusterInventory"
 metadata: {"name": "captured"}

@@ -38,7 +38,7 @@ SINCE = "1h"
 
 KINDS = (
     "nodes, pods, events, daemonsets, replicasets, statefulsets, jobs, persistentvolumeclaims, runtimeclasses, "
-    "resourcequotas, namespaces"
+    "resourcequotas, deviceclasses, resourceslices, resourceclaims, namespaces"
 )
 """The values of API_RESOURCES, which `--help` shows without importing it."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.fields_read import fields_read
+from rules_engine.model.kubernetes.device_objects import EXTENDED_RESOURCE_CLAIM
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, merge_by_kind, merge_fields
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
@@ -23,6 +24,8 @@ _CONTAINER: Kept = {"resources": {"limits": None, "requests": None}}
 
 _TEMPLATE: Kept = {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER}}
 
+_NODES: Kept = {"allNodes": None, "nodeName": None, "nodeSelector": None}
+
 _REPLICAS: Kept = {
     "metadata": {"deletionTimestamp": None},
     "spec": {"replicas": None, "template": _TEMPLATE},
@@ -37,7 +40,10 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
             "deletionTimestamp": None,
             "ownerReferences": {"controller": None, "kind": None, "name": None},
         },
-        "spec": {"schedulingGates": {"name": None}},
+        "spec": {
+            "resourceClaims": {"name": None, "resourceClaimName": None, "resourceClaimTemplateName": None},
+            "schedulingGates": {"name": None},
+        },
         "status": {
             "conditions": merge_fields(_CONDITION, {"lastTransitionTime": None}),
             "containerStatuses": _CONTAINER_STATUS,
@@ -45,6 +51,7 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
             "message": None,
             "phase": None,
             "reason": None,
+            "resourceClaimStatuses": {"name": None, "resourceClaimName": None},
             "startTime": None,
         },
     },
@@ -70,6 +77,39 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
     "PersistentVolumeClaim": {"metadata": {"deletionTimestamp": None}, "status": {"phase": None}},
     "ResourceQuota": {"status": {"hard": None, "used": None}},
     "Namespace": {"metadata": {"labels": None}},
+    "DeviceClass": {"spec": {"extendedResourceName": None, "selectors": {"cel": {"expression": None}}}},
+    "ResourceSlice": {
+        "spec": {
+            **_NODES,
+            "devices": {
+                **_NODES,
+                "allowMultipleAllocations": None,
+                "attributes": None,
+                "bindingConditions": None,
+                "capacity": None,
+                "consumesCounters": None,
+                "name": None,
+                "taints": {"effect": None, "key": None, "value": None},
+            },
+            "driver": None,
+            "pool": {"generation": None, "name": None, "resourceSliceCount": None},
+            "sharedCounters": None,
+        }
+    },
+    "ResourceClaim": {
+        "metadata": {
+            "annotations": {EXTENDED_RESOURCE_CLAIM: None},
+            "deletionTimestamp": None,
+            "ownerReferences": {"controller": None, "kind": None, "name": None},
+        },
+        "status": {
+            "allocation": {
+                "devices": {"results": {"adminAccess": None, "device": None, "driver": None, "pool": None}},
+                "nodeSelector": None,
+            },
+            "reservedFor": {"name": None, "resource": None},
+        },
+    },
 }
 
 

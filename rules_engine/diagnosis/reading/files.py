@@ -27,6 +27,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     newest_change_time,
     parse_change_time,
 )
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
@@ -376,7 +377,10 @@ def _complete_fields(kind: str, kept: Kept) -> Kept:
 def _kind_name(version: str, kind: str) -> str:
     """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
-    is_read = not version or group == API_GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+    if kind in DEVICE_KINDS:  # earlier versions have other members
+        is_read = version in ("", f"{API_GROUPS[kind]}/v1")
+    else:
+        is_read = not version or group == API_GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
     return kind if is_read else f"{kind} of {version}"
 
 

@@ -144,6 +144,9 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "PersistentVolumeClaim": "whether a pod waits for a volume claim that is not bound",
     "RuntimeClass": "whether the runtime class of a pod exists",
     "ResourceQuota": "which quota is exhausted",
+    "DeviceClass": "which resources drivers serve",
+    "ResourceSlice": "which devices drivers offer",
+    "ResourceClaim": "which devices of drivers are allocated",
     "Namespace": "which rules match a pod by the labels of its namespace",
 }
 """The facts that are unknown without the objects of a kind."""

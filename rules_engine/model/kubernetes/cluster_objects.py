@@ -34,13 +34,16 @@ API_RESOURCES: Mapping[str, str] = {
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "RuntimeClass": "runtimeclasses",
     "ResourceQuota": "resourcequotas",
+    "DeviceClass": "deviceclasses",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
     "Namespace": "namespaces",
 }
 """The kinds of objects that a diagnosis reads, with their resource names, as in `kubectl get`."""
 
 PRIORITY_CLASS = "PriorityClass"
 
-FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS, *DEVICE_KINDS)
+FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS)
 """The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass."""
 
 API_GROUPS: Mapping[str, str] = {
@@ -50,6 +53,7 @@ API_GROUPS: Mapping[str, str] = {
     "StatefulSet": "apps",
     "Job": "batch",
     "RuntimeClass": "node.k8s.io",
+    **dict.fromkeys(DEVICE_KINDS, "resource.k8s.io"),
     PRIORITY_CLASS: "scheduling.k8s.io",
     "ReplicationController": "",
     "ControllerRevision": "apps",

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError
+from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.devices import (
     Attribute,
     Counters,
@@ -120,7 +120,7 @@ class SliceReader:
             devices = tuple(self._device(device, driver) for device in object_items(spec.get("devices")))
             counters = _read_counters(spec.get("sharedCounters"), "name")
             nodes = _read_selection(spec)
-        except (PodError, QuantityError) as error:
+        except (PodError, QuantityError, TooLargeError) as error:
             raise DeviceError(str(error)) from None
         if len({device.name for device in devices}) < len(devices):
             raise DeviceError("it has two devices of one name")

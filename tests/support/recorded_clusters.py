@@ -15,6 +15,7 @@ GPU = "nvidia.com/gpu"
 MIG1 = "nvidia.com/mig-1g.5gb"
 MIG3 = "nvidia.com/mig-3g.20gb"
 RDMA = "rdma/hca"
+DRIVER = "gpu.nvidia.com"
 
 
 def ago(**before: int) -> str:
@@ -123,6 +124,70 @@ def claim(name: str, phase: str, **metadata: Any) -> Object:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": "ml", **metadata},
         "status": {"phase": phase},
+    }
+
+
+def device_class(
+    name: str, resource: str = "", type: str = "gpu", *, created: str = "", selector: str | None = None
+) -> Object:
+    """Return a DeviceClass of the devices of a type, three days old if not told."""
+    expression = f"device.attributes['{DRIVER}'].type == '{type}'" if selector is None else selector
+    return {
+        "kind": "DeviceClass",
+        "metadata": {"name": name, "creationTimestamp": created or ago(days=3)},
+        "spec": {
+            "selectors": [{"cel": {"expression": expression}}],
+            **({"extendedResourceName": resource} if resource else {}),
+        },
+    }
+
+
+def device(name: str, type: str = "gpu", *, uuid: str = "", **fields: Any) -> Object:
+    """Return a device of a ResourceSlice."""
+    attributes = {"type": {"string": type}, **({"uuid": {"string": uuid}} if uuid else {})}
+    return {"name": name, "attributes": attributes, **fields}
+
+
+def resource_slice(
+    node: str,
+    *devices: Object,
+    name: str = "",
+    driver: str = DRIVER,
+    count: int = 1,
+    generation: int = 1,
+    **spec: Any,
+) -> Object:
+    """Return a ResourceSlice of the pool of a node."""
+    return {
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or node},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": count},
+            **({"devices": [*devices]} if devices else {}),
+            **spec,
+        },
+    }
+
+
+def resource_claim(
+    name: str, devices: Sequence[str], *, pool: str = "a", reserved: str = "", **metadata: Any
+) -> Object:
+    """Return a ResourceClaim with devices of the pool of a node, reserved for a pod."""
+    allocation = {
+        "devices": {"results": [{"driver": DRIVER, "pool": pool, "device": each} for each in devices]},
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pool]}]}]
+        },
+    }
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "ml", **metadata},
+        "status": {
+            **({"allocation": allocation} if devices else {}),
+            **({"reservedFor": [{"resource": "pods", "name": reserved}]} if reserved else {}),
+        },
     }
 
 

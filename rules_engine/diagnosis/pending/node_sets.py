@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from rules_engine.diagnosis.objects.gpu_objects import device_amounts
+from rules_engine.diagnosis.objects.drivers import drivers_of
+from rules_engine.diagnosis.objects.gpu_objects import device_amounts, is_device
 from rules_engine.evaluation.nodes import (
     NO_LABEL,
     NodeQuery,
@@ -14,12 +15,15 @@ from rules_engine.evaluation.nodes import (
     capacity_of,
     node_index_with_places,
     node_set,
+    numbers_of,
     select_nodes,
 )
 from rules_engine.model.json.lenient import as_mapping
-from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX
 from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
@@ -36,13 +40,21 @@ class NodeSets:
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
-        nodes = [_with_lifecycle_taints(node) for node in objects.view.nodes]
+        drivers = drivers_of(objects)
+        nodes = [_with_lifecycle_taints(node) for node in drivers.view.nodes]
         self._index = node_index_with_places(Cluster(nodes=tuple(node for node, _ in nodes)))
-        self._cluster = objects.view
+        self._cluster = drivers.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
         self.full: NodeSet = scheduler_of(objects).full
-        self.capacities = [device_amounts(as_mapping(node.status.get("capacity"))) for node in objects.nodes]
-        self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
+        self.capacities = [
+            {
+                **device_amounts(as_mapping(node.status.get("capacity"))),
+                **{name: most for name, (most, _) in drivers.offered(view).items() if is_device(name)},
+            }
+            for node, view in zip(objects.nodes, drivers.view.nodes, strict=True)
+        ]
+        second = {name for name in drivers.classes if name.startswith(IMPLICIT_PREFIX)}
+        self._offered = sorted({name for node, _ in nodes for name in node.allocatable} - second)
         """The resources that nodes have; pods may request other ones, too."""
         self._covering_one = lru_cache(MAX_CACHED)(self._find_covering)
 
@@ -55,7 +67,21 @@ class NodeSets:
         nodes = self.every
         for resource, nanos in amounts:
             nodes &= self._covering_one(resource, nanos, offered)
-        return nodes
+        served = [name for name, _ in amounts if name in self._index.served]
+        if not served or (len(served) == 1 and self._index.simple):
+            return nodes
+        return nodes & ~self._unserved(nodes, amounts, offered)
+
+    def _unserved(self, nodes: NodeSet, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
+        """Return the nodes whose drivers cannot serve amounts together, each of which they offer alone."""
+        unserved = 0
+        for number in numbers_of(nodes):
+            service = self._index.nodes[number].service
+            counts = {name: nanos // NANOS for name, nanos in amounts if service and name in service.resources}
+            if service and counts:
+                served = service.serve(counts, free=offered is Offered.AVAILABLE)
+                unserved |= (served in (Served.NO, Served.GIVEN_UP)) << number
+        return unserved
 
     def _find_covering(self, resource: str, nanos: int, offered: Offered) -> NodeSet:
         covering = 0

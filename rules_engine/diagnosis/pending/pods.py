@@ -1,14 +1,22 @@
 """GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from rules_engine.cel import EvaluationError
+from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
 from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
 from rules_engine.diagnosis.pending import waiting
 from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
+from rules_engine.diagnosis.pending.devices import (
+    explain_claims,
+    explain_given_up,
+    explain_taken,
+    explain_unserved,
+    without_served,
+)
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import explain_shortage
 from rules_engine.diagnosis.pending.ladders import apply_ladders, recreation_remedy
@@ -113,6 +121,7 @@ class _Answers:
         self._cluster = cluster
         self._scheduler = scheduler
         self._rule_set = rule_set
+        self._drivers = drivers_of(cluster)
         self._sets = NodeSets(cluster)
         self._holders = Holders(cluster)
         self._place = cache(self._search)
@@ -127,7 +136,8 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
         if "Node" in self._cluster.absent:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
-        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
+        scheduling, served = without_served(scheduling, request, self._drivers)
+        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded, served)
         certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
         explanation = self._first_explanation(pod, placed, scheduling, recorded) or waiting.explain_by_message(
             pod, self._cluster, recorded, scheduling.not_modelled, certainty
@@ -164,17 +174,28 @@ class _Answers:
         offering = sets.covering_nodes(request.gpus, Offered.ALLOCATABLE)
         broken = broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
-        explanation = exclusion.explanation if offering else explain_unoffered_gpus(request, sets)
+        explanation = explain_given_up(request, sets, self._drivers) or (
+            exclusion.explanation
+            if offering
+            else explain_unserved(request, sets, self._drivers) or explain_unoffered_gpus(request, sets)
+        )
         if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             return _NodeAnswer(replace(explanation, remedies=()) if broken else explanation, 0, broken)
-        return _NodeAnswer(*explain_shortage(exclusion, self._holders), broken, certain=not exclusion.presumed)
+        shortage, room = explain_shortage(exclusion, self._holders)
+        if shortage is not None:
+            shortage = explain_taken(shortage, exclusion, self._drivers)
+        return _NodeAnswer(shortage, room, broken, certain=not exclusion.presumed)
 
     def _first_explanation(
         self, pod: PodObject, placed: _NodeAnswer, scheduling: Scheduling, recorded: str
     ) -> Explanation | None:
         """Return the first reason that is true."""
-        explanation = placed.explanation or waiting.explain_other_filters(pod, scheduling, placed.room)
+        explanation = (
+            placed.explanation
+            or waiting.explain_other_filters(pod, scheduling, placed.room)
+            or explain_claims(pod, self._cluster, self._drivers, placed.room & scheduling.passing)
+        )
         if explanation is not None and not placed.certain:
             return replace(explanation, certainty=Certainty.POSSIBLE)
         return explanation or waiting.explain_gates(pod) or waiting.explain_unbound_claims(pod, self._cluster, recorded)
@@ -186,7 +207,7 @@ class _Answers:
             evidence.append(f"nodes that could serve the pod but for findings about them: {join_names(nodes)}")
             remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
         if self._rule_set is not None and explanation.missing:
-            lines, resources = apply_ladders(self._rule_set, pod, explanation.missing, self._cluster.view)
+            lines, resources = apply_ladders(self._rule_set, pod, explanation.missing, self._drivers.view)
             evidence.extend(lines)
             if resources:
                 remedies.append(recreation_remedy(pod, resources))
@@ -201,12 +222,17 @@ class _Answers:
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
 
-    def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
-        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
+    def _compare_messages(
+        self, pod: PodObject, scheduling: Scheduling, recorded: str, served: Sequence[str]
+    ) -> tuple[Agreement, str, str]:
+        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note.
+
+        `served`: the resources of the pod that drivers serve.
+        """
         parsed = parse_recorded_message(recorded)
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
-        if scheduling.feasible:
+        if scheduling.feasible and not served:
             notes.append(f"nodes that pass all filters: {join_names(scheduling.feasible_nodes)}")
         if scheduling.not_modelled:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")

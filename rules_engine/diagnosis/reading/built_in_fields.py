@@ -24,7 +24,7 @@ _CONTAINER: Kept = {"resources": {"limits": None, "requests": None}}
 
 _TEMPLATE: Kept = {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER}}
 
-_NODES: Kept = {"allNodes": None, "nodeName": None, "nodeSelector": None}
+_NODES: Mapping[str, Kept] = {"allNodes": None, "nodeName": None, "nodeSelector": None}
 
 _REPLICAS: Kept = {
     "metadata": {"deletionTimestamp": None},

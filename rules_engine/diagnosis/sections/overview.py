@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rules_engine.diagnosis.objects import gpu_objects
+from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.holders import binding_time
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
 from rules_engine.model.gpu.resources import is_gpu
@@ -33,11 +34,12 @@ def device_pods(cluster: ClusterObjects) -> DevicePods:
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
     """Return the nodes that have GPUs, by name."""
     allocated = None if "Pod" in cluster.absent else _sum_allocated(pods)
-    nodes = [
-        _gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}))
-        for node, view in zip(cluster.nodes, cluster.view.nodes, strict=True)
-        if gpu_objects.is_gpu_node(node) and in_scope(node.object_name)
-    ]
+    drivers = drivers_of(cluster)
+    nodes = []
+    for node, view in zip(cluster.nodes, drivers.view.nodes, strict=True):
+        offered = {name: each for name, each in drivers.offered(view).items() if gpu_objects.is_device(name)}
+        if (gpu_objects.is_gpu_node(node) or any(map(is_gpu, offered))) and in_scope(node.object_name):
+            nodes.append(_gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}), offered))
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
@@ -52,10 +54,17 @@ def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
     return allocated
 
 
-def _gpu_node(node: NodeObject, view: Node, allocated: Mapping[str, int] | None) -> GpuNode:
+def _gpu_node(
+    node: NodeObject, view: Node, allocated: Mapping[str, int] | None, offered: Mapping[str, tuple[int, int]]
+) -> GpuNode:
+    """Return a node; `offered`: the devices of drivers, and how many are in use."""
     capacity, allocatable = (
         gpu_objects.device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
     )
+    most = {resource: amount for resource, (amount, _) in offered.items()}
+    capacity, allocatable = {**capacity, **most}, {**allocatable, **most}
+    if allocated is not None:
+        allocated = {**allocated, **{resource: in_use for resource, (_, in_use) in offered.items()}}
     return GpuNode(
         name=node.name,
         product=gpu_objects.product_name(node),

@@ -1,0 +1,192 @@
+"""Devices that drivers offer by Dynamic Resource Allocation, and the claims that hold them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from rules_engine.devices.allocation import free_counters
+from rules_engine.devices.offers import with_device_offers
+from rules_engine.devices.pools import Pool, Pools, pool_devices
+from rules_engine.devices.selectors import SelectorError, class_matches
+from rules_engine.diagnosis.wording import join_names, quote_message
+from rules_engine.evaluation.nodes import NodeSet, node_set
+from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
+from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, REPELLING_EFFECTS, read_allocated, read_devices
+from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey
+from rules_engine.model.kubernetes.quantity import NANOS
+
+
+class Matching(NamedTuple):
+    """The devices of a class, by their state; `failures`: the errors of its selectors.
+
+    `blocked`: neither allocated nor tainted, but other devices leave too little of their counters.
+    """
+
+    free: Sequence[tuple[Pool, Device]]
+    allocated: Sequence[tuple[Pool, Device]]
+    blocked: Sequence[tuple[Pool, Device]]
+    tainted: Sequence[tuple[Pool, Device]]
+    failures: Sequence[str]
+
+
+class Drivers:
+    """The drivers of a cluster. `view`: its nodes, with what drivers offer; `left_out`: objects that are unusable."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        left_out: list[str] = []
+        self.devices = read_devices({kind: objects.of(kind) for kind in DEVICE_KINDS}, left_out.append)
+        self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
+        self.left_out = tuple(map(quote_message, left_out))
+        # Without classes, the view keeps its indexes.
+        self.view: Cluster = objects.view
+        if self.classes:
+            self.view = with_device_offers(replace(objects.view, devices=self.devices))
+        self._objects = objects
+        self._pools = Pools(self.devices)
+        self._matched: dict[tuple[str, DeviceKey, int], bool | str] = {}
+
+    def offered(self, node: Node) -> Mapping[str, tuple[int, int]]:
+        """Return the amounts that drivers offer on a node of the view, and how much is in use, by resource.
+
+        A class with an extended resource is not listed a second time by its implicit name.
+        """
+        names = node.service.resources if node.service else ()
+        return {
+            name: (node.allocatable[name].nanos // NANOS, node.used[name].nanos // NANOS)
+            for name in names
+            if name in node.allocatable and node.allocatable[name].nanos and not self._is_second_name(name)
+        }
+
+    def _is_second_name(self, resource: str) -> bool:
+        return resource.startswith(IMPLICIT_PREFIX) and bool(self.classes[resource].resource)
+
+    @cached_property
+    def nodes_by_resource(self) -> Mapping[str, NodeSet]:
+        """The nodes on which only drivers can serve a resource, by its name."""
+        numbers: dict[str, list[int]] = {}
+        for number, node in enumerate(self.view.nodes):
+            for name in node.service.resources if node.service else ():
+                numbers.setdefault(name, []).append(number)
+        return {name: node_set(each) for name, each in numbers.items()}
+
+    def matching(self, device_class: DeviceClass, nodes: Iterable[Node]) -> Matching:
+        """Return the devices of a class that reach some nodes."""
+        free, allocated, blocked, tainted = (dict[DeviceKey, tuple[Pool, Device]]() for _ in range(4))
+        failures: dict[str, None] = {}
+        for node in nodes:
+            pools = self._pools.reaching(node)
+            left = {(pool.driver, pool.name): free_counters(pool, self.devices.allocated) for pool in pools}
+            for pool, device in pool_devices(pools):
+                key, counters = pool.key(device), left[pool.driver, pool.name]
+                matched = self._matches(device_class, key, device)
+                if isinstance(matched, str):
+                    failures[matched] = None
+                elif matched:
+                    state = free
+                    if key in self.devices.allocated:
+                        state = allocated
+                    elif device.tainted:
+                        state = tainted
+                    elif any(counters[counter] < nanos for counter, nanos in device.consumes.items()):
+                        state = blocked
+                    state[key] = pool, device
+        return Matching([*free.values()], [*allocated.values()], [*blocked.values()], [*tainted.values()], [*failures])
+
+    def _matches(self, device_class: DeviceClass, key: DeviceKey, device: Device) -> bool | str:
+        """Return True if a device matches a class, or the error of a selector."""
+        cached = device_class.name, key, id(device)  # devices of an earlier generation have the same key
+        matched = self._matched.get(cached)
+        if matched is None:
+            try:
+                matched = class_matches(device_class, device, key[0])
+            except SelectorError as error:
+                matched = quote_message(str(error))
+            self._matched[cached] = matched
+        return matched
+
+    def pools_of(self, device_class: DeviceClass) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
+        """Return the pools of all slices with a device that matches, used or not, and the errors of selectors."""
+        pools: dict[tuple[str, str], None] = {}
+        failures: dict[str, None] = {}
+        for each in self.devices.slices:
+            for device in each.devices:
+                matched = self._matches(device_class, (each.driver, each.pool, device.name), device)
+                if isinstance(matched, str):
+                    failures[matched] = None
+                elif matched:
+                    pools[each.driver, each.pool] = None
+        return [*pools], [*failures]
+
+    @cached_property
+    def unusable_pools(self) -> Mapping[tuple[str, str], str]:
+        """The pools that the scheduler does not use on some node, each with why."""
+        problems: dict[tuple[str, str], str] = {}
+        for node in self.view.nodes:
+            for pool in self._pools.reaching(node):
+                if pool.problem:
+                    problems.setdefault((pool.driver, pool.name), quote_message(pool.problem))
+        generations: dict[tuple[str, str], list[int]] = {}
+        for each in self.devices.slices:
+            generations.setdefault((each.driver, each.pool), []).append(each.generation)
+        for key, every in generations.items():
+            if min(every) < max(every):
+                problems.setdefault(key, f"some of its slices are older than generation {max(every)}")
+        return problems
+
+    @cached_property
+    def _claims(self) -> Mapping[DeviceKey, ApiObject]:
+        return {key: claim for claim in self._objects.of("ResourceClaim") for key, _ in read_allocated(claim)}
+
+    def holder(self, key: DeviceKey) -> str:
+        """Return the claim that holds a device, and the pods that it is reserved for, or its owner."""
+        claim = self._claims[key]
+        pods = [
+            f"Pod {claim.namespace}/{text_member(each, 'name')}"
+            for each in object_items(claim.status.get("reservedFor"))
+            if text_member(each, "resource") == "pods"
+        ]
+        owner = controller_reference(claim)
+        words = f"ResourceClaim {claim.namespace}/{claim.name}"
+        if pods:
+            words += f", reserved for {join_names(pods)}"
+        elif owner is not None:
+            words += f" of {text_member(owner, 'kind')} {claim.namespace}/{text_member(owner, 'name')}"
+        return words + (", which is being deleted" if claim.metadata.get("deletionTimestamp") is not None else "")
+
+    def blockers(self, pool: Pool, device: Device) -> Iterator[DeviceKey]:
+        """Yield the allocated devices that consume counters which a device consumes, too."""
+        sets = {name for name, _ in device.consumes}
+        for other in (*pool.devices, *pool.others):
+            if pool.key(other) in self.devices.allocated and not sets.isdisjoint(name for name, _ in other.consumes):
+                yield pool.key(other)
+
+    @cached_property
+    def _taints(self) -> Mapping[DeviceKey, Sequence[str]]:
+        taints: dict[DeviceKey, list[str]] = {}
+        for each in self._objects.of("ResourceSlice"):
+            driver, pool = text_member(each.spec, "driver"), text_member(as_mapping(each.spec.get("pool")), "name")
+            for device in object_items(each.spec.get("devices")):
+                for taint in object_items(device.get("taints")):
+                    if taint.get("effect") in REPELLING_EFFECTS:
+                        key, value, effect = (text_member(taint, name) for name in ("key", "value", "effect"))
+                        text = f"{key}{f'={value}' if value else ''}:{effect}"
+                        taints.setdefault((driver, pool, text_member(device, "name")), []).append(quote_message(text))
+        return taints
+
+    def taints(self, key: DeviceKey) -> str:
+        """Return the taints that keep pods off a device."""
+        return join_names(self._taints.get(key, ()))
+
+
+_VIEW: Final = "drivers"
+
+
+def drivers_of(objects: ClusterObjects) -> Drivers:
+    """Return the drivers of a cluster's objects, read once."""
+    drivers = objects.views.get(_VIEW)
+    if not isinstance(drivers, Drivers):
+        drivers = objects.views[_VIEW] = Drivers(objects)
+    return drivers

@@ -1,0 +1,338 @@
+"""Pods that wait for devices of drivers: for those of DeviceClasses that serve their resources, or for their claims."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rules_engine.devices.pools import Pool, reaches
+from rules_engine.diagnosis.objects.drivers import Drivers, Matching
+from rules_engine.diagnosis.pending.excluded import Exclusion
+from rules_engine.diagnosis.pending.node_sets import NodeSets
+from rules_engine.diagnosis.pending.request import Explanation, Request
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.wording import MAX_NAMES, join_names, quote_message, shell_command
+from rules_engine.evaluation.nodes import NodeSet, Offered, numbers_of
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.kubernetes.cluster import Served
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, NodeSelection
+from rules_engine.model.kubernetes.placement import read_node_terms
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.wording import format_count
+from rules_engine.scheduling import Filter, Scheduling
+from rules_engine.scheduling.reasons import insufficient_reason
+
+CLAIM = "ResourceClaim"
+
+CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
+"""Reason of the Event of a pod whose claim cannot be created (pkg/controller/resourceclaim)."""
+
+_LIST_SLICES = Remedy(text="Look at the devices that drivers offer.", command="kubectl get resourceslices -o yaml")
+
+
+def _class_remedy(device_class: DeviceClass) -> Remedy:
+    return Remedy(
+        text="Look at the selectors of the DeviceClass.",
+        command=shell_command("kubectl", "get", "deviceclass", device_class.name, "-o", "yaml"),
+    )
+
+
+def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+    """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
+    amounts = dict((*request.gpus, *request.others))
+    for number in numbers_of(_reached_nodes(request, sets, drivers)):
+        node = drivers.view.nodes[number]
+        counts = {name: nanos // NANOS for name, nanos in amounts.items() if _served_nodes(name, drivers) >> number & 1}
+        if node.service is None or node.service.serve(counts, free=True) is not Served.GIVEN_UP:
+            continue
+        total = sum(counts.values())
+        if total > MAX_CLAIM_DEVICES:
+            text = " and ".join(f"{count} {name}" for name, count in counts.items())
+            return Explanation(
+                reason=PendingReason.TOO_MANY_DEVICES,
+                severity=FindingSeverity.ERROR,
+                message=f"{text} are {total} devices in one ResourceClaim, which has {MAX_CLAIM_DEVICES} at most",
+                cause="The scheduler makes one claim for all devices of a pod, and gives up the pod on all nodes.",
+                evidence=(f"drivers serve them on {node.name}",),
+                remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM),),
+                missing=tuple(counts),
+            )
+        for name in counts:
+            failures = drivers.matching(drivers.classes[name], [node]).failures
+            if failures:
+                return _explain_failure(name, drivers.classes[name], failures, f"the scheduler reaches {node.name}")
+    return None
+
+
+def _reached_nodes(request: Request, sets: NodeSets, drivers: Drivers) -> NodeSet:
+    """Return the nodes that pass the filters before that of devices, and where drivers serve the request."""
+    reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
+    delegating = 0
+    for name, nanos in (*request.gpus, *request.others):
+        served = _served_nodes(name, drivers)
+        delegating |= served
+        reached &= served | sets.covering_nodes(((name, nanos),), Offered.AVAILABLE)
+    return reached & delegating
+
+
+def _served_nodes(resource: str, drivers: Drivers) -> NodeSet:
+    """Return the nodes on which only drivers can serve a resource."""
+    return drivers.nodes_by_resource.get(resource, 0)
+
+
+def _explain_failure(
+    resource: str, device_class: DeviceClass, failures: Sequence[str], further: str = ""
+) -> Explanation:
+    return Explanation(
+        reason=PendingReason.SELECTOR_FAILS,
+        severity=FindingSeverity.ERROR,
+        message=f"{failures[0]}; the class serves {resource}",
+        cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
+        evidence=(*_first_lines(failures[1:], "other error"), *([further] if further else ())),
+        remedies=(
+            Remedy(text="Test in the selector that an attribute exists before it is read.", risk=Risk.MEDIUM),
+            _class_remedy(device_class),
+        ),
+        missing=(resource,),
+    )
+
+
+def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+    """Explain a request of a resource of which a DeviceClass serves no device on any node."""
+    for name, _ in request.gpus:
+        if name in drivers.classes and not sets.covering_nodes(((name, 1),), Offered.ALLOCATABLE):
+            return _explain_no_device(name, drivers.classes[name], drivers)
+    return None
+
+
+def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
+    matching = drivers.matching(device_class, drivers.view.nodes)
+    pools, failures = drivers.pools_of(device_class)
+    title = f"DeviceClass {device_class.name}, which serves {resource}"
+    selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
+    unusable = [(pool, drivers.unusable_pools[pool]) for pool in pools if pool in drivers.unusable_pools]
+    if matching.tainted:
+        return Explanation(
+            reason=PendingReason.DEVICES_TAINTED,
+            severity=FindingSeverity.ERROR,
+            message=f"all devices of {title}, are tainted",
+            cause="A pod with an extended resource tolerates no taint of a device, such as one for its health.",
+            evidence=tuple(_device_lines(matching, drivers)),
+            remedies=(_LIST_SLICES, Remedy(text="Look at the driver's log on the node for the cause of the taint.")),
+            missing=(resource,),
+        )
+    if failures:
+        return _explain_failure(resource, device_class, failures)
+    if unusable:
+        names = join_names([f"{driver}/{pool}" for (driver, pool), _ in unusable])
+        return Explanation(
+            reason=PendingReason.POOL_UNUSABLE,
+            severity=FindingSeverity.ERROR,
+            message=f"the scheduler does not use the pools with devices of {title}: {names}",
+            cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
+            evidence=(
+                *_first_lines([f"{driver}/{pool}: {why}" for (driver, pool), why in unusable], "other pool"),
+                *drivers.left_out[:MAX_NAMES],
+            ),
+            remedies=(
+                Remedy(
+                    text="Look at the slices of the driver, and at the log of its pod on the node.",
+                    command=shell_command(
+                        "kubectl", "get", "resourceslices", "--field-selector", f"spec.driver={unusable[0][0][0]}"
+                    ),
+                ),
+            ),
+            missing=(resource,),
+        )
+    older = [
+        each
+        for each in drivers.devices.classes
+        if each.resource == resource and each is not device_class
+        if drivers.matching(each, drivers.view.nodes).free or drivers.matching(each, drivers.view.nodes).allocated
+    ]
+    if older:
+        names = join_names([each.name for each in older])
+        return Explanation(
+            reason=PendingReason.CLASS_SHADOWED,
+            severity=FindingSeverity.ERROR,
+            message=f"DeviceClass {device_class.name} serves {resource} in place of {names}, and has no device",
+            cause="Of several DeviceClasses with one extendedResourceName, the newest counts; of equally old ones, the "
+            "first by name.",
+            evidence=(
+                *(f"{each.name} was created {each.created or 'at an unknown time'}" for each in (device_class, *older)),
+                *selectors,
+            ),
+            remedies=(
+                Remedy(
+                    text=f"Delete DeviceClass {device_class.name}, or its extendedResourceName.",
+                    command="kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,"
+                    "CREATED:.metadata.creationTimestamp,RESOURCE:.spec.extendedResourceName",
+                    risk=Risk.MEDIUM,
+                ),
+            ),
+            missing=(resource,),
+        )
+    slices = drivers.devices.slices
+    offering = sorted({each.driver for each in slices if each.devices})
+    number = sum(len(each.devices) for each in slices)
+    return Explanation(
+        reason=PendingReason.NO_DEVICE,
+        severity=FindingSeverity.ERROR,
+        message=f"no node reaches a device of {title}",
+        cause="A device belongs to a class if all selectors of the class are true for it.",
+        certainty=Certainty.CERTAIN if slices else Certainty.POSSIBLE,
+        evidence=(
+            *(
+                [f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"]
+                if number
+                else ["no ResourceSlice has a device: the driver does not run, or the slices were not read"]
+            ),
+            *([f"devices match in {join_names([f'{driver}/{pool}' for driver, pool in pools])}"] if pools else ()),
+            *selectors,
+            *drivers.left_out[:MAX_NAMES],
+        ),
+        remedies=(_LIST_SLICES, _class_remedy(device_class)),
+        missing=(resource,),
+    )
+
+
+def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drivers) -> Explanation:
+    """Return the explanation of a shortage, with the devices of drivers that are in use, if drivers serve it."""
+    short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
+    if not short:
+        return explanation
+    nodes = [drivers.view.nodes[number] for number in numbers_of(exclusion.left)]
+    found = [drivers.matching(drivers.classes[name], nodes) for name in short]
+    lines = tuple(line for matching in found for line in _device_lines(matching, drivers))
+    explanation = replace(explanation, evidence=(*explanation.evidence, *lines))
+    if explanation.reason is not PendingReason.ALL_ALLOCATED or any(
+        exclusion.left & ~_served_nodes(name, drivers) for name in explanation.missing
+    ):
+        return explanation
+    if any(matching.blocked for matching in found):
+        return replace(
+            explanation,
+            reason=PendingReason.COUNTERS_EXHAUSTED,
+            message=f"{explanation.message}: devices that are left exceed what others leave of their cards",
+            cause="A card and its partitions share counters, such as memory: what one device consumes, others lack.",
+        )
+    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED)
+
+
+def _device_lines(matching: Matching, drivers: Drivers) -> Iterator[str]:
+    """Yield lines about devices in use, about those that counters block, and about tainted ones."""
+    allocated = [
+        f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}" for each in matching.allocated
+    ]
+    yield from _first_lines(allocated, "other device is allocated", "other devices are allocated")
+    blocked = []
+    for pool, device in matching.blocked:
+        held = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
+        blocked.append(f"{_name(pool, device)} lacks counters: {join_names(held) or 'the pool has too few'}")
+    yield from _first_lines(blocked, "other device lacks counters", "other devices lack counters")
+    tainted = [f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}" for each in matching.tainted]
+    yield from _first_lines(tainted, "other device is tainted", "other devices are tainted")
+
+
+def _name(pool: Pool, device: Device) -> str:
+    return f"{pool.driver}/{pool.name}/{device.name}"
+
+
+def _first_lines(lines: Sequence[str], one: str, several: str = "") -> Iterator[str]:
+    """Yield the first lines, and one that counts the others."""
+    yield from lines[:MAX_NAMES]
+    if len(lines) > MAX_NAMES:
+        more = len(lines) - MAX_NAMES
+        yield f"{more} {one if more == 1 else several or f'{one}s'}"
+
+
+def without_served(scheduling: Scheduling, request: Request, drivers: Drivers) -> tuple[Scheduling, tuple[str, ...]]:
+    """Return an answer of the scheduler's model without what it says of resources that drivers serve, and these.
+
+    The model allocates no devices: to it, nodes on which drivers serve a resource have too little of it.
+    """
+    names = [name for name, _ in (*request.gpus, *request.others) if _served_nodes(name, drivers)]
+    if not names:
+        return scheduling, ()
+    fit = dict(scheduling.excluded.get(Filter.NODE_RESOURCES_FIT, {}))
+    for name in names:
+        fit[insufficient_reason(name)] = fit.get(insufficient_reason(name), 0) & ~_served_nodes(name, drivers)
+    excluded = {**scheduling.excluded, Filter.NODE_RESOURCES_FIT: {why: nodes for why, nodes in fit.items() if nodes}}
+    note = f"devices that drivers allocate for {join_names(names)}"
+    return replace(scheduling, excluded=excluded, not_modelled=(*scheduling.not_modelled, note)), tuple(names)
+
+
+def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet) -> Explanation | None:
+    """Explain a pod if a claim of it does not exist, or is allocated on nodes other than those on which it fits."""
+    if CLAIM in cluster.absent or not drivers.classes:
+        return None
+    created = {
+        text_member(each, "name"): text_member(each, "resourceClaimName")
+        for each in object_items(pod.status.get("resourceClaimStatuses"))
+    }
+    for each in object_items(pod.spec.get("resourceClaims")):
+        own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
+        name = text_member(each, "resourceClaimName") or created.get(own, "")
+        claim = cluster.find(CLAIM, name, pod.namespace)
+        if claim is not None:
+            explanation = _explain_elsewhere(claim, drivers, room)
+        elif name:
+            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod does not exist", ())
+        else:
+            events = [
+                quote_message(text_member(event, "message"))
+                for event in cluster.events_about(pod)
+                if text_member(event, "reason") == CLAIM_NOT_CREATED
+            ]
+            message = f"the claim {own} of the pod was not created from {CLAIM}Template {pod.namespace}/{template}"
+            explanation = _explain_missing(pod, message, events) if events else None
+        if explanation is not None:
+            return explanation
+    return None
+
+
+def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Explanation:
+    command = ("kubectl", "get", "resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
+    return Explanation(
+        reason=PendingReason.CLAIM_MISSING,
+        severity=FindingSeverity.ERROR,
+        message=message,
+        cause="The scheduler waits until all claims of a pod exist.",
+        evidence=tuple(_first_lines([f"event {CLAIM_NOT_CREATED}: {event}" for event in events], "other event")),
+        remedies=(
+            Remedy(text="Look at the claims and templates of the namespace.", command=shell_command(*command)),
+            Remedy(text="Create the claim or its template, or correct its name in the pod.", risk=Risk.MEDIUM),
+        ),
+    )
+
+
+def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Explanation | None:
+    selector = as_mapping(claim.status.get("allocation")).get("nodeSelector")
+    if selector is None or not room:
+        return None
+    try:
+        selection = NodeSelection(terms=read_node_terms(selector, ("status", "allocation", "nodeSelector")))
+    except (PodError, TooLargeError):  # the API server writes none
+        return None
+    nodes = drivers.view.nodes
+    if any(reaches(selection, nodes[number]) for number in numbers_of(room)):
+        return None
+    reached = [node.name for node in nodes if reaches(selection, node)]
+    return Explanation(
+        reason=PendingReason.CLAIM_ELSEWHERE,
+        severity=FindingSeverity.WARNING,
+        message=f"{CLAIM} {claim.namespace}/{claim.name} of the pod is allocated on other nodes than those with enough "
+        "of everything",
+        cause="A claim keeps its devices while a pod uses it, and all of its pods run where these devices are.",
+        evidence=(
+            f"the devices of the claim are on {join_names(reached) or 'no node of the cluster'}",
+            f"enough of everything is free on {join_names([nodes[number].name for number in numbers_of(room)])}",
+        ),
+        remedies=(
+            Remedy(
+                text="Look at the claim, and at the pods that it is reserved for.",
+                command=shell_command("kubectl", "describe", "resourceclaim", "-n", claim.namespace, claim.name),
+            ),
+        ),
+    )

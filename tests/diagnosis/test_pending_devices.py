@@ -1,0 +1,413 @@
+"""Pending pods that wait for devices of drivers: a recorded cluster for each reason, and near misses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
+from rules_engine.diagnosis.reading.files import read_objects
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.values import Agreement, Amounts, PendingPod
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
+from rules_engine.model.rules.finding import Certainty
+from rules_engine.scheduling import scheduler_of
+from tests.support.recorded_clusters import (
+    DRIVER,
+    GPU,
+    MIG1,
+    Object,
+    ago,
+    cluster,
+    device,
+    device_class,
+    event,
+    node,
+    pod,
+    resource_claim,
+    resource_slice,
+)
+from tests.support.remedies import has_its_risk
+
+NOTHING = "0/1 nodes are available: 1 cannot allocate all claims."
+CLASS = device_class("gpu.nvidia.com", GPU)
+TWO = resource_slice("a", device("gpu-0"), device("gpu-1"))
+XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+CARD = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+CLAIMS = [{"name": "gpu", "resourceClaimName": "shared"}]
+TEMPLATE = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+CREATED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
+
+
+def consuming(memory: str) -> Object:
+    return {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]}
+
+
+CARDS = (
+    resource_slice("a", name="counters", count=2, sharedCounters=CARD),
+    resource_slice(
+        "a",
+        device("gpu-0", **consuming("40Gi")),
+        device("gpu-0-mig-0", "mig", **consuming("5Gi")),
+        name="devices",
+        count=2,
+    ),
+)
+"""A card and one of its partitions."""
+
+
+def answer(*objects: Object) -> PendingPod:
+    recorded = cluster(*objects)
+    (pending,) = pending_pods(recorded, scheduler_of(recorded), None)
+    return pending
+
+
+def held(device: str, holder: str = "x", on: str = "a") -> Object:
+    """Return the claim that the scheduler makes for an extended resource of a pod."""
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    return resource_claim(f"{holder}-gpu", [device], pool=on, reserved=holder, annotations=annotations)
+
+
+POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
+    "33 devices": (PendingReason.TOO_MANY_DEVICES, [node("a"), CLASS, TWO, pod("p", {GPU: 33})]),
+    "two resources with 34 devices": (
+        PendingReason.TOO_MANY_DEVICES,
+        [node("a"), CLASS, device_class("mig", MIG1, "mig"), TWO, pod("p", {GPU: 17, MIG1: 17})],
+    ),
+    "a selector that reads an absent attribute": (
+        PendingReason.SELECTOR_FAILS,
+        [
+            node("a"),
+            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            TWO,
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "a selector that fails on devices of a node with a taint": (
+        PendingReason.SELECTOR_FAILS,
+        [
+            node("a", taints=["gpu:NoSchedule"]),
+            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            TWO,
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "a newer class without devices": (
+        PendingReason.CLASS_SHADOWED,
+        [node("a"), CLASS, device_class("new", GPU, "vfio", created=ago(hours=1)), TWO, pod("p", {GPU: 1})],
+    ),
+    "an equally old class with an earlier name": (
+        PendingReason.CLASS_SHADOWED,
+        [node("a"), CLASS, device_class("amd", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
+    ),
+    "a class without devices": (
+        PendingReason.NO_DEVICE,
+        [node("a"), device_class("mig", MIG1, "mig"), TWO, pod("p", {MIG1: 1})],
+    ),
+    "a driver without slices": (PendingReason.NO_DEVICE, [node("a"), CLASS, pod("p", {GPU: 1})]),
+    "devices on a node that does not exist": (
+        PendingReason.NO_DEVICE,
+        [node("b"), CLASS, TWO, pod("p", {GPU: 1})],
+    ),
+    "a pool that lacks a slice": (
+        PendingReason.POOL_UNUSABLE,
+        [node("a"), CLASS, resource_slice("a", device("gpu-0"), count=2), pod("p", {GPU: 1})],
+    ),
+    "a pool with a device twice": (
+        PendingReason.POOL_UNUSABLE,
+        [
+            node("a"),
+            CLASS,
+            resource_slice("a", device("gpu-0"), name="one", count=2),
+            resource_slice("a", device("gpu-0"), name="two", count=2),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "tainted devices": (
+        PendingReason.DEVICES_TAINTED,
+        [node("a"), CLASS, resource_slice("a", device("gpu-0", taints=[XID])), pod("p", {GPU: 1})],
+    ),
+    "devices of other claims": (
+        PendingReason.DEVICES_ALLOCATED,
+        [
+            node("a"),
+            CLASS,
+            TWO,
+            held("gpu-0"),
+            held("gpu-1", "y"),
+            pod("x", {GPU: 1}, on="a"),
+            pod("y", {GPU: 1}, on="a"),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "a card with an allocated partition": (
+        PendingReason.COUNTERS_EXHAUSTED,
+        [node("a"), CLASS, *CARDS, held("gpu-0-mig-0"), pod("p", {GPU: 1})],
+    ),
+    "a claim that does not exist": (
+        PendingReason.CLAIM_MISSING,
+        [node("a"), CLASS, TWO, pod("p", resourceClaims=CLAIMS)],
+    ),
+    "a deleted claim of a template": (
+        PendingReason.CLAIM_MISSING,
+        [node("a"), CLASS, TWO, pod("p", resourceClaims=TEMPLATE, status=CREATED)],
+    ),
+    "a template that does not exist": (
+        PendingReason.CLAIM_MISSING,
+        [
+            node("a"),
+            CLASS,
+            TWO,
+            pod("p", resourceClaims=TEMPLATE),
+            event(
+                pod("p"), "FailedResourceClaimCreation", 'PodResourceClaim gpu: resourceclaimtemplate "one" not found'
+            ),
+        ],
+    ),
+    "a claim on a node that excludes the pod": (
+        PendingReason.CLAIM_ELSEWHERE,
+        [
+            node("a"),
+            node("b", labels={"zone": "b"}),
+            CLASS,
+            TWO,
+            resource_claim("shared", ["gpu-0"], reserved="x"),
+            pod("p", resourceClaims=CLAIMS, nodeSelector={"zone": "b"}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_the_reason_of_a_pod_that_waits_for_devices(name: str) -> None:
+    expected, objects = POSITIVE[name]
+    finding = answer(*objects).finding
+    assert finding.reason == expected
+    assert all(remedy.text.endswith(".") and has_its_risk(remedy) for remedy in finding.remedies)
+
+
+NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
+    "32 devices": (PendingReason.ON_NO_SINGLE_NODE, [node("a"), CLASS, TWO, pod("p", {GPU: 32})]),
+    "33 devices, some of a device plugin": (
+        PendingReason.ON_NO_SINGLE_NODE,
+        [node("a", {MIG1: 17}), CLASS, TWO, pod("p", {GPU: 16, MIG1: 17})],
+    ),
+    "a selector that fails only on a device that is not tried": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [
+            node("a"),
+            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            resource_slice("a", device("gpu-0", uuid="x"), device("gpu-1")),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "an older class without devices": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a"), CLASS, device_class("old", GPU, "vfio", created=ago(days=99)), TWO, pod("p", {GPU: 1})],
+    ),
+    "neither class has a device": (
+        PendingReason.NO_DEVICE,
+        [node("a"), device_class("x", GPU, "vfio"), device_class("y", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
+    ),
+    "an older generation of a whole pool": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [
+            node("a"),
+            CLASS,
+            resource_slice("a", device("gpu-0"), name="old"),
+            resource_slice("a", device("gpu-0"), name="new", generation=2),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "a taint without effect": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a"), CLASS, resource_slice("a", device("gpu-0", taints=[XID | {"effect": "None"}])), pod("p", {GPU: 1})],
+    ),
+    "a free device": (PendingReason.NO_SCHEDULER_MESSAGE, [node("a"), CLASS, TWO, held("gpu-0"), pod("p", {GPU: 1})]),
+    "a free partition": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a"), device_class("mig", MIG1, "mig"), *CARDS, pod("p", {MIG1: 1})],
+    ),
+    "a free device on a node with a taint": (
+        PendingReason.TAINT,
+        [node("a", taints=["gpu:NoSchedule"]), CLASS, TWO, pod("p", {GPU: 1})],
+    ),
+    "a device plugin whose devices are allocated, beside a driver": (
+        PendingReason.ALL_ALLOCATED,
+        [
+            node("a"),
+            node("b", {GPU: 1}),
+            CLASS,
+            resource_slice("a", device("gpu-0")),
+            held("gpu-0"),
+            pod("x", {GPU: 1}, on="b"),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "no class": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), TWO, pod("p", {GPU: 1})]),
+    "a class of another resource": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), CLASS, TWO, pod("p", {MIG1: 1})]),
+    "cpu": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", cpu="1"), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})],
+    ),
+    "a claim on the node that fits": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a"), node("b"), CLASS, TWO, resource_claim("shared", ["gpu-0"]), pod("p", resourceClaims=CLAIMS)],
+    ),
+    "a claim that was not created yet": (
+        PendingReason.NO_SCHEDULER_MESSAGE,
+        [node("a"), CLASS, TWO, pod("p", resourceClaims=TEMPLATE)],
+    ),
+    "the scheduler's message about a claim": (
+        PendingReason.SCHEDULER_MESSAGE,
+        [node("a"), CLASS, TWO, resource_claim("shared", []), pod("p", resourceClaims=CLAIMS, message=NOTHING)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_near_miss_has_another_reason(name: str) -> None:
+    expected, objects = NEAR_MISSES[name]
+    assert answer(*objects).finding.reason == expected
+
+
+def evidence(name: str) -> str:
+    return "\n".join(answer(*POSITIVE[name][1]).finding.evidence)
+
+
+def test_the_holders_of_devices_are_evidence() -> None:
+    lines = evidence("devices of other claims")
+    assert f"{DRIVER}/a/gpu-0 is allocated to ResourceClaim ml/x-gpu, reserved for Pod ml/x\n" in lines
+    assert "ml/y holds 1 nvidia.com/gpu on a" in lines
+
+
+def test_many_holders_are_counted() -> None:
+    names = [f"gpu-{number}" for number in range(7)]
+    objects = [node("a"), CLASS, resource_slice("a", *map(device, names)), *map(held, names), pod("p", {GPU: 1})]
+    assert answer(*objects).finding.evidence[-1] == "2 other devices are allocated"
+
+
+def test_the_partitions_that_consume_counters_are_evidence() -> None:
+    line = f"{DRIVER}/a/gpu-0 lacks counters: gpu-0-mig-0 (allocated to ResourceClaim ml/x-gpu, reserved for Pod ml/x)"
+    assert line in evidence("a card with an allocated partition")
+
+
+def test_the_owner_of_a_claim_that_no_pod_uses_is_named() -> None:
+    claim = resource_claim("left", ["gpu-0"], ownerReferences=[{"kind": "Job", "name": "j", "controller": True}])
+    claim["metadata"]["deletionTimestamp"] = ago(hours=1)
+    pending = answer(node("a"), CLASS, resource_slice("a", device("gpu-0")), claim, pod("p", {GPU: 1}))
+    line = f"{DRIVER}/a/gpu-0 is allocated to ResourceClaim ml/left of Job ml/j, which is being deleted"
+    assert line in pending.finding.evidence
+
+
+def test_pools_taints_and_classes_are_evidence() -> None:
+    assert f"{DRIVER}/a: it has 1 of 2 slices of generation 1" in evidence("a pool that lacks a slice")
+    assert f"{DRIVER}/a: it has two devices gpu-0" in evidence("a pool with a device twice")
+    assert f"{DRIVER}/a/gpu-0 has the taint gpu.nvidia.com/xid=79:NoSchedule" in evidence("tainted devices")
+    assert f"new was created {ago(hours=1)}" in evidence("a newer class without devices")
+    assert "drivers offer 2 devices in all: gpu.nvidia.com" in evidence("a class without devices")
+    message = answer(*POSITIVE["a selector that reads an absent attribute"][1]).finding.message
+    assert message.startswith("a selector of DeviceClass gpu.nvidia.com fails on device gpu-0 of gpu.nvidia.com: ")
+
+
+def test_slices_of_an_old_generation_are_evidence() -> None:
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
+    old, new = resource_slice("a", device("gpu-0"), name="old"), resource_slice("a", name="new", generation=2)
+    del new["spec"]["nodeName"]
+    new["spec"]["nodeSelector"] = selector
+    old["spec"]["pool"]["resourceSliceCount"] = 2
+    pending = answer(node("a"), CLASS, old, new, pod("p", {GPU: 1}))
+    assert pending.finding.reason == PendingReason.POOL_UNUSABLE
+    assert f"{DRIVER}/a: some of its slices are older than generation 2" in pending.finding.evidence
+
+
+def test_without_slices_the_reason_is_possible() -> None:
+    assert answer(*POSITIVE["a driver without slices"][1]).finding.certainty is Certainty.POSSIBLE
+
+
+def test_objects_that_cannot_be_used_are_evidence() -> None:
+    broken = resource_slice("a", device("gpu-0"), driver="")
+    lines = answer(node("a"), CLASS, broken, pod("p", {GPU: 1})).finding.evidence
+    assert "ResourceSlice a is left out: it has no driver" in lines
+
+
+def test_a_selector_with_too_many_terms_leaves_a_slice_out() -> None:
+    broken = resource_slice("a", device("gpu-0"))
+    del broken["spec"]["nodeName"]
+    broken["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{}] * 100_000}
+    assert answer(node("a"), CLASS, broken, pod("p", {GPU: 1})).finding.reason == PendingReason.NO_DEVICE
+
+
+class TestMessages:
+    """The model of the scheduler allocates no devices yet."""
+
+    def test_no_shortage_is_recomputed_of_what_drivers_serve(self) -> None:
+        objects = POSITIVE["devices of other claims"][1][:-1]
+        pending = answer(*objects, pod("p", {GPU: 1}, message=NOTHING))
+        assert (pending.recomputed, pending.agreement) == ("", Agreement.NOT_COMPARABLE)
+        assert pending.note == f"not modelled: devices that drivers allocate for {GPU}"
+
+    def test_other_filters_are_recomputed(self) -> None:
+        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        pending = answer(node("a", taints=["x:NoSchedule"]), CLASS, TWO, pod("p", {GPU: 1}, message=message))
+        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
+
+    def test_a_device_plugin_is_recomputed(self) -> None:
+        message = f"0/1 nodes are available: 1 Insufficient {GPU}."
+        pending = answer(node("a", {GPU: 1}), CLASS, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1}, message=message))
+        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
+
+
+def test_nodes_have_the_devices_of_drivers() -> None:
+    recorded = cluster(node("a"), node("b"), CLASS, TWO, held("gpu-0"), pod("x", {GPU: 1}, on="a"))
+    (shown,) = diagnose(recorded, (), None, Scope()).overview.nodes
+    assert (shown.name, shown.resources) == ("a", {GPU: Amounts(capacity=2, allocatable=2, allocated=1)})
+
+
+def test_a_device_of_a_claim_counts_as_allocated() -> None:
+    recorded = cluster(node("a"), CLASS, TWO, resource_claim("shared", ["gpu-1"]))
+    (shown,) = diagnose(recorded, (), None, Scope()).overview.nodes
+    assert shown.resources[GPU].free == 1
+
+
+FILLING: Object = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
+
+
+def filled(made: Object) -> Object:
+    """Return an object with members that nothing reads."""
+    filled: dict[str, Any] = {**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}}
+    for member in ("spec", "status"):
+        if member in made:
+            filled[member] = {**made[member], "filling": FILLING}
+    if made["kind"] == "ResourceSlice":
+        filled["spec"]["devices"] = [{**each, "filling": FILLING} for each in made["spec"].get("devices", [])]
+    return filled
+
+
+@pytest.mark.parametrize("name", [*POSITIVE, *NEAR_MISSES])
+def test_reduced_objects_have_the_same_findings(name: str, tmp_path: Path) -> None:
+    _, objects = {**POSITIVE, **NEAR_MISSES}[name]
+    versions = dict.fromkeys(("DeviceClass", "ResourceSlice", "ResourceClaim"), "resource.k8s.io/v1")
+    items = [{"apiVersion": versions.get(each["kind"], "v1"), **filled(each)} for each in objects]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    reports = []
+    for kept in (dict.fromkeys(API_RESOURCES), dict(BUILT_IN_FIELDS)):
+        reading = read_objects([dump], kept)
+        assert reading.objects is not None
+        reports.append(diagnose(reading.objects, (), None, Scope()))
+    assert reports[0] == reports[1]
+    assert len(reports[0].overview.pending) == 1
+
+
+def test_objects_of_an_earlier_version_are_not_read(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    items = [{"apiVersion": "v1", **node("a")}, {"apiVersion": "resource.k8s.io/v1beta1", **CLASS}]
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    reading = read_objects([dump], dict(BUILT_IN_FIELDS))
+    assert reading.objects is not None
+    assert "DeviceClass" in reading.objects.absent

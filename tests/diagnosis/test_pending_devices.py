@@ -17,6 +17,7 @@ from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.recorded_clusters import (
+    DEVICE_REASONS,
     DRIVER,
     GPU,
     MIG1,
@@ -190,6 +191,10 @@ def test_the_reason_of_a_pod_that_waits_for_devices(name: str) -> None:
     assert all(remedy.text.endswith(".") and has_its_risk(remedy) for remedy in finding.remedies)
 
 
+def test_every_reason_of_devices_has_a_recorded_cluster() -> None:
+    assert {expected for expected, _ in POSITIVE.values()} == DEVICE_REASONS
+
+
 NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     "32 devices": (PendingReason.ON_NO_SINGLE_NODE, [node("a"), CLASS, TWO, pod("p", {GPU: 32})]),
     "33 devices, some of a device plugin": (
@@ -322,7 +327,33 @@ def test_slices_of_an_old_generation_are_evidence() -> None:
     old["spec"]["pool"]["resourceSliceCount"] = 2
     pending = answer(node("a"), CLASS, old, new, pod("p", {GPU: 1}))
     assert pending.finding.reason == PendingReason.POOL_UNUSABLE
-    assert f"{DRIVER}/a: some of its slices are older than generation 2" in pending.finding.evidence
+    assert f"the pool {DRIVER}/a: some of its slices are older than generation 2" in pending.finding.evidence
+
+
+def test_devices_that_the_scheduler_cannot_use_are_evidence_of_too_large_requests() -> None:
+    slices = (
+        resource_slice("a", device("gpu-0"), device("gpu-1", taints=[XID])),
+        resource_slice("b", device("x"), count=2),
+    )
+    finding = answer(node("a"), node("b"), CLASS, *slices, pod("p", {GPU: 2})).finding
+    assert finding.reason == PendingReason.ON_NO_SINGLE_NODE
+    assert finding.evidence[-2:] == (
+        f"{DRIVER}/a/gpu-1 has the taint gpu.nvidia.com/xid=79:NoSchedule",
+        f"the pool {DRIVER}/b: it has 1 of 2 slices of generation 1",
+    )
+
+
+def test_tainted_devices_may_keep_counters() -> None:
+    tainted = device("gpu-0-mig-0", "mig", taints=[XID], **consuming("40Gi"))
+    slices = CARDS[0], resource_slice("a", tainted, device("mig-1", "mig", **consuming("5Gi")), name="x", count=2)
+    finding = answer(node("a"), device_class("mig", MIG1, "mig"), *slices, pod("p", {MIG1: 1})).finding
+    assert finding.message == f"tainted devices of DeviceClass mig, which serves {MIG1}, keep the counters of others"
+
+
+def test_two_resources_of_one_card_do_not_fit_together() -> None:
+    classes = CLASS, device_class("mig", MIG1, "mig")
+    finding = answer(node("a"), *classes, *CARDS, pod("p", {GPU: 1, MIG1: 1})).finding
+    assert finding.reason == PendingReason.ON_NO_SINGLE_NODE
 
 
 def test_without_slices_the_reason_is_possible() -> None:

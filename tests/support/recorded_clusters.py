@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from tests.support.reduced_objects import reduced
 
@@ -16,6 +17,22 @@ MIG1 = "nvidia.com/mig-1g.5gb"
 MIG3 = "nvidia.com/mig-3g.20gb"
 RDMA = "rdma/hca"
 DRIVER = "gpu.nvidia.com"
+
+DEVICE_REASONS = frozenset(
+    {
+        PendingReason.TOO_MANY_DEVICES,
+        PendingReason.SELECTOR_FAILS,
+        PendingReason.DEVICES_TAINTED,
+        PendingReason.POOL_UNUSABLE,
+        PendingReason.CLASS_SHADOWED,
+        PendingReason.NO_DEVICE,
+        PendingReason.COUNTERS_EXHAUSTED,
+        PendingReason.DEVICES_ALLOCATED,
+        PendingReason.CLAIM_MISSING,
+        PendingReason.CLAIM_ELSEWHERE,
+    }
+)
+"""Reasons that only pods with devices of drivers have."""
 
 
 def ago(**before: int) -> str:

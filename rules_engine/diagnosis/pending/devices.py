@@ -111,35 +111,37 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
     selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
-    unusable = [(pool, drivers.unusable_pools[pool]) for pool in pools if pool in drivers.unusable_pools]
+    unusable = [pool for pool in pools if pool in drivers.unusable_pools]
     if matching.tainted:
         return Explanation(
             reason=PendingReason.DEVICES_TAINTED,
             severity=FindingSeverity.ERROR,
-            message=f"all devices of {title}, are tainted",
+            message=f"tainted devices of {title}, keep the counters of others"
+            if matching.free or matching.blocked
+            else f"all devices of {title}, are tainted",
             cause="A pod with an extended resource tolerates no taint of a device, such as one for its health.",
-            evidence=tuple(_device_lines(matching, drivers)),
+            evidence=tuple(_device_lines(device_class, matching, drivers)),
             remedies=(_LIST_SLICES, Remedy(text="Look at the driver's log on the node for the cause of the taint.")),
             missing=(resource,),
         )
     if failures:
         return _explain_failure(resource, device_class, failures)
     if unusable:
-        names = join_names([f"{driver}/{pool}" for (driver, pool), _ in unusable])
+        names = join_names(["/".join(pool) for pool in unusable])
         return Explanation(
             reason=PendingReason.POOL_UNUSABLE,
             severity=FindingSeverity.ERROR,
             message=f"the scheduler does not use the pools with devices of {title}: {names}",
             cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
             evidence=(
-                *_first_lines([f"{driver}/{pool}: {why}" for (driver, pool), why in unusable], "other pool"),
+                *_device_lines(device_class, matching, drivers),
                 *drivers.left_out[:MAX_NAMES],
             ),
             remedies=(
                 Remedy(
                     text="Look at the slices of the driver, and at the log of its pod on the node.",
                     command=shell_command(
-                        "kubectl", "get", "resourceslices", "--field-selector", f"spec.driver={unusable[0][0][0]}"
+                        "kubectl", "get", "resourceslices", "--field-selector", f"spec.driver={unusable[0][0]}"
                     ),
                 ),
             ),
@@ -188,7 +190,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
                 if number
                 else ["no ResourceSlice has a device: the driver does not run, or the slices were not read"]
             ),
-            *([f"devices match in {join_names([f'{driver}/{pool}' for driver, pool in pools])}"] if pools else ()),
+            *([f"devices match in {join_names(['/'.join(pool) for pool in pools])}"] if pools else ()),
             *selectors,
             *drivers.left_out[:MAX_NAMES],
         ),
@@ -204,7 +206,11 @@ def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drive
         return explanation
     nodes = [drivers.view.nodes[number] for number in numbers_of(exclusion.left)]
     found = [drivers.matching(drivers.classes[name], nodes) for name in short]
-    lines = tuple(line for matching in found for line in _device_lines(matching, drivers))
+    lines = tuple(
+        line
+        for name, matching in zip(short, found, strict=True)
+        for line in _device_lines(drivers.classes[name], matching, drivers)
+    )
     explanation = replace(explanation, evidence=(*explanation.evidence, *lines))
     if explanation.reason is not PendingReason.ALL_ALLOCATED or any(
         exclusion.left & ~_served_nodes(name, drivers) for name in explanation.missing
@@ -220,8 +226,18 @@ def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drive
     return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED)
 
 
-def _device_lines(matching: Matching, drivers: Drivers) -> Iterator[str]:
-    """Yield lines about devices in use, about those that counters block, and about tainted ones."""
+def with_lost_devices(explanation: Explanation, drivers: Drivers) -> Explanation:
+    """Return the explanation of a request that exceeds each node, with devices that the scheduler does not use."""
+    lines: list[str] = []
+    for name in explanation.missing:
+        if device_class := drivers.classes.get(name):
+            matching = drivers.matching(device_class, drivers.view.nodes)
+            lines += _device_lines(device_class, matching._replace(allocated=(), blocked=()), drivers)
+    return replace(explanation, evidence=(*explanation.evidence, *lines)) if lines else explanation
+
+
+def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
+    """Yield lines about devices in use, about those that counters block, about tainted ones, and about unused pools."""
     allocated = [
         f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}" for each in matching.allocated
     ]
@@ -233,6 +249,9 @@ def _device_lines(matching: Matching, drivers: Drivers) -> Iterator[str]:
     yield from _first_lines(blocked, "other device lacks counters", "other devices lack counters")
     tainted = [f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}" for each in matching.tainted]
     yield from _first_lines(tainted, "other device is tainted", "other devices are tainted")
+    pools = [pool for pool in drivers.pools_of(device_class)[0] if pool in drivers.unusable_pools]
+    unused = [f"the pool {driver}/{pool}: {drivers.unusable_pools[driver, pool]}" for driver, pool in pools]
+    yield from _first_lines(unused, "other pool")
 
 
 def _name(pool: Pool, device: Device) -> str:

@@ -15,6 +15,7 @@ from rules_engine.diagnosis.pending.devices import (
     explain_given_up,
     explain_taken,
     explain_unserved,
+    with_lost_devices,
     without_served,
 )
 from rules_engine.diagnosis.pending.excluded import Exclusion
@@ -177,7 +178,8 @@ class _Answers:
         explanation = explain_given_up(request, sets, self._drivers) or (
             exclusion.explanation
             if offering
-            else explain_unserved(request, sets, self._drivers) or explain_unoffered_gpus(request, sets)
+            else explain_unserved(request, sets, self._drivers)
+            or with_lost_devices(explain_unoffered_gpus(request, sets), self._drivers)
         )
         if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.

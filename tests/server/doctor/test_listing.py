@@ -131,6 +131,20 @@ def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads:
     assert [one.name for one in listed.nodes] == ["one"]
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_cluster_without_devices_of_drivers_is_listed(api: ApiServer, reads: Reads, status: int) -> None:
+    kinds = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims"}
+    for collection in kinds.values():
+        api.fail(collection, Status(status, "not for you"))
+
+    listed = reads.read()
+
+    assert listed.absent == kinds.keys()
+    assert reads.unread == {
+        kind: f"cannot list {collection}: {status}: not for you" for kind, collection in kinds.items()
+    }
+
+
 @pytest.mark.parametrize("denied", ["nodes", "pods", "nodes and pods"])
 def test_without_nodes_or_pods_there_is_nothing_to_diagnose(api: ApiServer, reads: Reads, denied: str) -> None:
     api.forbidden = set(denied.split(" and "))

@@ -1,8 +1,8 @@
 """Devices that drivers offer by Dynamic Resource Allocation, and the claims that hold them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from rules_engine.devices.allocation import free_counters
@@ -10,13 +10,16 @@ from rules_engine.devices.offers import with_device_offers
 from rules_engine.devices.pools import Pool, Pools, pool_devices
 from rules_engine.devices.selectors import SelectorError, class_matches
 from rules_engine.diagnosis.wording import join_names, quote_message
-from rules_engine.evaluation.nodes import NodeSet, node_set
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, REPELLING_EFFECTS, read_allocated, read_devices
 from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey
 from rules_engine.model.kubernetes.quantity import NANOS
+
+MAX_CACHED = 64
+"""Cached sets of devices, of some MiB each with 40,000 devices: waiting pods may mostly use the same nodes."""
 
 
 class Matching(NamedTuple):
@@ -47,6 +50,10 @@ class Drivers:
         self._objects = objects
         self._pools = Pools(self.devices)
         self._matched: dict[tuple[str, DeviceKey, int], bool | str] = {}
+        self.matching = lru_cache(MAX_CACHED)(self._find_matching)
+        """Return the devices of a class that reach some nodes."""
+        self.pools_of = lru_cache(MAX_CACHED)(self._find_pools)
+        """Return the pools of all slices with a device that matches, used or not, and the errors of selectors."""
 
     def offered(self, node: Node) -> Mapping[str, tuple[int, int]]:
         """Return the amounts that drivers offer on a node of the view, and how much is in use, by resource.
@@ -63,6 +70,10 @@ class Drivers:
     def _is_second_name(self, resource: str) -> bool:
         return resource.startswith(IMPLICIT_PREFIX) and bool(self.classes[resource].resource)
 
+    @property
+    def every(self) -> NodeSet:
+        return (1 << len(self.view.nodes)) - 1
+
     @cached_property
     def nodes_by_resource(self) -> Mapping[str, NodeSet]:
         """The nodes on which only drivers can serve a resource, by its name."""
@@ -72,12 +83,11 @@ class Drivers:
                 numbers.setdefault(name, []).append(number)
         return {name: node_set(each) for name, each in numbers.items()}
 
-    def matching(self, device_class: DeviceClass, nodes: Iterable[Node]) -> Matching:
-        """Return the devices of a class that reach some nodes."""
+    def _find_matching(self, device_class: DeviceClass, nodes: NodeSet) -> Matching:
         free, allocated, blocked, tainted = (dict[DeviceKey, tuple[Pool, Device]]() for _ in range(4))
         failures: dict[str, None] = {}
-        for node in nodes:
-            pools = self._pools.reaching(node)
+        for number in numbers_of(nodes):
+            pools = self._pools.reaching(self.view.nodes[number])
             left = {(pool.driver, pool.name): free_counters(pool, self.devices.allocated) for pool in pools}
             for pool, device in pool_devices(pools):
                 key, counters = pool.key(device), left[pool.driver, pool.name]
@@ -107,8 +117,7 @@ class Drivers:
             self._matched[cached] = matched
         return matched
 
-    def pools_of(self, device_class: DeviceClass) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
-        """Return the pools of all slices with a device that matches, used or not, and the errors of selectors."""
+    def _find_pools(self, device_class: DeviceClass) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
         pools: dict[tuple[str, str], None] = {}
         failures: dict[str, None] = {}
         for each in self.devices.slices:

@@ -1,7 +1,8 @@
 """Pods that wait for devices of drivers: for those of DeviceClasses that serve their resources, or for their claims."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from rules_engine.devices.pools import Pool, reaches
 from rules_engine.diagnosis.objects.drivers import Drivers, Matching
@@ -22,6 +23,8 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy,
 from rules_engine.model.wording import format_count
 from rules_engine.scheduling import Filter, Scheduling
 from rules_engine.scheduling.reasons import insufficient_reason
+
+T = TypeVar("T")
 
 CLAIM = "ResourceClaim"
 
@@ -59,7 +62,7 @@ def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
                 missing=tuple(counts),
             )
         for name in counts:
-            failures = drivers.matching(drivers.classes[name], [node]).failures
+            failures = drivers.matching(drivers.classes[name], 1 << number).failures
             if failures:
                 return _explain_failure(name, drivers.classes[name], failures, f"the scheduler reaches {node.name}")
     return None
@@ -89,7 +92,7 @@ def _explain_failure(
         severity=FindingSeverity.ERROR,
         message=f"{failures[0]}; the class serves {resource}",
         cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
-        evidence=(*_first_lines(failures[1:], "other error"), *([further] if further else ())),
+        evidence=(*failures[1:MAX_NAMES], *([further] if further else ())),
         remedies=(
             Remedy(text="Test in the selector that an attribute exists before it is read.", risk=Risk.MEDIUM),
             _class_remedy(device_class),
@@ -107,7 +110,7 @@ def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
 
 
 def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
-    matching = drivers.matching(device_class, drivers.view.nodes)
+    matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
     selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
@@ -151,7 +154,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
         each
         for each in drivers.devices.classes
         if each.resource == resource and each is not device_class
-        if drivers.matching(each, drivers.view.nodes).free or drivers.matching(each, drivers.view.nodes).allocated
+        if drivers.matching(each, drivers.every).free or drivers.matching(each, drivers.every).allocated
     ]
     if older:
         names = join_names([each.name for each in older])
@@ -204,8 +207,7 @@ def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drive
     short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
     if not short:
         return explanation
-    nodes = [drivers.view.nodes[number] for number in numbers_of(exclusion.left)]
-    found = [drivers.matching(drivers.classes[name], nodes) for name in short]
+    found = [drivers.matching(drivers.classes[name], exclusion.left) for name in short]
     lines = tuple(
         line
         for name, matching in zip(short, found, strict=True)
@@ -231,39 +233,52 @@ def with_lost_devices(explanation: Explanation, drivers: Drivers) -> Explanation
     lines: list[str] = []
     for name in explanation.missing:
         if device_class := drivers.classes.get(name):
-            matching = drivers.matching(device_class, drivers.view.nodes)
+            matching = drivers.matching(device_class, drivers.every)
             lines += _device_lines(device_class, matching._replace(allocated=(), blocked=()), drivers)
     return replace(explanation, evidence=(*explanation.evidence, *lines)) if lines else explanation
 
 
 def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
     """Yield lines about devices in use, about those that counters block, about tainted ones, and about unused pools."""
-    allocated = [
-        f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}" for each in matching.allocated
-    ]
-    yield from _first_lines(allocated, "other device is allocated", "other devices are allocated")
-    blocked = []
-    for pool, device in matching.blocked:
-        held = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
-        blocked.append(f"{_name(pool, device)} lacks counters: {join_names(held) or 'the pool has too few'}")
-    yield from _first_lines(blocked, "other device lacks counters", "other devices lack counters")
-    tainted = [f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}" for each in matching.tainted]
-    yield from _first_lines(tainted, "other device is tainted", "other devices are tainted")
+    yield from _first_lines(
+        matching.allocated,
+        lambda each: f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}",
+        "other device is allocated",
+        "other devices are allocated",
+    )
+    yield from _first_lines(
+        matching.blocked,
+        lambda each: f"{_name(*each)} lacks counters: {_blockers_text(*each, drivers)}",
+        "other device lacks counters",
+        "other devices lack counters",
+    )
+    yield from _first_lines(
+        matching.tainted,
+        lambda each: f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}",
+        "other device is tainted",
+        "other devices are tainted",
+    )
     pools = [pool for pool in drivers.pools_of(device_class)[0] if pool in drivers.unusable_pools]
-    unused = [f"the pool {driver}/{pool}: {drivers.unusable_pools[driver, pool]}" for driver, pool in pools]
-    yield from _first_lines(unused, "other pool")
+    yield from _first_lines(
+        pools, lambda pool: f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}", "other pool", "other pools"
+    )
 
 
 def _name(pool: Pool, device: Device) -> str:
     return f"{pool.driver}/{pool.name}/{device.name}"
 
 
-def _first_lines(lines: Sequence[str], one: str, several: str = "") -> Iterator[str]:
-    """Yield the first lines, and one that counts the others."""
-    yield from lines[:MAX_NAMES]
-    if len(lines) > MAX_NAMES:
-        more = len(lines) - MAX_NAMES
-        yield f"{more} {one if more == 1 else several or f'{one}s'}"
+def _blockers_text(pool: Pool, device: Device, drivers: Drivers) -> str:
+    held = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
+    return join_names(held) or "the pool has too few"
+
+
+def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several: str) -> Iterator[str]:
+    """Yield lines about the first items, and a line that counts the others."""
+    yield from map(line, items[:MAX_NAMES])
+    more = len(items) - MAX_NAMES
+    if more > 0:
+        yield f"{more:,} {one if more == 1 else several}"
 
 
 def without_served(scheduling: Scheduling, request: Request, drivers: Drivers) -> tuple[Scheduling, tuple[str, ...]]:
@@ -318,7 +333,7 @@ def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Exp
         severity=FindingSeverity.ERROR,
         message=message,
         cause="The scheduler waits until all claims of a pod exist.",
-        evidence=tuple(_first_lines([f"event {CLAIM_NOT_CREATED}: {event}" for event in events], "other event")),
+        evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_NAMES]),
         remedies=(
             Remedy(text="Look at the claims and templates of the namespace.", command=shell_command(*command)),
             Remedy(text="Create the claim or its template, or correct its name in the pod.", risk=Risk.MEDIUM),

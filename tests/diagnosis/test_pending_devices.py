@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.pending import pending_pods
@@ -371,6 +373,53 @@ def test_a_selector_with_too_many_terms_leaves_a_slice_out() -> None:
     del broken["spec"]["nodeName"]
     broken["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{}] * 100_000}
     assert answer(node("a"), CLASS, broken, pod("p", {GPU: 1})).finding.reason == PendingReason.NO_DEVICE
+
+
+@st.composite
+def drivers(draw: st.DrawFn) -> tuple[list[Object], dict[str, list[Object]]]:
+    """Nodes with devices of drivers and claims of some, two classes of a resource, and the devices by node."""
+    objects, by_node = [CLASS, device_class("other", GPU, "vfio", created=draw(st.sampled_from(("", ago(days=9)))))], {}
+    for on in ("a", "b", "c")[: draw(st.integers(1, 3))]:
+        types = draw(st.lists(st.sampled_from(("gpu", "gpu", "vfio")), max_size=3))
+        taints = [draw(st.sampled_from(([], [], [XID]))) for _ in types]
+        names = [f"{type}-{number}" for number, type in enumerate(types)]
+        devices = [device(*each, taints=taint) for *each, taint in zip(names, types, taints, strict=True)]
+        count = draw(st.sampled_from((1, 1, 2)))
+        taken = draw(st.sets(st.sampled_from(names))) if names else ()
+        objects += [node(on), resource_slice(on, *devices, count=count)]
+        objects += [held(name, f"{on}-{name}", on) for name in sorted(taken)]
+        by_node[on] = [{**each, "whole": count == 1, "taken": each["name"] in taken} for each in devices]
+    return objects, by_node
+
+
+def expected_reason(by_node: dict[str, list[Object]], type: str, count: int) -> PendingReason:
+    """Return the reason of a pod by the table of docs/doctor.md."""
+    every = [each for devices in by_node.values() for each in devices]
+    of_class = [each for each in every if each["attributes"]["type"]["string"] == type]
+    usable = [
+        [each for each in devices if each in of_class and each["whole"] and not each["taints"]]
+        for devices in by_node.values()
+    ]
+    free = [sum(not each["taken"] for each in devices) for devices in usable]
+    if max(free) >= count:
+        return PendingReason.NO_SCHEDULER_MESSAGE
+    if max(map(len, usable)) >= count:
+        return PendingReason.DEVICES_ALLOCATED if sum(free) < count else PendingReason.ON_NO_SINGLE_NODE
+    if any(usable):
+        return PendingReason.ON_NO_SINGLE_NODE
+    if any(each["whole"] for each in of_class):
+        return PendingReason.DEVICES_TAINTED
+    if of_class:
+        return PendingReason.POOL_UNUSABLE
+    others = [each for each in every if each not in of_class and each["whole"] and not each["taints"]]
+    return PendingReason.CLASS_SHADOWED if others else PendingReason.NO_DEVICE
+
+
+@given(drivers(), st.integers(1, 3))
+def test_the_reason_is_that_of_the_table(made: tuple[list[Object], dict[str, list[Object]]], count: int) -> None:
+    objects, by_node = made
+    # Of equally old classes, gpu.nvidia.com is before other.
+    assert answer(*objects, pod("p", {GPU: count})).finding.reason == expected_reason(by_node, "gpu", count)
 
 
 class TestMessages:

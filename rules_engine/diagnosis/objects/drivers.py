@@ -96,10 +96,10 @@ class Drivers:
                     failures[matched] = None
                 elif matched:
                     state = free
-                    if key in self.devices.allocated:
-                        state = allocated
-                    elif device.tainted:
+                    if device.tainted:  # it stays so when its claim ends
                         state = tainted
+                    elif key in self.devices.allocated:
+                        state = allocated
                     elif any(counters[counter] < nanos for counter, nanos in device.consumes.items()):
                         state = blocked
                     state[key] = pool, device

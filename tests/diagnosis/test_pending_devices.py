@@ -358,8 +358,11 @@ def test_two_resources_of_one_card_do_not_fit_together() -> None:
     assert finding.reason == PendingReason.ON_NO_SINGLE_NODE
 
 
-def test_without_slices_the_reason_is_possible() -> None:
-    assert answer(*POSITIVE["a driver without slices"][1]).finding.certainty is Certainty.POSSIBLE
+@pytest.mark.parametrize(("absent", "certainty"), [([], Certainty.CERTAIN), (["ResourceSlice"], Certainty.POSSIBLE)])
+def test_without_slices_the_reason_is_possible(absent: list[str], certainty: Certainty) -> None:
+    recorded = cluster(*POSITIVE["a driver without slices"][1], absent=absent)
+    (pending,) = pending_pods(recorded, scheduler_of(recorded), None)
+    assert pending.finding.certainty is certainty
 
 
 def test_objects_that_cannot_be_used_are_evidence() -> None:

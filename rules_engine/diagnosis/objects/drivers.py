@@ -43,6 +43,7 @@ class Drivers:
         self.devices = read_devices({kind: objects.of(kind) for kind in DEVICE_KINDS}, left_out.append)
         self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
         self.left_out = tuple(map(quote_message, left_out))
+        self.slices_read = "ResourceSlice" not in objects.absent
         # Without classes, the view keeps its indexes.
         self.view: Cluster = objects.view
         if self.classes:
@@ -163,7 +164,8 @@ class Drivers:
             words += f", reserved for {join_names(pods)}"
         elif owner is not None:
             words += f" of {text_member(owner, 'kind')} {claim.namespace}/{text_member(owner, 'name')}"
-        return words + (", which is being deleted" if claim.metadata.get("deletionTimestamp") is not None else "")
+        deleted = claim.metadata.get("deletionTimestamp") is not None
+        return quote_message(words + (", which is being deleted" if deleted else ""))
 
     def blockers(self, pool: Pool, device: Device) -> Iterator[DeviceKey]:
         """Yield the allocated devices that consume counters which a device consumes, too."""

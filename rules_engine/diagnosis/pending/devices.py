@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from rules_engine.devices.pools import Pool, reaches
@@ -44,7 +45,7 @@ def _class_remedy(device_class: DeviceClass) -> Remedy:
 def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
     """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
     amounts = dict((*request.gpus, *request.others))
-    for number in numbers_of(_reached_nodes(request, sets, drivers)):
+    for number in numbers_of(_reached_nodes(request, sets, drivers) if drivers.classes else 0):
         node = drivers.view.nodes[number]
         counts = {name: nanos // NANOS for name, nanos in amounts.items() if _served_nodes(name, drivers) >> number & 1}
         if node.service is None or node.service.serve(counts, free=True) is not Served.GIVEN_UP:
@@ -110,36 +111,31 @@ def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
 
 
 def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
+    explanation = partial(Explanation, severity=FindingSeverity.ERROR, missing=(resource,))
     matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
     selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
     unusable = [pool for pool in pools if pool in drivers.unusable_pools]
     if matching.tainted:
-        return Explanation(
+        return explanation(
             reason=PendingReason.DEVICES_TAINTED,
-            severity=FindingSeverity.ERROR,
             message=f"tainted devices of {title}, keep the counters of others"
             if matching.free or matching.blocked
             else f"all devices of {title}, are tainted",
             cause="A pod with an extended resource tolerates no taint of a device, such as one for its health.",
             evidence=tuple(_device_lines(device_class, matching, drivers)),
             remedies=(_LIST_SLICES, Remedy(text="Look at the driver's log on the node for the cause of the taint.")),
-            missing=(resource,),
         )
     if failures:
         return _explain_failure(resource, device_class, failures)
     if unusable:
         names = join_names(["/".join(pool) for pool in unusable])
-        return Explanation(
+        return explanation(
             reason=PendingReason.POOL_UNUSABLE,
-            severity=FindingSeverity.ERROR,
             message=f"the scheduler does not use the pools with devices of {title}: {names}",
             cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
-            evidence=(
-                *_device_lines(device_class, matching, drivers),
-                *drivers.left_out[:MAX_NAMES],
-            ),
+            evidence=(*_device_lines(device_class, matching, drivers), *drivers.left_out[:MAX_NAMES]),
             remedies=(
                 Remedy(
                     text="Look at the slices of the driver, and at the log of its pod on the node.",
@@ -148,7 +144,6 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
                     ),
                 ),
             ),
-            missing=(resource,),
         )
     older = [
         each
@@ -158,14 +153,16 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
     ]
     if older:
         names = join_names([each.name for each in older])
-        return Explanation(
+        return explanation(
             reason=PendingReason.CLASS_SHADOWED,
-            severity=FindingSeverity.ERROR,
             message=f"DeviceClass {device_class.name} serves {resource} in place of {names}, and has no device",
             cause="Of several DeviceClasses with one extendedResourceName, the newest counts; of equally old ones, the "
             "first by name.",
             evidence=(
-                *(f"{each.name} was created {each.created or 'at an unknown time'}" for each in (device_class, *older)),
+                *(
+                    f"{each.name} was created {quote_message(each.created) or 'at an unknown time'}"
+                    for each in (device_class, *older)
+                ),
                 *selectors,
             ),
             remedies=(
@@ -176,29 +173,26 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
                     risk=Risk.MEDIUM,
                 ),
             ),
-            missing=(resource,),
         )
     slices = drivers.devices.slices
     offering = sorted({each.driver for each in slices if each.devices})
     number = sum(len(each.devices) for each in slices)
-    return Explanation(
+    return explanation(
         reason=PendingReason.NO_DEVICE,
-        severity=FindingSeverity.ERROR,
         message=f"no node reaches a device of {title}",
         cause="A device belongs to a class if all selectors of the class are true for it.",
-        certainty=Certainty.CERTAIN if slices else Certainty.POSSIBLE,
+        certainty=Certainty.CERTAIN if drivers.slices_read else Certainty.POSSIBLE,
         evidence=(
             *(
                 [f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"]
                 if number
-                else ["no ResourceSlice has a device: the driver does not run, or the slices were not read"]
+                else ["no ResourceSlice has a device: does the driver run?"]
             ),
             *([f"devices match in {join_names(['/'.join(pool) for pool in pools])}"] if pools else ()),
             *selectors,
             *drivers.left_out[:MAX_NAMES],
         ),
         remedies=(_LIST_SLICES, _class_remedy(device_class)),
-        missing=(resource,),
     )
 
 
@@ -222,10 +216,12 @@ def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drive
         return replace(
             explanation,
             reason=PendingReason.COUNTERS_EXHAUSTED,
-            message=f"{explanation.message}: devices that are left exceed what others leave of their cards",
+            message=f"too few {join_names(short)} fit beside the devices in use, on "
+            f"{format_count(exclusion.left.bit_count(), 'node')}: counters of their cards are exhausted",
             cause="A card and its partitions share counters, such as memory: what one device consumes, others lack.",
         )
-    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED)
+    cause = f"{explanation.cause} The scheduler evicts no pod for devices of drivers."
+    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED, cause=cause)
 
 
 def with_lost_devices(explanation: Explanation, drivers: Drivers) -> Explanation:
@@ -260,12 +256,15 @@ def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Driver
     )
     pools = [pool for pool in drivers.pools_of(device_class)[0] if pool in drivers.unusable_pools]
     yield from _first_lines(
-        pools, lambda pool: f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}", "other pool", "other pools"
+        pools,
+        lambda pool: quote_message(f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}"),
+        "other pool",
+        "other pools",
     )
 
 
 def _name(pool: Pool, device: Device) -> str:
-    return f"{pool.driver}/{pool.name}/{device.name}"
+    return quote_message(f"{pool.driver}/{pool.name}/{device.name}")
 
 
 def _blockers_text(pool: Pool, device: Device, drivers: Drivers) -> str:

@@ -175,12 +175,14 @@ class _Answers:
         offering = sets.covering_nodes(request.gpus, Offered.ALLOCATABLE)
         broken = broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
-        explanation = explain_given_up(request, sets, self._drivers) or (
-            exclusion.explanation
-            if offering
-            else explain_unserved(request, sets, self._drivers)
-            or with_lost_devices(explain_unoffered_gpus(request, sets), self._drivers)
-        )
+        given_up = explain_given_up(request, sets, self._drivers)
+        if given_up is not None:
+            return _NodeAnswer(given_up, 0, {})
+        explanation = exclusion.explanation
+        if not offering:
+            explanation = explain_unserved(request, sets, self._drivers) or with_lost_devices(
+                explain_unoffered_gpus(request, sets), self._drivers
+            )
         if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             return _NodeAnswer(replace(explanation, remedies=()) if broken else explanation, 0, broken)

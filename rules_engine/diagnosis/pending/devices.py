@@ -161,7 +161,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
             evidence=(
                 *(
                     f"{each.name} was created {quote_message(each.created) or 'at an unknown time'}"
-                    for each in (device_class, *older)
+                    for each in (device_class, *older[:MAX_NAMES])
                 ),
                 *selectors,
             ),
@@ -258,8 +258,8 @@ def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Driver
     yield from _first_lines(
         pools,
         lambda pool: quote_message(f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}"),
-        "other pool",
-        "other pools",
+        "other pool is not used",
+        "other pools are not used",
     )
 
 

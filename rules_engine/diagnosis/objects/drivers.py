@@ -40,7 +40,9 @@ class Drivers:
 
     def __init__(self, objects: ClusterObjects) -> None:
         left_out: list[str] = []
-        self.devices = read_devices({kind: objects.of(kind) for kind in DEVICE_KINDS}, left_out.append)
+        self.devices = read_devices(
+            {kind: objects.of(kind) for kind in DEVICE_KINDS}, lambda _, message: left_out.append(message)
+        )
         self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
         self.left_out = tuple(map(quote_message, left_out))
         self.slices_read = "ResourceSlice" not in objects.absent

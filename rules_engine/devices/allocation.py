@@ -135,7 +135,9 @@ def count_devices(
         if not device.tainted:
             fitting.append((pool, device))
     try:
-        most = (_most_found if leaking else _most_packed)(pools, device_class, fitting, allocated, matches)
+        # A search that meets a failing device before it has found enough is given up.
+        ordered = leaking or bool(failure)
+        most = (_most_found if ordered else _most_packed)(pools, device_class, fitting, allocated, matches)
     except StepsExceededError:
         return Count(min(len(fitting), MAX_CLAIM_DEVICES), failure, exact=False)
     return Count(most, failure)
@@ -149,12 +151,14 @@ def _most_found(
     matches: Matches,
 ) -> int:
     """Return the most devices that a search finds, where the order in which it tries them matters."""
-    most = 0
-    while most < min(len(fitting), MAX_CLAIM_DEVICES) and allocate(
-        pools, [Request(device_class, most + 1)], allocated, matches
-    ):
-        most += 1
-    return most
+    for number in range(1, min(len(fitting), MAX_CLAIM_DEVICES) + 1):
+        try:
+            found = allocate(pools, [Request(device_class, number)], allocated, matches)
+        except SelectorError:
+            found = None
+        if found is None:
+            return number - 1
+    return min(len(fitting), MAX_CLAIM_DEVICES)
 
 
 def _most_packed(

@@ -193,3 +193,9 @@ class _Service:
         except StepsExceededError:
             return Served.UNKNOWN
         return Served.NO if found is None else Served.YES
+
+    @staticmethod
+    def _served_alone(count: Count, number: int) -> Served:
+        if number > count.most:
+            return Served.GIVEN_UP if count.failure else Served.NO
+        return Served.YES if count.exact else Served.UNKNOWN

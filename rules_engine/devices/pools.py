@@ -1,6 +1,7 @@
 """Pools: the devices that reach a node, in the order in which the scheduler tries them.
 
-Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (pools_incubating.go).
+Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (pools_incubating.go). One thing differs: a
+device that does not reach the node, in a slice of which other devices do, is left out, so no selector fails on it.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +18,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     """The devices of a pool that reach a node.
 
     `devices`: in order. `counters`: of the whole pool. `others`: devices that do not reach the node, but consume
-    counters. `problem`: why the pool has no devices; "" if it has.
+    counters. `conditional`: claims of some of its devices wait for conditions. `problem`: why the pool has no devices; ""
+    if it has.
     """
 
     driver: str
@@ -25,6 +27,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
     counters: Counters = {}
     others: tuple[Device, ...] = ()
+    conditional: bool = False
     problem: str = ""
 
     def key(self, device: Device) -> DeviceKey:
@@ -47,13 +50,13 @@ class Pools:
                 self._general.add(key)
 
     def reaching(self, node: Node) -> Sequence[Pool]:
-        """Return the pools with devices that reach a node; those whose devices wait for conditions come last.
+        """Return the pools with devices that reach a node; conditional ones come last.
 
         A pool that has only counters there is left out: it changes no answer, only the scheduler's message.
         """
         keys = sorted(self._named.get(node.name, set()) | self._general)
         pools = [pool for key in keys if (pool := self._pool(key, node)) is not None]
-        return sorted(pools, key=lambda pool: any(device.conditional for device in pool.devices))
+        return sorted(pools, key=lambda pool: pool.conditional)
 
     def _pool(self, key: tuple[str, str], node: Node) -> Pool | None:
         """Return a pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
@@ -103,6 +106,7 @@ def _build_pool(
             if device.consumes
             and (each in remote or (each.nodes is None and not (device.nodes and reaches(device.nodes, node))))
         ),
+        conditional=any(device.conditional for each in device_slices for device in each.devices),
     )
 
 

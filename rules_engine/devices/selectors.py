@@ -9,7 +9,7 @@ from functools import lru_cache
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
 from rules_engine.cel.library.semver import parse_strictly
 from rules_engine.cel.values.runtime_values import DefaultMap
-from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of
+from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of, object_of
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import Attribute, Device, DeviceClass, Version
 from rules_engine.model.problems.source import SourceText
@@ -20,14 +20,17 @@ SELECTOR_COST = 1_000_000
 MAX_PROGRAMS = 1_000
 """Compiled selectors that are cached: clusters have a handful of classes."""
 
-ENVIRONMENT = Environment(
+DEVICE = object_of(
+    "kubernetes.DRADevice",
     {
-        "device.driver": STRING,
-        "device.attributes": map_of(STRING, map_of(STRING, DYN)),
-        "device.capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-        "device.allowMultipleAllocations": BOOL,
-    }
+        "driver": STRING,
+        "attributes": map_of(STRING, map_of(STRING, DYN)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        "allowMultipleAllocations": BOOL,
+    },
 )
+
+ENVIRONMENT = Environment({"device": DEVICE})
 
 
 class SelectorError(Exception):
@@ -65,10 +68,12 @@ def _activation(device: Device, driver: str) -> Mapping[str, object]:
         for domain, members in device.attributes.items()
     }
     return {
-        "device.driver": driver,
-        "device.attributes": DefaultMap(attributes, EMPTY),
-        "device.capacity": DefaultMap(device.capacity, EMPTY),
-        "device.allowMultipleAllocations": device.shared,
+        "device": {
+            "driver": driver,
+            "attributes": DefaultMap(attributes, EMPTY),
+            "capacity": DefaultMap(device.capacity, EMPTY),
+            "allowMultipleAllocations": device.shared,
+        }
     }
 
 

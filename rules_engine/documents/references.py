@@ -114,9 +114,9 @@ def read_cluster(node: MapNode, folder: Path, problems: Problems, references: Re
 
 def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
     """Read the cluster of an inventory's spec."""
-    cluster = _with_devices(build_cluster(spec, problems))
+    cluster = build_cluster(spec, problems)
     objects = cache(lambda: inventory_objects(spec, cluster))
-    return Inventory(name=name, location=location, cluster=cluster, objects=objects)
+    return Inventory(name=name, location=location, cluster=_with_devices(cluster), objects=objects)
 
 
 def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventory:

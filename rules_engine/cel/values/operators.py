@@ -231,7 +231,7 @@ def is_in(element: Any, container: Any, budget: Budget) -> bool:
     if is_map(container):
         charge_key(element, budget)
         if type(container) is DefaultMap:
-            return element in container
+            return type(element) is str and element in container
         exists, _ = find_key(container, element)
         return exists
     raise no_overload("in", element, container)

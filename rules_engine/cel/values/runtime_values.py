@@ -94,7 +94,10 @@ class KeyedMap(Mapping[object, object]):
 
 
 class DefaultMap(Mapping[str, object]):
-    """A map with a value for every string, which contains some of them only (device.attributes in Kubernetes)."""
+    """A map with a value for every string, which contains some of them only (device.attributes in Kubernetes).
+
+    As in Kubernetes, selection, has() and optional selection find them all; `in`, size() and macros only some.
+    """
 
     __slots__ = ("_default", "_entries")
     cel_type: ClassVar[Type] = Type("map")

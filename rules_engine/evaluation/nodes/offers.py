@@ -93,10 +93,12 @@ class Offers:
         for number, node in index.nodes.items():
             if self._query.counts(node) and (among is None or among >> number & 1):
                 offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
-                fits = all(offered[name] >= nanos for name, nanos in demand.items())
+                lacking = {name for name, nanos in demand.items() if offered[name] < nanos}
+                fits = not lacking
                 own = node.service.resources if node.service else frozenset[str]()
                 counts = {name: demand[name] // NANOS for name in names if name in own}
-                if node.service and counts:
+                # Drivers are tried only where the node offers all other amounts.
+                if node.service and counts and lacking <= own:
                     free = self._query.offered is Offered.AVAILABLE
                     answer = node.service.serve(counts, free=free)
                     if answer is Served.GIVEN_UP:

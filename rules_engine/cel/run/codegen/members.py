@@ -130,8 +130,9 @@ def _write_has(writer: Writer, node: Has) -> Code:
         raise NotGeneratedError
     field = writer.constant(node.select.field)
     first, name = writer.reusable(operand)
-    # keys() raises for strings and lists, in which a name may occur too.
-    return Code(f"({field} in {name} if type({first}) is dict else {field} in {name}.keys())", BOOL)
+    # Strings and lists, in which a name may occur too, have no get(), and raise.
+    otherwise = f"{name}.get({field}, missing) is not missing"
+    return Code(f"({field} in {name} if type({first}) is dict else {otherwise})", BOOL)
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {

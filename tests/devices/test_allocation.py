@@ -1,0 +1,397 @@
+"""The search for devices of a claim, against a search and a check written from kube-scheduler's."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rules_engine.devices import allocation
+from rules_engine.devices.allocation import (
+    Count,
+    Request,
+    StepsExceededError,
+    allocate,
+    count_devices,
+    free_counters,
+)
+from rules_engine.devices.pools import Pool
+from rules_engine.devices.selectors import SelectorError
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceKey
+from tests.support.devices import DRIVER, Consumption, counters, device, has_kind, kind_class
+from tests.support.laws import law
+
+CARD, SLICE = kind_class("card"), kind_class("slice")
+
+Outcome = tuple[DeviceKey, ...] | str | None
+"""Devices, None, or the message of a failing selector."""
+
+
+def pool(*devices: Device, name: str = "p", counts: Consumption | None = None, **fields: Any) -> Pool:
+    return Pool(driver=DRIVER, name=name, devices=devices, counters=counters(counts or {}), **fields)
+
+
+def keys(*names: str, pool: str = "p") -> tuple[DeviceKey, ...]:
+    return tuple((DRIVER, pool, name) for name in names)
+
+
+def found(pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey] = ()) -> Outcome:
+    """Return the outcome of a search."""
+    try:
+        return allocate(pools, requests, allocated, has_kind)
+    except SelectorError as error:
+        return str(error)
+
+
+def cards(number: int) -> list[Request]:
+    return [Request(CARD, number)]
+
+
+def slices(number: int) -> list[Request]:
+    return [Request(SLICE, number)]
+
+
+def split_card(*halves: Device) -> Pool:
+    """Return a card of two halves: the first device is all of it."""
+    return pool(device("whole", "card", {"g/a": 1, "g/b": 1}), *halves, counts={"g/a": 1, "g/b": 1})
+
+
+HALVES = (device("a", "slice", {"g/a": 1}), device("b", "slice", {"g/b": 1}))
+
+
+class TestSearch:
+    def test_the_first_devices_that_match_are_found(self) -> None:
+        one = pool(device("a", "slice"), device("b", "card"), device("c", "card"))
+        assert found([one], cards(1)) == keys("b")
+        assert found([one], cards(2)) == keys("b", "c")
+        assert found([one], cards(3)) is None
+        assert found([one], []) == ()
+
+    def test_devices_in_use_and_tainted_devices_are_skipped(self) -> None:
+        one = pool(device("a", "card", tainted=True), device("b", "card"), device("c", "card"))
+        assert found([one], cards(1), keys("b")) == keys("c")
+        assert found([one], cards(2), keys("b")) is None
+
+    def test_a_device_in_use_is_known_by_its_pool(self) -> None:
+        pools = [pool(device("a", "card"), name=name) for name in "pq"]
+        assert found(pools, cards(1), keys("a")) == keys("a", pool="q")
+
+    def test_a_card_and_its_parts_exclude_each_other(self) -> None:
+        one = split_card(*HALVES)
+        assert found([one], slices(2)) == keys("a", "b")
+        assert found([one], [*cards(1), *slices(1)]) is None
+        assert found([one], cards(1), keys("a")) is None
+
+    def test_the_search_goes_back_when_the_first_devices_leave_no_room(self) -> None:
+        one = pool(
+            device("big", "slice", {"g/a": 3}),
+            device("x", "slice", {"g/a": 2}),
+            device("y", "slice", {"g/a": 2}),
+            counts={"g/a": 4},
+        )
+        assert found([one], slices(1)) == keys("big")
+        assert found([one], slices(2)) == keys("x", "y")
+
+    def test_later_requests_start_from_the_first_device_again(self) -> None:
+        one = pool(device("a", "slice"), device("b", "card"), device("c", "slice"))
+        assert found([one], [*cards(1), *slices(1)]) == keys("b", "a")
+        assert found([one], [*slices(1), *slices(1)]) == keys("a", "c")
+
+    def test_a_failing_selector_ends_the_search_only_if_it_is_evaluated(self) -> None:
+        one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
+        assert found([one], cards(1)) == keys("a")
+        assert found([one], cards(2)) == "card fails on x"
+        assert found([one], cards(2), keys("x")) == keys("a", "b")
+
+    def test_devices_of_other_nodes_consume_counters(self) -> None:
+        remote = device("remote", "card", {"g/a": 1})
+        one = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1}, others=(remote,))
+        assert found([one], slices(1)) == keys("a")
+        assert found([one], slices(1), keys("remote")) is None
+        assert free_counters(one, keys("remote")) == counters({"g/a": 0})
+
+    def test_an_overcommitted_counter_keeps_back_all_devices_of_its_pool_that_consume_any(self) -> None:
+        one = pool(
+            device("used", "card", {"g/a": 2}),
+            device("a", "slice", {"h/a": 1}),
+            device("free", "slice"),
+            counts={"g/a": 1, "h/a": 5},
+        )
+        assert found([one], slices(1)) == keys("a")
+        assert found([one], slices(1), keys("used")) == keys("free")
+        assert count_devices([one], SLICE, keys("used"), has_kind) == Count(1)
+
+    def test_a_tainted_device_keeps_the_counters_that_it_was_tried_with(self) -> None:
+        tainted = device("t", "slice", {"g/a": 1}, tainted=True)
+        one = pool(tainted, *HALVES, counts={"g/a": 1, "g/b": 1})
+        assert found([one], slices(1)) == keys("b")
+        assert found([one], slices(2)) is None
+        assert count_devices([one], SLICE, (), has_kind) == Count(1)
+        last = pool(*HALVES, tainted, counts={"g/a": 1, "g/b": 1})
+        assert found([last], slices(2)) == keys("a", "b")
+        assert count_devices([last], SLICE, (), has_kind) == Count(2)
+
+    def test_pools_of_one_name_and_two_drivers_have_their_own_counters(self) -> None:
+        first = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1})
+        second = Pool(driver="other", name="p", devices=first.devices, counters=first.counters)
+        assert found([first, second], slices(2)) == ((DRIVER, "p", "a"), ("other", "p", "a"))
+
+
+class TestCounting:
+    def test_no_more_are_counted_than_a_claim_may_have(self) -> None:
+        many = [device(f"d{number}", "card") for number in range(MAX_CLAIM_DEVICES + 8)]
+        assert count_devices([pool(*many)], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+        counted = [device(each.name, "card", {"g/a": 1}) for each in many]
+        assert count_devices([pool(*counted, counts={"g/a": 99})], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+        tainted = device("t", "card", {"g/a": 1}, tainted=True)
+        leaking = pool(tainted, *counted, counts={"g/a": 99})
+        assert count_devices([leaking], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+
+    def test_small_parts_are_packed_first(self) -> None:
+        one = pool(
+            *[device(f"big{number}", "slice", {"g/a": 4}) for number in range(7)],
+            *[device(f"small{number}", "slice", {"g/a": 1}) for number in range(7)],
+            counts={"g/a": 12},
+        )
+        assert count_devices([one], SLICE, (), has_kind) == Count(8)
+
+    def test_cards_are_packed_apart(self) -> None:
+        devices = [
+            device(f"{card}{number}", "slice", {f"{card}/a": number}) for card in "ghijkl" for number in (1, 1, 2, 3, 4)
+        ]
+        one = pool(*devices, counts={f"{card}/a": 4 for card in "ghijkl"})
+        assert count_devices([one], SLICE, (), has_kind) == Count(18)
+
+    def test_cards_that_one_device_joins_are_packed_together(self) -> None:
+        one = pool(
+            device("g", "slice", {"g/a": 1}),
+            device("h", "slice", {"h/a": 1}),
+            device("both", "slice", {"g/a": 1, "h/a": 1}),
+            device("i", "slice", {"i/a": 1}),
+            counts={"g/a": 1, "h/a": 1, "i/a": 1},
+        )
+        assert count_devices([one], SLICE, (), has_kind) == Count(3)
+
+    def test_devices_after_a_failing_one_do_not_count(self) -> None:
+        one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
+        assert count_devices([one], CARD, (), has_kind) == Count(1, "card fails on x")
+
+    def test_devices_that_fit_only_after_the_search_has_failed_do_not_count(self) -> None:
+        one = pool(
+            device("big", "slice", {"g/a": 3}),
+            device("x", "slice", {"g/a": 2}),
+            device("y", "slice", {"g/a": 2}),
+            device("z", "bad"),
+            counts={"g/a": 4},
+        )
+        assert found([one], slices(2)) == "slice fails on z"
+        assert count_devices([one], SLICE, (), has_kind) == Count(1, "slice fails on z")
+
+
+class TestSteps:
+    def test_a_search_of_too_many_steps_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(allocation, "MAX_STEPS", 3)
+        one = pool(*[device(f"d{number}", "card") for number in range(4)])
+        assert found([one], cards(3)) == keys("d0", "d1", "d2")
+        with pytest.raises(StepsExceededError):
+            found([one], cards(4))
+
+    @pytest.mark.parametrize("tainted", [False, True])
+    def test_a_count_of_too_many_steps_is_not_exact(self, monkeypatch: pytest.MonkeyPatch, tainted: bool) -> None:
+        devices = [
+            *[device(f"d{number}", "slice", {"g/a": 1 + number % 3, "g/b": 1 + number % 2}) for number in range(9)],
+            device("t", "slice", {"g/a": 1}, tainted=tainted),
+        ]
+        one = pool(*devices, counts={"g/a": 3, "g/b": 9})
+        assert count_devices([one], SLICE, (), has_kind).exact
+        monkeypatch.setattr(allocation, "MAX_STEPS", 5)
+        assert count_devices([one], SLICE, (), has_kind) == Count(9 if tainted else 10, exact=False)
+
+    def test_claims_that_people_make_need_few_steps(self) -> None:
+        devices = []
+        counts = {}
+        for card in range(8):
+            counts |= {f"g{card}/{part}": 1 for part in range(8)}
+            devices.append(device(f"g{card}", "card", {f"g{card}/{part}": 1 for part in range(8)}))
+            devices += [device(f"g{card}-{part}", "slice", {f"g{card}/{part}": 1}) for part in range(8)]
+        node = pool(*devices, counts=counts)
+        assert found([node], cards(8)) is not None
+        assert found([node], [*cards(4), *slices(28)]) is not None
+        assert count_devices([node], SLICE, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+        assert count_devices([node], CARD, (), has_kind) == Count(8)
+
+
+# Laws
+
+
+@st.composite
+def generated_pools(draw: st.DrawFn, *, tainted: bool, bad: bool) -> list[Pool]:
+    """Generate one or two pools of eight devices in all at most."""
+    pools = []
+    left = 8
+    for name in "pq"[: draw(st.integers(1, 2))]:
+        counts = {
+            f"{counter_set}/{counter}": draw(st.integers(0, 5))
+            for counter_set in "gh"[: draw(st.integers(1, 2))]
+            for counter in "abc"[: draw(st.integers(1, 3))]
+        }
+        devices = []
+        for number in range(draw(st.integers(0, left))):
+            kinds = ["card", "slice", "slice", *(["bad"] if bad and draw(st.integers(0, 4)) == 0 else [])]
+            consumed = draw(st.lists(st.sampled_from([*counts]), max_size=3, unique=True))
+            devices.append(
+                device(
+                    f"{name}{number}",
+                    draw(st.sampled_from(kinds)),
+                    {counter: draw(st.integers(0, 3)) for counter in consumed},
+                    tainted=tainted and draw(st.integers(0, 3)) == 0,
+                )
+            )
+        left -= len(devices)
+        apart = draw(st.integers(0, len(devices))) if draw(st.integers(0, 4)) == 0 else len(devices)
+        remote = tuple(each for each in devices[apart:] if each.consumes)
+        pools.append(pool(*devices[:apart], name=name, counts=counts, others=remote))
+    return pools
+
+
+@st.composite
+def in_use(draw: st.DrawFn, pools: Sequence[Pool]) -> frozenset[DeviceKey]:
+    """Generate devices of other claims; they may overcommit counters."""
+    every = [each.key(item) for each in pools for item in (*each.devices, *each.others)]
+    return frozenset(draw(st.lists(st.sampled_from(every), max_size=3))) if every else frozenset()
+
+
+generated_requests = st.lists(st.builds(Request, st.sampled_from([CARD, SLICE]), st.integers(1, 4)), max_size=3)
+
+
+class Naive:
+    """The scheduler's search, step by step as its source has it."""
+
+    def __init__(self, pools: Sequence[Pool], allocated: Collection[DeviceKey]) -> None:
+        self.pools = pools
+        self.allocated = allocated
+        self.consumed: dict[str, Counter[tuple[str, str]]] = {each.name: Counter() for each in pools}
+        self.available = {each.name: available(each, allocated) for each in pools}
+        self.result: list[DeviceKey] = []
+
+    def search(self, requests: Sequence[Request]) -> Outcome:
+        try:
+            return tuple(self.result) if self._allocate_one(requests, (0, 0), (0, 0)) else None
+        except SelectorError as error:
+            return str(error)
+
+    def _allocate_one(self, requests: Sequence[Request], at: tuple[int, int], start: tuple[int, int]) -> bool:
+        index, number = at
+        if index >= len(requests):
+            return True
+        if number >= requests[index].count:
+            return self._allocate_one(requests, (index + 1, 0), (0, 0))
+        for pool_index, each in enumerate(self.pools):
+            for device_index, tried in enumerate(each.devices):
+                if (pool_index, device_index) < start:
+                    continue
+                key = (each.driver, each.name, tried.name)
+                if key in self.allocated or key in self.result:
+                    continue
+                if not has_kind(requests[index].device_class, each, tried):
+                    continue
+                if not self._allocate_device(each, tried):
+                    continue
+                self.result.append(key)
+                if self._allocate_one(requests, (index, number + 1), (pool_index, device_index + 1)):
+                    return True
+                self.result.remove(key)
+                self.consumed[each.name].subtract(tried.consumes)
+        return False
+
+    def _allocate_device(self, each: Pool, tried: Device) -> bool:
+        if tried.consumes:
+            self.consumed[each.name].update(tried.consumes)
+            for counter, amount in self.available[each.name].items():
+                if amount < self.consumed[each.name][counter]:
+                    self.consumed[each.name].subtract(tried.consumes)
+                    return False
+        # The counters of a tainted device are not given back.
+        return not tried.tainted
+
+
+def available(each: Pool, allocated: Collection[DeviceKey]) -> Mapping[tuple[str, str], int]:
+    """Return a pool's counters less those of devices in use."""
+    left = Counter(dict(each.counters))
+    for item in [*each.devices, *each.others]:
+        if (each.driver, each.name, item.name) in allocated:
+            left.subtract(item.consumes)
+    return left
+
+
+def acceptable(
+    pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey], result: Sequence[DeviceKey]
+) -> bool:
+    """Return whether devices are those of the requests, free, not tainted, and within all counters."""
+    if len(result) != sum(each.count for each in requests) or len(set(result)) < len(result):
+        return False
+    wanted = [each.device_class.name for each in requests for _ in range(each.count)]
+    by_key = {(each.driver, each.name, item.name): (each, item) for each in pools for item in each.devices}
+    consumed: dict[str, Counter[tuple[str, str]]] = {}
+    for key, kind in zip(result, wanted, strict=True):
+        each, item = by_key[key]
+        if key in allocated or item.tainted or item.attributes[DRIVER]["kind"] != kind:
+            return False
+        if item.consumes:
+            consumed.setdefault(each.name, Counter()).update(item.consumes)
+    return all(
+        amount >= consumed[each.name][counter]
+        for each in pools
+        if each.name in consumed
+        for counter, amount in available(each, allocated).items()
+    )
+
+
+def choices(pools: Sequence[Pool], request: Request) -> list[tuple[DeviceKey, ...]]:
+    """Return all sets of devices of one request."""
+    fitting = [
+        (each.driver, each.name, item.name)
+        for each in pools
+        for item in each.devices
+        if item.attributes[DRIVER]["kind"] == request.device_class.name
+    ]
+    return [*combinations(fitting, request.count)]
+
+
+@law
+@given(st.data())
+def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
+    pools = data.draw(generated_pools(tainted=True, bad=True))
+    allocated, requests = data.draw(in_use(pools)), data.draw(generated_requests)
+    outcome = found(pools, requests, allocated)
+    assert outcome == Naive(pools, allocated).search(requests)
+    if isinstance(outcome, tuple):
+        assert acceptable(pools, requests, allocated, outcome)
+
+
+@law
+@given(st.data())
+def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObject) -> None:
+    pools = data.draw(generated_pools(tainted=False, bad=False))
+    allocated, requests = data.draw(in_use(pools)), data.draw(generated_requests)
+    assume(sum(each.count for each in requests) <= 6)
+    every = product(*[choices(pools, each) for each in requests])
+    fits = any(acceptable(pools, requests, allocated, [key for keys in each for key in keys]) for each in every)
+    assert (found(pools, requests, allocated) is not None) == fits
+
+
+@law
+@given(st.data(), st.sampled_from([CARD, SLICE]))
+def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, device_class: Any) -> None:
+    pools = data.draw(generated_pools(tainted=data.draw(st.booleans()), bad=True))
+    allocated = data.draw(in_use(pools))
+    count = count_devices(pools, device_class, allocated, has_kind)
+    assert count.exact
+    outcomes = [Naive(pools, allocated).search([Request(device_class, number)]) for number in range(1, 10)]
+    found_numbers = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, tuple)]
+    assert count.most == max(found_numbers, default=0)
+    assert found_numbers == [*range(1, count.most + 1)]
+    assert all(isinstance(outcome, str) == bool(count.failure) for outcome in outcomes[count.most :])

@@ -1,0 +1,316 @@
+"""Offers of nodes with drivers: amounts of extended resources, and whether several fit together."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.devices import allocation
+from rules_engine.devices.offers import with_device_offers
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
+from rules_engine.model.kubernetes.devices import (
+    IMPLICIT_PREFIX,
+    Device,
+    DeviceClass,
+    DeviceKey,
+    Devices,
+    ResourceSlice,
+)
+from rules_engine.model.kubernetes.quantity import Quantity
+from tests.support.devices import DRIVER, device, devices_of, kind_class, on, part
+from tests.support.evaluation import Amounts, node
+from tests.support.laws import clusters, law
+
+CARDS, SLICES = "example.com/card", "example.com/slice"
+CLASSES = (kind_class("card", CARDS), kind_class("slice", SLICES))
+
+
+def offered(
+    *slices: ResourceSlice,
+    classes: tuple[DeviceClass, ...] = CLASSES,
+    allocatable: Amounts | None = None,
+    used: Amounts | None = None,
+    allocated: Mapping[DeviceKey, bool] | None = None,
+) -> Node:
+    """Return the node "a" with what drivers offer on it."""
+    made = node("a", allocatable, used)
+    devices = devices_of(classes, *slices, allocated=allocated or {})
+    (found,) = with_device_offers(Cluster(nodes=(made,), devices=devices)).nodes
+    return found
+
+
+def amounts(found: Node, resource: str) -> tuple[int, int]:
+    """Return how many devices of a resource a node has, and how many of them are free."""
+    return (
+        int(str(found.allocatable.get(resource, Quantity(0)))),
+        int(str(found.available(resource))),
+    )
+
+
+def service(found: Node) -> Service:
+    assert found.service is not None
+    return found.service
+
+
+def serve(found: Node, free: bool = True, **counts: int) -> Served:
+    """Return whether a node serves cards and slices together."""
+    resources = {"cards": CARDS, "slices": SLICES}
+    return service(found).serve({resources[name]: number for name, number in counts.items()}, free=free)
+
+
+def keys(*names: str, pool: str = "p", extended: bool = True) -> dict[DeviceKey, bool]:
+    return {(DRIVER, pool, name): extended for name in names}
+
+
+def plain(*devices: Device) -> ResourceSlice:
+    return part("s", *devices)
+
+
+def split_card() -> tuple[ResourceSlice, ResourceSlice]:
+    """Return a card that is offered whole and in halves."""
+    return (
+        part("s0", counts={"g/a": 1, "g/b": 1}, slice_count=2),
+        part(
+            "s1",
+            device("whole", "card", {"g/a": 1, "g/b": 1}),
+            device("left", "slice", {"g/a": 1}),
+            device("right", "slice", {"g/b": 1}),
+            slice_count=2,
+        ),
+    )
+
+
+class TestAmounts:
+    def test_devices_become_allocatable(self) -> None:
+        found = offered(plain(device("a", "card"), device("b", "card"), device("c", "slice")))
+        assert amounts(found, CARDS) == (2, 2)
+        assert amounts(found, SLICES) == (1, 1)
+
+    def test_a_positive_amount_is_of_a_device_plugin(self) -> None:
+        found = offered(plain(device("a", "card"), device("b", "slice")), allocatable={CARDS: 5, "cpu": 3})
+        assert amounts(found, CARDS) == (5, 5)
+        assert amounts(found, SLICES) == (1, 1)
+        assert CARDS not in service(found).resources
+        assert SLICES in service(found).resources
+        assert str(found.allocatable["cpu"]) == "3"
+
+    def test_an_amount_of_zero_is_of_no_device_plugin(self) -> None:
+        assert amounts(offered(plain(device("a", "card")), allocatable={CARDS: 0}), CARDS) == (1, 1)
+
+    def test_a_node_without_devices_has_no_amounts(self) -> None:
+        found = offered(part("s", device("a", "card"), nodes=on("b")))
+        assert found.allocatable == {}
+        assert serve(found, cards=1) is Served.NO
+
+    def test_a_node_on_which_device_plugins_serve_all_is_unchanged(self) -> None:
+        made = {CARDS: 1, IMPLICIT_PREFIX + "card": 1}
+        found = offered(plain(device("a", "card")), classes=CLASSES[:1], allocatable=made)
+        assert found == node("a", made)
+
+    def test_as_many_are_offered_as_fit_together(self) -> None:
+        found = offered(*split_card())
+        assert amounts(found, CARDS) == (1, 1)
+        assert amounts(found, SLICES) == (2, 2)
+
+    @law
+    @given(clusters())
+    def test_without_classes_a_cluster_is_unchanged(self, cluster: Cluster) -> None:
+        cluster = replace(cluster, devices=devices_of((), plain(device("a", "card"))))
+        assert with_device_offers(cluster) == cluster
+
+
+class TestClasses:
+    def test_the_newest_class_of_a_resource_serves_it(self) -> None:
+        old = kind_class("card", CARDS, created="2026-01-01T00:00:00Z")
+        new = kind_class("slice", CARDS, created="2026-01-02T00:00:00Z")
+        for classes in [(old, new), (new, old)]:
+            assert amounts(offered(plain(device("a", "slice")), classes=classes), CARDS) == (1, 1)
+            assert amounts(offered(plain(device("a", "card")), classes=classes), CARDS) == (0, 0)
+
+    def test_of_equally_old_classes_the_first_by_name_serves_it(self) -> None:
+        classes = tuple(kind_class(kind, CARDS, created="2026-01-01T00:00:00Z") for kind in ("slice", "card"))
+        assert devices_of(classes).class_by_resource[CARDS].name == "card"
+        assert devices_of(classes[::-1]).class_by_resource[CARDS].name == "card"
+
+    def test_every_class_has_its_own_name_as_a_resource(self) -> None:
+        found = offered(plain(device("a", "card")), classes=(kind_class("card"),))
+        assert amounts(found, IMPLICIT_PREFIX + "card") == (1, 1)
+        assert service(found).resources == {IMPLICIT_PREFIX + "card"}
+
+    def test_a_class_without_selectors_has_the_devices_of_every_driver(self) -> None:
+        slices = (plain(device("a", "card")), part("s2", device("b", "x"), driver="other"))
+        assert amounts(offered(*slices, classes=(DeviceClass(name="any", resource=CARDS),)), CARDS) == (2, 2)
+
+    def test_classes_and_slices_of_two_sources_are_joined(self) -> None:
+        left = devices_of(CLASSES[:1], plain(device("a", "card")), allocated=keys("x"))
+        joined = left.with_others(devices_of(CLASSES[1:], part("s2"), allocated=keys("y")))
+        assert joined == Devices(
+            classes=CLASSES, slices=(plain(device("a", "card")), part("s2")), allocated=keys("x", "y")
+        )
+
+
+class TestUse:
+    def test_devices_of_claims_are_used(self) -> None:
+        cards = [device(name, "card") for name in "abc"]
+        assert amounts(offered(plain(*cards), allocated=keys("b", "gone")), CARDS) == (3, 2)
+        assert amounts(offered(plain(*cards), allocated=keys("b", extended=False)), CARDS) == (3, 2)
+
+    def test_a_used_part_keeps_the_whole_card_back(self) -> None:
+        found = offered(*split_card(), allocated=keys("left"))
+        assert amounts(found, CARDS) == (1, 0)
+        assert amounts(found, SLICES) == (2, 1)
+
+    def test_pods_without_claims_use_the_devices_that_they_request(self) -> None:
+        cards = [device(name, "card") for name in "abc"]
+        found = offered(plain(*cards), used={CARDS: 2})
+        assert amounts(found, CARDS) == (3, 1)
+        assert serve(found, cards=2) is Served.NO
+        assert serve(found, cards=2, free=False) is Served.YES
+        assert amounts(offered(*split_card(), used={SLICES: 1}), CARDS) == (1, 0)
+
+    def test_pods_and_their_claims_are_counted_once(self) -> None:
+        cards = [device(name, "card") for name in "abcde"]
+        assert amounts(offered(plain(*cards), used={CARDS: 2}, allocated=keys("a", "b")), CARDS) == (5, 3)
+        assert amounts(offered(plain(*cards), used={CARDS: 2}, allocated=keys("a")), CARDS) == (5, 3)
+
+    def test_claims_of_people_are_not_those_of_pods_with_extended_resources(self) -> None:
+        cards = [device(name, "card") for name in "abcde"]
+        assert amounts(offered(plain(*cards), used={CARDS: 2}, allocated=keys("a", extended=False)), CARDS) == (5, 2)
+
+    def test_pods_use_no_more_than_there_is(self) -> None:
+        assert amounts(offered(plain(device("a", "card")), used={CARDS: 7}), CARDS) == (1, 0)
+
+    def test_requests_stay_where_no_driver_offers_anything(self) -> None:
+        found = offered(used={CARDS: 7, "cpu": 2})
+        assert {name: str(amount) for name, amount in found.used.items()} == {CARDS: "7", "cpu": "2"}
+
+    def test_where_selectors_fail_pods_without_claims_use_what_is_found_before(self) -> None:
+        devices = [device("a", "card"), Device(name="x"), device("b", "card")]
+        found = offered(plain(*devices), used={CARDS: 2})
+        assert amounts(found, CARDS) == (1, 0)
+        assert serve(found, cards=1) is Served.GIVEN_UP
+
+    def test_a_failing_selector_hides_how_many_claims_pods_have(self) -> None:
+        devices = [device("a", "card"), device("b", "card"), Device(name="x")]
+        assert amounts(offered(plain(*devices), used={CARDS: 2}, allocated=keys("x")), CARDS) == (2, 2)
+
+    def test_more_may_be_free_than_there_is_if_the_failing_device_is_used(self) -> None:
+        devices = [device("a", "card"), Device(name="x"), device("b", "card")]
+        assert amounts(offered(plain(*devices), allocated=keys("x")), CARDS) == (1, 2)
+
+
+class TestJointRequests:
+    def test_two_resources_share_a_card(self) -> None:
+        found = offered(*split_card())
+        assert serve(found, cards=1) is Served.YES
+        assert serve(found, slices=2) is Served.YES
+        assert serve(found, cards=1, slices=1) is Served.NO
+
+    def test_two_resources_fit_on_two_cards(self) -> None:
+        found = offered(*split_card(), part("t", device("other", "card"), pool="q"))
+        assert serve(found, cards=1, slices=2) is Served.YES
+        assert serve(found, cards=2, slices=1) is Served.NO
+        assert serve(found, cards=3, slices=1) is Served.NO
+
+    def test_used_devices_count_only_among_free_ones(self) -> None:
+        found = offered(*split_card(), allocated=keys("left"))
+        assert serve(found, slices=2) is Served.NO
+        assert serve(found, slices=2, free=False) is Served.YES
+
+    def test_a_claim_of_too_many_devices_is_given_up_everywhere(self) -> None:
+        cards = [device(f"c{number}", "card") for number in range(40)]
+        found = offered(plain(*cards, *[device(f"s{number}", "slice") for number in range(40)]))
+        assert amounts(found, CARDS) == (32, 32)
+        assert serve(found, cards=32) is Served.YES
+        assert serve(found, cards=33) is Served.GIVEN_UP
+        assert serve(found, cards=16, slices=16) is Served.YES
+        assert serve(found, cards=16, slices=17) is Served.GIVEN_UP
+        assert serve(offered(), cards=33) is Served.GIVEN_UP
+
+
+class TestFailingSelectors:
+    bad = Device(name="x", attributes={"other": {"kind": "card"}})
+
+    def test_a_pod_is_given_up_only_if_the_failing_device_is_tried(self) -> None:
+        found = offered(plain(device("a", "card"), self.bad, device("b", "card")))
+        assert serve(found, cards=1) is Served.YES
+        assert serve(found, cards=2) is Served.GIVEN_UP
+        assert not service(found).simple
+
+    def test_joint_requests_are_given_up_if_one_meets_it(self) -> None:
+        found = offered(plain(device("a", "card"), device("b", "slice"), self.bad))
+        assert serve(found, cards=1, slices=1) is Served.YES
+        assert serve(found, cards=2, slices=1) is Served.GIVEN_UP
+        # The search for the second resource fails after the first has tried all devices.
+        assert serve(found, cards=1, slices=2) is Served.GIVEN_UP
+
+    def test_the_first_of_two_requests_may_fail_before_a_selector_does(self) -> None:
+        picky = DeviceClass(name="z", resource="example.com/z", selectors=("device.attributes['z'].z == 1",))
+        found = offered(plain(device("a", "card"), device("b", "card")), classes=(*CLASSES, picky))
+        assert service(found).serve({CARDS: 3, "example.com/z": 1}, free=True) is Served.NO
+        assert service(found).serve({CARDS: 1, "example.com/z": 1}, free=True) is Served.GIVEN_UP
+
+    def test_a_list_attribute_gives_up_pods(self) -> None:
+        found = offered(plain(Device(name="x", attributes={DRIVER: {"kind": "card", "all": None}})))
+        assert serve(found, cards=1) is Served.GIVEN_UP
+
+    def test_a_selector_that_does_not_compile_gives_up_pods(self) -> None:
+        broken = DeviceClass(name="broken", resource=CARDS, selectors=("device.",))
+        assert serve(offered(plain(device("a", "card")), classes=(broken,)), cards=1) is Served.GIVEN_UP
+        assert serve(offered(classes=(broken,)), cards=1) is Served.NO
+
+
+class TestUnknown:
+    @pytest.fixture(autouse=True)
+    def few_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(allocation, "MAX_STEPS", 6)
+
+    def test_simple_amounts_need_no_search(self) -> None:
+        found = offered(plain(*[device(f"c{number}", "card") for number in range(9)]))
+        assert service(found).simple
+        assert serve(found, cards=9) is Served.YES
+        assert serve(found, cards=10) is Served.NO
+
+    def test_what_takes_too_many_steps_is_unknown(self) -> None:
+        parts = [device(f"d{number}", "slice", {"g/a": 1 + number % 3, "g/b": 1 + number % 2}) for number in range(9)]
+        slices = (part("s0", counts={"g/a": 5, "g/b": 4}, slice_count=2), part("s1", *parts, slice_count=2))
+        found = offered(*slices)
+        assert not service(found).simple
+        assert amounts(found, SLICES) == (9, 9)
+        assert serve(found, slices=9) is Served.UNKNOWN
+        assert serve(found, slices=10) is Served.NO
+
+    def test_joint_requests_that_take_too_many_steps_are_unknown(self) -> None:
+        cards = [device(f"c{number}", "card") for number in range(5)]
+        found = offered(plain(*cards, device("s", "slice")))
+        assert serve(found, cards=1, slices=1) is Served.UNKNOWN
+
+    def test_pods_without_claims_use_what_few_steps_find(self) -> None:
+        cards = [device(f"c{number}", "card") for number in range(9)]
+        assert amounts(offered(plain(*cards), used={CARDS: 8}), CARDS) == (9, 3)
+
+
+class TestSeveralNodes:
+    def test_devices_of_one_name_on_two_nodes_are_told_apart(self) -> None:
+        slices = (
+            part("s0", device("d", "card"), nodes=on("a"), slice_count=2),
+            part("s1", device("d", "slice"), nodes=on("b"), slice_count=2),
+        )
+        cluster = Cluster(nodes=(node("a"), node("b")), devices=devices_of(CLASSES, *slices))
+        one, two = with_device_offers(cluster).nodes
+        assert (amounts(one, CARDS), amounts(one, SLICES)) == ((1, 1), (0, 0))
+        assert (amounts(two, CARDS), amounts(two, SLICES)) == ((0, 0), (1, 1))
+
+    def test_other_parts_of_the_cluster_stay(self) -> None:
+        cluster = Cluster(nodes=(node("a"),), namespaces={"ml": {}}, devices=devices_of(CLASSES))
+        assert replace(with_device_offers(cluster), nodes=cluster.nodes) == cluster
+
+
+@law
+@given(st.lists(st.sampled_from(["card", "slice", "other"]), max_size=8), st.integers(0, 3), st.integers(0, 3))
+def test_devices_without_counters_are_served_up_to_their_number(kinds: list[str], cards: int, slices: int) -> None:
+    found = offered(plain(*[device(f"d{number}", kind) for number, kind in enumerate(kinds)]))
+    fits = cards <= kinds.count("card") and slices <= kinds.count("slice")
+    assert serve(found, cards=cards, slices=slices) is (Served.YES if fits else Served.NO)

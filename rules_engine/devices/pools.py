@@ -18,8 +18,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     """The devices of a pool that reach a node.
 
     `devices`: in order. `counters`: of the whole pool. `others`: devices that do not reach the node, but consume
-    counters. `conditional`: claims of some of its devices wait for conditions. `problem`: why the pool has no devices; ""
-    if it has.
+    counters. `conditional`: claims of some devices wait for conditions. `problem`: why the pool has no devices; ""
+    if it has some.
     """
 
     driver: str

@@ -180,7 +180,7 @@ def _identity(device: Device) -> object:
 
 
 def _read_selection(raw: Object) -> NodeSelection | None:
-    """Read the nodes of a slice or of a device. Raises PodError."""
+    """Read the nodes of a slice or of a device. Raises PodError and TooLargeError."""
     if name := text_member(raw, "nodeName"):
         return NodeSelection(name=name)
     if raw.get("allNodes") is True:

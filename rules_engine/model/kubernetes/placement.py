@@ -166,19 +166,20 @@ def _read_required_terms(affinity: Json, count: _RequirementCount) -> tuple[Node
         at = (*at, name)
     if affinity is None:
         return None
-    return _read_terms(affinity, at, count)
+    return _read_terms(affinity, at, "terms of required node affinity", count)
 
 
 def read_node_terms(raw: Json, path: Path) -> tuple[NodeTerm, ...]:
     """Read the terms of a node selector. Raises PodError, and TooLargeError beyond the bounds of this module."""
-    return _read_terms(raw, path, _RequirementCount("expressions and values of a node selector"))
+    count = _RequirementCount("expressions and values of a node selector")
+    return _read_terms(raw, path, "terms of a node selector", count)
 
 
-def _read_terms(raw: Json, path: Path, count: _RequirementCount) -> tuple[NodeTerm, ...]:
+def _read_terms(raw: Json, path: Path, noun: str, count: _RequirementCount) -> tuple[NodeTerm, ...]:
     at: Path = (*path, "nodeSelectorTerms")
     terms = read_list(read_mapping(raw, path).get("nodeSelectorTerms"), at)
     if len(terms) > MAX_TERMS:
-        raise TooLargeError(at, len(terms), "terms of required node affinity", MAX_TERMS)
+        raise TooLargeError(at, len(terms), noun, MAX_TERMS)
     # Empty terms match no node: they are left out.
     return tuple(
         term

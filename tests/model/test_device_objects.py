@@ -1,0 +1,255 @@
+"""DeviceClasses, ResourceSlices and ResourceClaims, read from their JSON."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.kubernetes.device_objects import (
+    DeviceError,
+    read_allocated,
+    read_device_class,
+    read_devices,
+    read_resource_slice,
+)
+from rules_engine.model.kubernetes.devices import (
+    NO_DEVICES,
+    Device,
+    DeviceClass,
+    Devices,
+    NodeSelection,
+    ResourceSlice,
+    Version,
+)
+from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity, QuantityError
+from tests.support.devices import DRIVER, claim_object, class_object, slice_object
+
+TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}
+
+
+def unexpected(message: str) -> None:
+    raise AssertionError(message)
+
+
+def spec(**members: Any) -> dict[str, Any]:
+    """Return a ResourceSlice with a spec that has these members in addition to its driver and pool."""
+    pool = {"name": "p", "generation": 3, "resourceSliceCount": 2}
+    return {"metadata": {"name": "s"}, "spec": {"driver": DRIVER, "pool": pool, **members}}
+
+
+def device(**members: Any) -> Device:
+    """Return the only device of a slice."""
+    (found,) = read_resource_slice(spec(devices=[{"name": "d", **members}])).devices
+    return found
+
+
+class TestClasses:
+    def test_a_class_is_read(self) -> None:
+        raw = class_object("gpu", "example.com/gpu", "true", "device.driver == 'a'", created="2026-01-02T03:04:05Z")
+        assert read_device_class(raw) == DeviceClass(
+            name="gpu",
+            created="2026-01-02T03:04:05Z",
+            resource="example.com/gpu",
+            selectors=("true", "device.driver == 'a'"),
+        )
+
+    def test_absent_members_are_empty(self) -> None:
+        assert read_device_class({"metadata": {"name": "gpu"}}) == DeviceClass(name="gpu")
+        assert read_device_class({"spec": {"selectors": [{}]}}).selectors == ("",)
+
+
+class TestSlices:
+    def test_a_slice_is_read(self) -> None:
+        assert read_resource_slice(spec(nodeName="n", devices=[{"name": "a"}, {"name": "b"}])) == ResourceSlice(
+            name="s",
+            driver=DRIVER,
+            pool="p",
+            generation=3,
+            slice_count=2,
+            nodes=NodeSelection(name="n"),
+            devices=(Device(name="a"), Device(name="b")),
+        )
+
+    def test_counters_are_read_in_nanos(self) -> None:
+        sets = [
+            {"name": "g", "counters": {"memory": {"value": "1Gi"}, "slices": {"value": 7}}},
+            {"name": "h", "counters": {"slices": {"value": "500m"}}},
+        ]
+        assert read_resource_slice(spec(sharedCounters=sets)).counters == {
+            ("g", "memory"): 2**30 * NANOS,
+            ("g", "slices"): 7 * NANOS,
+            ("h", "slices"): NANOS // 2,
+        }
+
+    @pytest.mark.parametrize(
+        ("members", "nodes"),
+        [
+            ({"nodeName": "n"}, NodeSelection(name="n")),
+            ({"allNodes": True}, NodeSelection(every=True)),
+            (
+                {"nodeSelector": TERMS},
+                NodeSelection(terms=(NodeTerm((NodeExpression("zone", "In", ("a",)),), ()),)),
+            ),
+            ({"nodeSelector": {}}, NodeSelection()),
+            ({"perDeviceNodeSelection": True}, None),
+            ({"allNodes": False}, None),
+            ({"nodeName": ""}, None),
+        ],
+    )
+    def test_slices_and_devices_select_nodes_alike(self, members: Any, nodes: NodeSelection | None) -> None:
+        assert read_resource_slice(spec(**members)).nodes == nodes
+        assert device(**members).nodes == nodes
+
+    @pytest.mark.parametrize(
+        ("raw", "error"),
+        [
+            ({}, "it has no driver"),
+            ({"spec": {"driver": 1, "pool": {"name": "p"}}}, "it has no driver"),
+            ({"spec": {"driver": "d"}}, "it has no pool"),
+            (spec(devices=[{"name": "a"}, {"name": "a"}]), "it has two devices of one name"),
+        ],
+    )
+    def test_a_slice_that_cannot_be_used_is_an_error(self, raw: Any, error: str) -> None:
+        with pytest.raises(DeviceError) as caught:
+            read_resource_slice(raw)
+        assert str(caught.value) == error
+
+    @pytest.mark.parametrize("value", [None, True, [], "much", {"value": "1"}])
+    def test_an_amount_that_is_no_quantity_is_an_error(self, value: Any) -> None:
+        for members in (
+            {"sharedCounters": [{"name": "g", "counters": {"c": {"value": value}}}]},
+            {"devices": [{"name": "d", "capacity": {"c": {"value": value}}}]},
+            {
+                "devices": [
+                    {"name": "d", "consumesCounters": [{"counterSet": "g", "counters": {"c": {"value": value}}}]}
+                ]
+            },
+        ):
+            with pytest.raises(QuantityError):
+                read_resource_slice(spec(**members))
+
+    def test_a_malformed_selector_is_an_error_with_its_path(self) -> None:
+        terms = {"nodeSelectorTerms": [{"matchFields": [{"key": "a", "operator": "Near"}]}]}
+        with pytest.raises(PodError) as caught:
+            read_resource_slice(spec(nodeSelector=terms))
+        assert caught.value.path == "/spec/nodeSelector/nodeSelectorTerms/0/matchFields/0/operator"
+
+    def test_selectors_are_bounded(self) -> None:
+        large = spec(nodeSelector={"nodeSelectorTerms": [{}] * (MAX_TERMS + 1)})
+        with pytest.raises(TooLargeError) as caught:
+            read_resource_slice(large)
+        error = "/spec/nodeSelector/nodeSelectorTerms: 1001 terms of a node selector, more than 1000"
+        assert str(caught.value) == error
+        messages: list[str] = []
+        assert read_devices({"ResourceSlice": [large]}, messages.append) == NO_DEVICES
+        assert messages == [f"ResourceSlice s is left out: {error}"]
+
+
+class TestDevices:
+    def test_attributes_and_capacities_are_read_by_domain(self) -> None:
+        found = device(
+            attributes={
+                "type": {"string": "gpu"},
+                "index": {"int": 3},
+                "healthy": {"bool": False},
+                "driverVersion": {"version": "1.2.3"},
+                "example.com/a/b": {"string": "x"},
+                "many": {"strings": ["x"]},
+                "nothing": {},
+            },
+            capacity={"memory": {"value": "40Gi"}, "example.com/cores": {"value": 8}},
+        )
+        assert found.attributes == {
+            DRIVER: {
+                "type": "gpu",
+                "index": 3,
+                "healthy": False,
+                "driverVersion": Version("1.2.3"),
+                "many": None,
+                "nothing": None,
+            },
+            "example.com": {"a/b": "x"},
+        }
+        assert found.attributes[DRIVER]["healthy"] is False
+        assert found.capacity == {
+            DRIVER: {"memory": Quantity.parse("40Gi")},
+            "example.com": {"cores": Quantity.of(8)},
+        }
+
+    def test_a_name_in_the_drivers_domain_is_its_bare_name(self) -> None:
+        assert device(attributes={f"{DRIVER}/type": {"string": "gpu"}}).attributes == {DRIVER: {"type": "gpu"}}
+
+    @pytest.mark.parametrize(
+        ("effects", "tainted"),
+        [
+            ([], False),
+            (["NoSchedule"], True),
+            (["NoExecute"], True),
+            (["None"], False),
+            (["None", "NoSchedule"], True),
+            (["PreferNoSchedule"], False),
+            ([None], False),
+        ],
+    )
+    def test_taints_with_these_effects_keep_pods_away(self, effects: list[str], tainted: bool) -> None:
+        assert device(taints=[{"key": "k", "effect": effect} for effect in effects]).tainted == tainted
+
+    def test_consumed_counters_are_read(self) -> None:
+        sets = [{"counterSet": "g", "counters": {"c": {"value": "2"}}}]
+        assert device(consumesCounters=sets).consumes == {("g", "c"): 2 * NANOS}
+
+    def test_flags_are_read(self) -> None:
+        assert device(allowMultipleAllocations=True).shared
+        assert not device(allowMultipleAllocations="true").shared
+        assert device(bindingConditions=["ready"]).conditional
+        assert not device(bindingConditions=[]).conditional
+
+
+class TestClaims:
+    def test_allocated_devices_are_read(self) -> None:
+        results = [{"driver": "a", "pool": "p", "device": "d"}, {"driver": "b", "pool": "q", "device": "e"}]
+        keys = [("a", "p", "d"), ("b", "q", "e")]
+        assert [*read_allocated(claim_object(*results))] == [(key, True) for key in keys]
+        assert [*read_allocated(claim_object(*results, extended=False))] == [(key, False) for key in keys]
+
+    def test_admin_access_uses_no_device_and_a_share_uses_all_of_it(self) -> None:
+        result = {"driver": "a", "pool": "p", "device": "d"}
+        assert not [*read_allocated(claim_object({**result, "adminAccess": True}))]
+        share = {**result, "adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
+        assert [*read_allocated(claim_object(share))] == [(("a", "p", "d"), True)]
+
+    def test_a_claim_without_allocation_uses_no_device(self) -> None:
+        assert not [*read_allocated({"metadata": {"name": "c"}, "spec": {}})]
+
+
+def test_objects_are_read_by_kind() -> None:
+    objects: dict[str, Any] = {
+        "DeviceClass": [class_object("gpu", "example.com/gpu", "true")],
+        "ResourceSlice": [slice_object("s", {"name": "d"})],
+        "ResourceClaim": [claim_object({"driver": DRIVER, "pool": "n1", "device": "d"})],
+        "Node": [{"metadata": {"name": "n1"}}],
+    }
+    assert read_devices(objects, unexpected) == Devices(
+        classes=(read_device_class(objects["DeviceClass"][0]),),
+        slices=(read_resource_slice(objects["ResourceSlice"][0]),),
+        allocated={(DRIVER, "n1", "d"): True},
+    )
+    assert read_devices({}, unexpected) == NO_DEVICES
+
+
+def test_objects_that_cannot_be_used_are_left_out_with_their_reason() -> None:
+    messages: list[str] = []
+    terms = {"nodeSelectorTerms": [{"matchFields": 1}]}
+    slices: list[Any] = [
+        {"metadata": {"name": "a"}},
+        slice_object("b", {"name": "d", "capacity": {"memory": {"value": "much"}}}),
+        {**spec(nodeSelector=terms), "metadata": 1},
+        slice_object("good"),
+    ]
+    found = read_devices({"ResourceSlice": slices}, messages.append)
+    assert [each.name for each in found.slices] == ["good"]
+    assert messages[0] == "ResourceSlice a is left out: it has no driver"
+    assert messages[1].startswith("ResourceSlice b is left out: ")
+    assert messages[2].startswith("ResourceSlice  is left out: /spec/nodeSelector/nodeSelectorTerms/0/matchFields")
+    assert len(messages) == 3

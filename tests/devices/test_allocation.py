@@ -212,7 +212,7 @@ class TestSteps:
 
     def test_claims_that_people_make_need_few_steps(self) -> None:
         devices = []
-        counts = {}
+        counts: dict[str, int] = {}
         for card in range(8):
             counts |= {f"g{card}/{part}": 1 for part in range(8)}
             devices.append(device(f"g{card}", "card", {f"g{card}/{part}": 1 for part in range(8)}))

@@ -216,7 +216,7 @@ class TestClaims:
     def test_admin_access_uses_no_device_and_a_share_uses_all_of_it(self) -> None:
         result = {"driver": "a", "pool": "p", "device": "d"}
         assert not [*read_allocated(claim_object({**result, "adminAccess": True}))]
-        share = {**result, "adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
+        share: dict[str, Any] = {**result, "adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
         assert [*read_allocated(claim_object(share))] == [(("a", "p", "d"), True)]
 
     def test_a_claim_without_allocation_uses_no_device(self) -> None:

@@ -1,0 +1,166 @@
+"""Cluster files with drivers: their slices are read, and ladders fall where drivers serve nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.devices import allocation
+from rules_engine.documents.load import load_cluster
+from rules_engine.documents.references import Inventory
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.decision import Decision
+from tests.support.authoring import cli, write
+from tests.support.devices import DRIVER, claim_object, class_object, counter_sets, device_object, slice_object
+from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, asks, compiled, ladder, mutated, resources, rung
+from tests.support.loading import codes, load_text, rule
+
+NODE: dict[str, Any] = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8"}}}
+MIG = ladder(MIG3, MIG2, MIG1, rung(GPU, assume=True))
+
+
+def profile_class(profile: str, resource: str) -> dict[str, Any]:
+    """Return the class of a MIG profile."""
+    return class_object(profile, resource, f"device.attributes['{DRIVER}'].profile == '{profile}'")
+
+
+CLASSES = [profile_class("3g.40gb", MIG3), profile_class("1g.10gb", MIG1)]
+
+
+def card(number: int = 0) -> list[dict[str, Any]]:
+    """Return the slices of a card with two halves of 3g.40gb or four parts of 1g.10gb."""
+    places = [f"g{number}/{place}" for place in range(4)]
+    halves = [
+        device_object(f"half-{half}", dict.fromkeys(places[half * 2 : half * 2 + 2], 1), profile="3g.40gb")
+        for half in range(2)
+    ]
+    parts = [device_object(f"part-{index}", {place: 1}, profile="1g.10gb") for index, place in enumerate(places)]
+    return [
+        slice_object("s0", sharedCounters=counter_sets(dict.fromkeys(places, 1)), count=2),
+        slice_object("s1", *halves, *parts, count=2),
+    ]
+
+
+def loaded(folder: Path, *objects: dict[str, Any], kind: str = "List") -> Inventory:
+    """Return the cluster of a file without problems."""
+    (inventory,) = load_text(folder, json.dumps({"kind": kind, "items": list(objects)}), "c.json").of(Inventory)
+    return inventory
+
+
+def decided(cluster: Cluster, resource: str = MIG3, count: int = 1) -> Decision:
+    return mutated(asks({resource: count}), MIG, on=cluster)
+
+
+def granted(cluster: Cluster, resource: str = MIG3, count: int = 1) -> dict[str, str]:
+    """Return what a pod that requests a resource gets."""
+    return resources(decided(cluster, resource, count))["limits"]
+
+
+class TestLadders:
+    def test_a_request_stays_where_drivers_serve_it(self, tmp_path: Path) -> None:
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
+        assert granted(cluster, count=2) == {MIG3: "2"}
+        assert decided(cluster, count=2).patch == ()
+
+    def test_a_request_falls_to_what_drivers_serve(self, tmp_path: Path) -> None:
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
+        assert granted(cluster, MIG2) == {MIG1: "1"}
+        assert granted(cluster, count=3) == {MIG1: "3"}
+        assert granted(cluster, count=5) == {GPU: "5"}
+
+    def test_a_request_falls_where_drivers_do_not_serve_it(self, tmp_path: Path) -> None:
+        assert granted(loaded(tmp_path, NODE, *CLASSES).cluster) == {GPU: "1"}
+        assert granted(loaded(tmp_path, NODE, *card()).cluster) == {GPU: "1"}
+        assert granted(loaded(tmp_path, NODE, *CLASSES, card()[1]).cluster) == {GPU: "1"}
+
+    def test_a_request_falls_if_the_selector_of_its_class_fails(self, tmp_path: Path) -> None:
+        failing = slice_object("s2", device_object("odd", type="gpu"), pool={"name": "q", "resourceSliceCount": 1})
+        first = slice_object("s3", device_object("odd", type="gpu"), pool={"name": "a", "resourceSliceCount": 1})
+        slices = card()
+        assert granted(loaded(tmp_path, NODE, *CLASSES, *slices, failing).cluster) == {MIG3: "1"}
+        assert granted(loaded(tmp_path, NODE, *CLASSES, *slices, first).cluster) == {GPU: "1"}
+
+    def test_one_failing_node_makes_requests_fall_everywhere(self, tmp_path: Path) -> None:
+        other = slice_object("s2", device_object("odd", type="gpu"), node="n2")
+        node = {**NODE, "metadata": {"name": "n2"}}
+        assert granted(loaded(tmp_path, NODE, node, *CLASSES, *card()).cluster) == {MIG3: "1"}
+        assert granted(loaded(tmp_path, NODE, node, *CLASSES, *card(), other).cluster) == {GPU: "1"}
+
+    def test_a_pod_is_left_as_it_is_when_it_takes_too_long_to_say(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(allocation, "MAX_STEPS", 2)
+        decision = decided(loaded(tmp_path, NODE, *CLASSES, *card()).cluster)
+        assert (decision.allowed, decision.patch) == (True, ())
+        (step,) = decision.trace
+        assert (step.reason, step.cluster_unknown) == ("cluster-unknown", True)
+        (warning,) = decision.warnings
+        assert warning.endswith("it takes too long to say which devices fit together")
+
+    def test_devices_of_claims_are_not_available(self, tmp_path: Path) -> None:
+        claim = claim_object({"driver": DRIVER, "pool": "n1", "device": "half-0"})
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card(), claim).cluster
+        (node,) = cluster.nodes
+        assert {name: str(node.available(name)) for name in (MIG3, MIG1)} == {MIG3: "1", MIG1: "2"}
+
+    def test_cel_reads_the_amounts(self, tmp_path: Path) -> None:
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
+        first = ladder(MIG2, rung(MIG3, when=f"cluster.allocatable('{MIG3}') == 2"))
+        compiled(first)
+        assert resources(mutated(asks({MIG3: 1}), first, on=cluster))["limits"] == {MIG3: "1"}
+
+
+class TestFiles:
+    def test_an_inventory_reads_the_objects_of_drivers(self, tmp_path: Path) -> None:
+        objects = json.dumps([*CLASSES, *card(), claim_object()])
+        result = load_text(tmp_path, rule("ClusterInventory", f"{{nodes: [{{name: n1}}], objects: {objects}}}"))
+        assert result.problems == ()
+        (inventory,) = result.of(Inventory)
+        assert granted(inventory.cluster, count=2) == {MIG3: "2"}
+
+    def test_what_drivers_serve_is_no_allocatable_of_the_nodes_object(self, tmp_path: Path) -> None:
+        objects = json.dumps([*CLASSES, *card()])
+        text = rule("ClusterInventory", f"{{nodes: [{{name: n1, allocatable: {{cpu: 8}}}}], objects: {objects}}}")
+        (inventory,) = load_text(tmp_path, text).of(Inventory)
+        (raw,) = inventory.objects().of("Node")
+        assert raw.status["allocatable"] == {"cpu": "8"}
+        assert len(inventory.cluster.nodes[0].allocatable) > 1
+
+    def test_objects_that_cannot_be_used_get_a_warning_at_their_place(self, tmp_path: Path) -> None:
+        text = rule(
+            "ClusterInventory",
+            "\n  nodes: [{name: n1}]\n  objects:\n  - {kind: ResourceSlice, metadata: {name: s}, spec: {}}\n",
+        )
+        (problem,) = load_text(tmp_path, text).problems
+        assert (problem.code, problem.location.line, problem.location.column) == ("unread-object", 7, 5)
+        assert problem.message == "ResourceSlice s is left out: it has no driver"
+
+    def test_objects_of_kubectl_that_cannot_be_used_get_a_warning(self, tmp_path: Path) -> None:
+        path = tmp_path / "c.json"
+        bad = slice_object("bad", device_object("d"), device_object("d"))
+        path.write_text(json.dumps({"kind": "List", "items": [NODE, bad, *CLASSES, *card()]}))
+        inventory, problems, _ = load_cluster(path)
+        assert inventory is not None
+        assert codes(problems) == ["unread-object"]
+        assert problems[0].message == "ResourceSlice bad is left out: it has two devices of one name"
+        assert granted(inventory) == {MIG3: "1"}
+
+    def test_a_cluster_without_classes_has_no_services(self, tmp_path: Path) -> None:
+        (node,) = loaded(tmp_path, NODE, *card()).cluster.nodes
+        assert node.service is None
+
+
+def test_explain_shows_what_drivers_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rungs = f"{{rungs: [{{resource: {MIG3}}}, {{resource: {MIG1}}}]}}"
+    pod = asks({MIG3: 3})
+    files = {
+        "rules/mig.yaml": rule("FallbackLadder", rungs, "mig"),
+        "pod.yaml": json.dumps(pod),
+        "c.json": json.dumps({"kind": "List", "items": [NODE, *CLASSES, *card()]}),
+    }
+    monkeypatch.chdir(write(tmp_path, files))
+    result = cli("explain", "-f", "pod.yaml", "--rules", "rules", "--cluster", "c.json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"changed: {MIG3} → {MIG1}" in result.stdout
+    assert f"✗ {MIG3}: requested, but no node offers 3" in result.stdout

@@ -1,7 +1,7 @@
 """The search for devices of a claim, against a search and a check written from kube-scheduler's."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -21,13 +21,11 @@ from rules_engine.devices.allocation import (
 from rules_engine.devices.pools import Pool
 from rules_engine.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceKey
-from tests.support.devices import DRIVER, Consumption, counters, device, has_kind, kind_class
+from tests.support.devices import DRIVER, Consumption, counters, device, has_kind, kind_class, kind_of
 from tests.support.laws import law
+from tests.support.naive_allocation import Outcome, available, naive_search
 
 CARD, SLICE = kind_class("card"), kind_class("slice")
-
-Outcome = tuple[DeviceKey, ...] | str | None
-"""Devices, None, or the message of a failing selector."""
 
 
 def pool(*devices: Device, name: str = "p", counts: Consumption | None = None, **fields: Any) -> Pool:
@@ -267,66 +265,6 @@ def in_use(draw: st.DrawFn, pools: Sequence[Pool]) -> frozenset[DeviceKey]:
 generated_requests = st.lists(st.builds(Request, st.sampled_from([CARD, SLICE]), st.integers(1, 4)), max_size=3)
 
 
-class Naive:
-    """The scheduler's search, step by step as its source has it."""
-
-    def __init__(self, pools: Sequence[Pool], allocated: Collection[DeviceKey]) -> None:
-        self.pools = pools
-        self.allocated = allocated
-        self.consumed: dict[str, Counter[tuple[str, str]]] = {each.name: Counter() for each in pools}
-        self.available = {each.name: available(each, allocated) for each in pools}
-        self.result: list[DeviceKey] = []
-
-    def search(self, requests: Sequence[Request]) -> Outcome:
-        try:
-            return tuple(self.result) if self._allocate_one(requests, (0, 0), (0, 0)) else None
-        except SelectorError as error:
-            return str(error)
-
-    def _allocate_one(self, requests: Sequence[Request], at: tuple[int, int], start: tuple[int, int]) -> bool:
-        index, number = at
-        if index >= len(requests):
-            return True
-        if number >= requests[index].count:
-            return self._allocate_one(requests, (index + 1, 0), (0, 0))
-        for pool_index, each in enumerate(self.pools):
-            for device_index, tried in enumerate(each.devices):
-                if (pool_index, device_index) < start:
-                    continue
-                key = (each.driver, each.name, tried.name)
-                if key in self.allocated or key in self.result:
-                    continue
-                if not has_kind(requests[index].device_class, each, tried):
-                    continue
-                if not self._allocate_device(each, tried):
-                    continue
-                self.result.append(key)
-                if self._allocate_one(requests, (index, number + 1), (pool_index, device_index + 1)):
-                    return True
-                self.result.remove(key)
-                self.consumed[each.name].subtract(tried.consumes)
-        return False
-
-    def _allocate_device(self, each: Pool, tried: Device) -> bool:
-        if tried.consumes:
-            self.consumed[each.name].update(tried.consumes)
-            for counter, amount in self.available[each.name].items():
-                if amount < self.consumed[each.name][counter]:
-                    self.consumed[each.name].subtract(tried.consumes)
-                    return False
-        # The counters of a tainted device are not given back.
-        return not tried.tainted
-
-
-def available(each: Pool, allocated: Collection[DeviceKey]) -> Mapping[tuple[str, str], int]:
-    """Return a pool's counters less those of devices in use."""
-    left = Counter(dict(each.counters))
-    for item in [*each.devices, *each.others]:
-        if (each.driver, each.name, item.name) in allocated:
-            left.subtract(item.consumes)
-    return left
-
-
 def acceptable(
     pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey], result: Sequence[DeviceKey]
 ) -> bool:
@@ -338,7 +276,7 @@ def acceptable(
     consumed: dict[str, Counter[tuple[str, str]]] = {}
     for key, kind in zip(result, wanted, strict=True):
         each, item = by_key[key]
-        if key in allocated or item.tainted or item.attributes[DRIVER]["kind"] != kind:
+        if key in allocated or item.tainted or kind_of(item) != kind:
             return False
         if item.consumes:
             consumed.setdefault(each.name, Counter()).update(item.consumes)
@@ -356,7 +294,7 @@ def choices(pools: Sequence[Pool], request: Request) -> list[tuple[DeviceKey, ..
         (each.driver, each.name, item.name)
         for each in pools
         for item in each.devices
-        if item.attributes[DRIVER]["kind"] == request.device_class.name
+        if kind_of(item) == request.device_class.name
     ]
     return [*combinations(fitting, request.count)]
 
@@ -367,7 +305,7 @@ def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
     pools = data.draw(generated_pools(tainted=True, bad=True))
     allocated, requests = data.draw(in_use(pools)), data.draw(generated_requests)
     outcome = found(pools, requests, allocated)
-    assert outcome == Naive(pools, allocated).search(requests)
+    assert outcome == naive_search(pools, allocated, requests)
     if isinstance(outcome, tuple):
         assert acceptable(pools, requests, allocated, outcome)
 
@@ -390,7 +328,7 @@ def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, devi
     allocated = data.draw(in_use(pools))
     count = count_devices(pools, device_class, allocated, has_kind)
     assert count.exact
-    outcomes = [Naive(pools, allocated).search([Request(device_class, number)]) for number in range(1, 10)]
+    outcomes = [naive_search(pools, allocated, [Request(device_class, number)]) for number in range(1, 10)]
     found_numbers = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, tuple)]
     assert count.most == max(found_numbers, default=0)
     assert found_numbers == [*range(1, count.most + 1)]

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.devices import allocation
+from rules_engine.devices.allocation import Request
 from rules_engine.devices.offers import with_device_offers
+from rules_engine.devices.pools import Pools
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
 from rules_engine.model.kubernetes.devices import (
     IMPLICIT_PREFIX,
@@ -19,9 +21,10 @@ from rules_engine.model.kubernetes.devices import (
     ResourceSlice,
 )
 from rules_engine.model.kubernetes.quantity import Quantity
-from tests.support.devices import DRIVER, device, devices_of, kind_class, on, part
+from tests.support.devices import BAD, DRIVER, device, devices_of, kind_class, on, part
 from tests.support.evaluation import Amounts, node
 from tests.support.laws import clusters, law
+from tests.support.naive_allocation import naive_search
 
 CARDS, SLICES = "example.com/card", "example.com/slice"
 CLASSES = (kind_class("card", CARDS), kind_class("slice", SLICES))
@@ -314,3 +317,31 @@ def test_devices_without_counters_are_served_up_to_their_number(kinds: list[str]
     found = offered(plain(*[device(f"d{number}", kind) for number, kind in enumerate(kinds)]))
     fits = cards <= kinds.count("card") and slices <= kinds.count("slice")
     assert serve(found, cards=cards, slices=slices) is (Served.YES if fits else Served.NO)
+
+
+@st.composite
+def slices_of_cards(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
+    """Generate a pool of eight devices at most, which share the counters of two cards."""
+    names = ("g/a", "g/b", "h/a")
+    devices = []
+    for number in range(draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from(["card", "slice", "slice", "other", BAD]))
+        consumed = {name: draw(st.integers(0, 2)) for name in draw(st.lists(st.sampled_from(names), unique=True))}
+        devices.append(device(f"d{number}", kind, consumed, tainted=draw(st.integers(0, 4)) == 0))
+    counts = {name: draw(st.integers(0, 4)) for name in names}
+    return part("s0", counts=counts, slice_count=2), part("s1", *devices, slice_count=2)
+
+
+@law
+@given(slices_of_cards(), st.sets(st.integers(0, 7), max_size=3), st.integers(0, 3), st.integers(0, 3), st.booleans())
+def test_drivers_serve_what_the_scheduler_finds(
+    slices: tuple[ResourceSlice, ...], used: set[int], cards: int, parts: int, free: bool
+) -> None:
+    allocated = keys(*[f"d{number}" for number in used])
+    found = offered(*slices, allocated=allocated)
+    pools = Pools(devices_of((), *slices)).reaching(found)
+    requests = [Request(each, number) for each, number in zip(CLASSES, (cards, parts), strict=True) if number]
+    expected = naive_search(pools, allocated if free else {}, requests)
+    counts = {name: number for name, number in ((CARDS, cards), (SLICES, parts)) if number}
+    answer = Served.GIVEN_UP if isinstance(expected, str) else Served.NO if expected is None else Served.YES
+    assert service(found).serve(counts, free=free) is answer

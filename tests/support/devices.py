@@ -11,6 +11,8 @@ from rules_engine.model.kubernetes.quantity import NANOS
 
 DRIVER = "gpu.example.com"
 
+BAD = "bad"
+
 Consumption = Mapping[str, int]
 """Amounts by "set/counter"."""
 
@@ -21,8 +23,9 @@ def counters(amounts: Consumption) -> dict[tuple[str, str], int]:
 
 
 def device(name: str, kind: str = "gpu", consumes: Consumption | None = None, **fields: Any) -> Device:
-    """Return a device with the attribute `kind`."""
-    return Device(name=name, attributes={DRIVER: {"kind": kind}}, consumes=counters(consumes or {}), **fields)
+    """Return a device with the attribute `kind`. All classes of kinds fail on one of the kind BAD, which lacks it."""
+    attributes = {} if kind == BAD else {DRIVER: {"kind": kind}}
+    return Device(name=name, attributes=attributes, consumes=counters(consumes or {}), **fields)
 
 
 def on(name: str) -> NodeSelection:
@@ -52,11 +55,16 @@ def kind_class(kind: str, resource: str = "", **fields: Any) -> DeviceClass:
 
 
 def has_kind(device_class: DeviceClass, _pool: Pool, tried: Device) -> bool:
-    """Return whether the class has the device's kind as its name; a device of the kind "bad" fails all classes."""
-    kind = tried.attributes[DRIVER]["kind"]
-    if kind == "bad":
+    """Return whether a device matches a class of a kind, as the selector of the class does."""
+    kind = kind_of(tried)
+    if kind == BAD:
         raise SelectorError(f"{device_class.name} fails on {tried.name}")
     return kind == device_class.name
+
+
+def kind_of(device: Device) -> str:
+    """Return the kind of a device."""
+    return str(device.attributes[DRIVER]["kind"]) if device.attributes else BAD
 
 
 def devices_of(classes: Sequence[DeviceClass], *slices: ResourceSlice, **fields: Any) -> Devices:

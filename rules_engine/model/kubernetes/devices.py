@@ -100,7 +100,11 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def class_by_resource(self) -> Mapping[str, DeviceClass]:
-        """The class of each extended resource: the newest, of equally old ones the first by name."""
+        """The class of each extended resource: the newest, of equally old ones the first by name.
+
+        Every class has its implicit resource, as the API defines it. kube-scheduler may forget that of a class whose
+        extended resource a newer class has, depending on the order in which it saw them.
+        """
         classes: dict[str, DeviceClass] = {}
         for each in sorted(self.classes, key=lambda each: each.name):
             before = classes.get(each.resource)

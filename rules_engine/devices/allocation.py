@@ -18,6 +18,9 @@ from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, Dev
 MAX_STEPS = 20_000
 """Devices tried in one search, some 20 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
 
+MAX_KINDS = 200
+"""Different consumptions that are packed together, as the packing recurses once for each. A card of today has some 20."""
+
 Matches = Callable[[DeviceClass, Pool, Device], bool]
 """A predicate: a device matches a class. It may raise SelectorError."""
 
@@ -212,6 +215,8 @@ class _Packing:
         self, left: Mapping[tuple[str, str], int], consumptions: Sequence[Mapping[tuple[str, str], int]]
     ) -> None:
         self._kinds = sorted(Counter(tuple(sorted(each.items())) for each in consumptions).items())
+        if len(self._kinds) > MAX_KINDS:
+            raise StepsExceededError
         self._kinds.sort(key=lambda kind: sum(nanos for _, nanos in kind[0]))
         self._left = dict(left)
         self._steps = 0

@@ -1,4 +1,8 @@
-"""Nodes with what drivers offer on them: amounts of extended resources, and whether several fit together."""
+"""Nodes with what drivers offer on them: amounts of extended resources, and whether several fit together.
+
+One thing differs from the scheduler: the requests of a pod are tried by resource, not by container. It matters only if
+a selector fails, or a tainted device keeps counters.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace

@@ -208,6 +208,11 @@ class TestSteps:
         monkeypatch.setattr(allocation, "MAX_STEPS", 5)
         assert count_devices([one], SLICE, (), has_kind) == Count(9 if tainted else 10, exact=False)
 
+    def test_a_count_of_too_many_kinds_of_parts_is_not_exact(self) -> None:
+        devices = [device(f"d{number}", "slice", {"g/a": 1000 + number}) for number in range(2000)]
+        one = pool(*devices, counts={"g/a": 100_000})
+        assert count_devices([one], SLICE, (), has_kind) == Count(MAX_CLAIM_DEVICES, exact=False)
+
     def test_claims_that_people_make_need_few_steps(self) -> None:
         devices = []
         counts: dict[str, int] = {}

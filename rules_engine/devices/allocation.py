@@ -19,7 +19,7 @@ MAX_STEPS = 20_000
 """Devices tried in one search, some 20 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
 
 MAX_KINDS = 200
-"""Different consumptions that are packed together, as the packing recurses once for each. A card of today has some 20."""
+"""Different consumptions packed together, since packing recurses once for each. A card has some 20."""
 
 Matches = Callable[[DeviceClass, Pool, Device], bool]
 """A predicate: a device matches a class. It may raise SelectorError."""

@@ -182,13 +182,12 @@ class _Service:
     def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
         if sum(counts.values()) > MAX_CLAIM_DEVICES:
             return Served.GIVEN_UP
-        for name, number in counts.items():
-            count = self._counts[name, free]
-            if number > count.most:
-                return Served.GIVEN_UP if count.failure else Served.NO
+        found_alone = [self._served_alone(self._counts[name, free], number) for name, number in counts.items()]
         if len(counts) == 1:
-            exact = all(self._counts[name, free].exact for name in counts)
-            return Served.YES if exact else Served.UNKNOWN
+            return found_alone[0]
+        # With a failing selector, the order of the requests decides whether it is evaluated.
+        if Served.NO in found_alone and not any(self._counts[name, free].failure for name in counts):
+            return Served.NO
         requests = [Request(self._classes[name], number) for name, number in sorted(counts.items())]
         try:
             found = allocate(self._pools, requests, self._taken[free], self._matches)

@@ -17,7 +17,6 @@ from rules_engine.model.kubernetes.devices import (
     Device,
     DeviceClass,
     DeviceKey,
-    Devices,
     ResourceSlice,
 )
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -145,13 +144,6 @@ class TestClasses:
     def test_a_class_without_selectors_has_the_devices_of_every_driver(self) -> None:
         slices = (plain(device("a", "card")), part("s2", device("b", "x"), driver="other"))
         assert amounts(offered(*slices, classes=(DeviceClass(name="any", resource=CARDS),)), CARDS) == (2, 2)
-
-    def test_classes_and_slices_of_two_sources_are_joined(self) -> None:
-        left = devices_of(CLASSES[:1], plain(device("a", "card")), allocated=keys("x"))
-        joined = left.with_others(devices_of(CLASSES[1:], part("s2"), allocated=keys("y")))
-        assert joined == Devices(
-            classes=CLASSES, slices=(plain(device("a", "card")), part("s2")), allocated=keys("x", "y")
-        )
 
 
 class TestUse:

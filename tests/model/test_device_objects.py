@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.device_objects import (
     DeviceError,
+    SliceReader,
+    device_objects,
+    named_attributes,
     read_allocated,
     read_device_class,
     read_devices,
-    read_resource_slice,
 )
 from rules_engine.model.kubernetes.devices import (
     NO_DEVICES,
@@ -22,14 +23,22 @@ from rules_engine.model.kubernetes.devices import (
     Version,
 )
 from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
-from rules_engine.model.kubernetes.quantity import NANOS, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from tests.support.devices import DRIVER, claim_object, class_object, slice_object
 
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}
 
 
-def unexpected(message: str) -> None:
+def unexpected(_raw: Any, message: str) -> None:
     raise AssertionError(message)
+
+
+READ_ALL = (DeviceClass(name="all", selectors=("size(device.attributes) > 0",)),)
+"""Classes that may read each attribute."""
+
+
+def read_resource_slice(raw: Any) -> ResourceSlice:
+    return SliceReader(READ_ALL).slice(raw)
 
 
 def spec(**members: Any) -> dict[str, Any]:
@@ -126,23 +135,23 @@ class TestSlices:
                 ]
             },
         ):
-            with pytest.raises(QuantityError):
+            with pytest.raises(DeviceError):
                 read_resource_slice(spec(**members))
 
     def test_a_malformed_selector_is_an_error_with_its_path(self) -> None:
         terms = {"nodeSelectorTerms": [{"matchFields": [{"key": "a", "operator": "Near"}]}]}
-        with pytest.raises(PodError) as caught:
+        with pytest.raises(DeviceError) as caught:
             read_resource_slice(spec(nodeSelector=terms))
-        assert caught.value.path == "/spec/nodeSelector/nodeSelectorTerms/0/matchFields/0/operator"
+        assert str(caught.value).startswith("/spec/nodeSelector/nodeSelectorTerms/0/matchFields/0/operator")
 
     def test_selectors_are_bounded(self) -> None:
         large = spec(nodeSelector={"nodeSelectorTerms": [{}] * (MAX_TERMS + 1)})
-        with pytest.raises(TooLargeError) as caught:
+        with pytest.raises(DeviceError) as caught:
             read_resource_slice(large)
         error = "/spec/nodeSelector/nodeSelectorTerms: 1001 terms of a node selector, more than 1000"
         assert str(caught.value) == error
         messages: list[str] = []
-        assert read_devices({"ResourceSlice": [large]}, messages.append) == NO_DEVICES
+        assert read_devices({"ResourceSlice": [large]}, lambda _, message: messages.append(message)) == NO_DEVICES
         assert messages == [f"ResourceSlice s is left out: {error}"]
 
 
@@ -247,9 +256,75 @@ def test_objects_that_cannot_be_used_are_left_out_with_their_reason() -> None:
         {**spec(nodeSelector=terms), "metadata": 1},
         slice_object("good"),
     ]
-    found = read_devices({"ResourceSlice": slices}, messages.append)
+    found = read_devices({"ResourceSlice": slices}, lambda _, message: messages.append(message))
     assert [each.name for each in found.slices] == ["good"]
     assert messages[0] == "ResourceSlice a is left out: it has no driver"
     assert messages[1].startswith("ResourceSlice b is left out: ")
     assert messages[2].startswith("ResourceSlice  is left out: /spec/nodeSelector/nodeSelectorTerms/0/matchFields")
     assert len(messages) == 3
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("device.attributes['d'].type == 'gpu'", {"type", "gpu"}),
+        ("'x' in device.attributes['d'] && device.capacity['d'].memory.isInteger()", {"x", "memory"}),
+        ("device.attributes['d'].exists(name, name == 'x')", None),
+        ("device.attributes['d']['ty' + 'pe'] == 'gpu'", None),
+        ("device.attributes['d'] == {'type': 'gpu'}", None),
+    ],
+)
+def test_selectors_name_the_attributes_that_they_read(selector: str, names: set[str] | None) -> None:
+    found = named_attributes([DeviceClass(name="c", selectors=(selector,))])
+    assert found is None if names is None else found is not None and names <= found
+
+
+def test_attributes_that_no_selector_names_are_left_out_but_for_those_that_fail() -> None:
+    reader = SliceReader([DeviceClass(name="c", selectors=("device.attributes['d'].type == 'gpu'",))])
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": "x"}, "list": {"strings": ["x"]}, "e.com/y": {"int": 1}}
+    (found,) = reader.slice(spec(devices=[{"name": "d", "attributes": attributes}])).devices
+    assert found.attributes == {DRIVER: {"type": "gpu", "list": None}, "e.com": {}}
+
+
+def test_equal_devices_are_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SliceReader()
+    raw = [spec(devices=[{"name": "d", "attributes": {"uuid": {"string": uuid}}}]) for uuid in "ab"]
+    (first,), (second,) = (reader.slice(each).devices for each in raw)
+    assert first is second
+    (different,) = reader.slice(spec(devices=[{"name": "d", "taints": [{"effect": "NoSchedule"}]}])).devices
+    assert different != first
+    monkeypatch.setattr("rules_engine.model.kubernetes.device_objects.MAX_SHARED", 1)
+    (again,) = reader.slice(raw[0]).devices
+    assert (again == first, again is first) == (True, False)
+
+
+def test_devices_are_written_as_they_are_read() -> None:
+    whole: dict[str, Any] = {
+        "name": "d",
+        "attributes": {"s": {"string": "x"}, "i": {"int": 1}, "b": {"bool": True}, "v": {"version": "1.2.3"}, "l": {}},
+        "capacity": {"memory": {"value": "80Gi"}},
+        "taints": [{"effect": "NoExecute"}],
+        "allowMultipleAllocations": True,
+        "bindingConditions": ["x"],
+        "consumesCounters": [{"counterSet": "g", "counters": {"c": {"value": "1"}}}],
+        "nodeName": "n",
+    }
+    slices = [
+        spec(nodeName="n", devices=[whole, {"name": "plain"}]),
+        {**spec(allNodes=True, sharedCounters=[{"name": "g", "counters": {"c": {"value": "2"}}}])},
+        spec(nodeSelector=TERMS, devices=[]),
+        spec(perDeviceNodeSelection=True, devices=[whole]),
+    ]
+    slices = [{**each, "metadata": {"name": f"s{number}"}} for number, each in enumerate(slices)]
+    claims = [
+        claim_object({"driver": DRIVER, "pool": "n1", "device": "d"}),
+        {"status": {"allocation": {"devices": {"results": [{"driver": DRIVER, "pool": "p", "device": "e"}]}}}},
+    ]
+    classes = [class_object("c", "example.com/gpu", READ_ALL[0].selectors[0])]
+    found = read_devices({"DeviceClass": classes, "ResourceSlice": slices, "ResourceClaim": claims}, unexpected)
+    by_kind: dict[str, list[Any]] = {}
+    for each in device_objects(found):
+        assert isinstance(each, dict)
+        by_kind.setdefault(str(each["kind"]), []).append(each)
+    assert read_devices(by_kind, unexpected) == found
+    assert device_objects(NO_DEVICES) == []

@@ -110,7 +110,7 @@ class DeviceOffers:
         for name, device_class in sorted(classes.items()):
             for _ in range(self._unclaimed(node, name, device_class, pools)):
                 try:
-                    found = allocate(pools, [Request(device_class, 1)], taken, self._matches)
+                    found = allocate(pools, [Request(device_class, 1)], taken, self.matches)
                 except (SelectorError, StepsExceededError):
                     break
                 if found is None:
@@ -126,9 +126,9 @@ class DeviceOffers:
         claimed = 0
         for pool in pools:
             for device in pool.devices:
-                if self._allocated.get(pool.key(device)):
+                if self.allocated.get(pool.key(device)):
                     try:
-                        claimed += self._matches(device_class, pool, device)
+                        claimed += self.matches(device_class, pool, device)
                     except SelectorError:
                         return 0
         return max(0, requested.nanos // NANOS - claimed)
@@ -159,6 +159,7 @@ class _Service:
         matches: Matches,
         count: CountDevices,
     ) -> None:
+        self.node = node
         self.resources: Set[str] = classes.keys()
         self._pools = pools
         self._classes = classes

@@ -29,6 +29,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     others: tuple[Device, ...] = ()
     conditional: bool = False
     problem: str = ""
+    invalid: bool = False
 
     def key(self, device: Device) -> DeviceKey:
         return self.driver, self.name, device.name
@@ -88,7 +89,7 @@ def _build_pool(
     device_slices = [each for each in slices if not each.counters]
     problem = _pool_problem(slices, device_slices, [*device_slices, *remote], counters)
     if problem:
-        return Pool(driver=driver, name=name, problem=problem)
+        return Pool(driver=driver, name=name, problem=problem, invalid=True)
     return Pool(
         driver=driver,
         name=name,

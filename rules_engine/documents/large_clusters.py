@@ -10,6 +10,7 @@ from rules_engine.loading.kubernetes.kubectl import is_cluster
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.problems.problem import Problems
 
@@ -19,9 +20,17 @@ MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 MAX_SHARED = 50_000
 """Cached values to share: pods of a workload have equal containers and tolerations."""
 
-_KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS})
+_KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS, *DEVICE_KINDS})
 
-_STATUS = ("phase", "startTime", "nominatedNodeName", "extendedResourceClaimStatus", "capacity", "allocatable")
+_STATUS = (
+    "phase",
+    "startTime",
+    "nominatedNodeName",
+    "extendedResourceClaimStatus",
+    "capacity",
+    "allocatable",
+    "allocation",
+)
 """Members of a status to keep unchanged."""
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.devices import NO_DEVICES, DeviceKey, Devices
 from rules_engine.model.rules.simulation import Milliseconds, SchedulerOptions
 from rules_engine.scheduling.choice import Choice
+from rules_engine.scheduling.filters.devices import DevicesError, DeviceUse
 from rules_engine.scheduling.preemption import Preemption
 from rules_engine.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.scheduling.scheduler import Scheduler
@@ -37,23 +39,31 @@ class SchedulingCycle:
         namespaces: Mapping[str, Mapping[str, str]] | None,
         options: SchedulerOptions,
         seed: int,
+        devices: Devices = NO_DEVICES,
     ) -> None:
-        """Take the nodes without their pods, and the labels of namespaces, if known."""
+        """Take the nodes without their pods, the labels of namespaces, if known, and what drivers offer."""
         self._options = options
         self._choice = Choice(seed, [node.name for node in nodes])
-        self._scheduler = Scheduler(nodes, namespaces, comparisons=COMPARISONS, tallies=CACHED_TALLIES)
+        self._scheduler = Scheduler(nodes, namespaces, devices=devices, comparisons=COMPARISONS, tallies=CACHED_TALLIES)
         self._scores = Scores(self._scheduler, options)
         self._preemption = Preemption(self._scheduler, self._choice)
 
-    def bind(self, pod: BoundPod) -> None:
-        """Add a pod to its node, whether it fits there or not."""
+    @property
+    def devices(self) -> DeviceUse:
+        """The devices of drivers."""
+        return self._scheduler.devices
+
+    def bind(self, pod: BoundPod, claimed: Sequence[DeviceKey] | None = None) -> None:
+        """Add a pod to its node, whether it fits there or not; `claimed`: the devices of its claim, if it has one."""
         self._scheduler.bind(pod.node, pod.pod.requirements)
+        self.devices.bind(pod.name, pod.node, pod.pod.requirements.devices, claimed)
         self._scores.bind(pod.node, pod.pod.preferences)
         self._preemption.bind(pod)
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node: undo a `bind`."""
         self._scheduler.release(pod.node, pod.pod.requirements)
+        self.devices.release(pod.name)
         self._scores.release(pod.node, pod.pod.preferences)
         self._preemption.release(pod)
 
@@ -67,7 +77,10 @@ class SchedulingCycle:
 
     def schedule(self, name: str, pod: SchedulablePod, now: Milliseconds) -> Bound | None:
         """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none."""
-        nodes = self.top(pod)
+        try:
+            nodes = self.top(pod)
+        except DevicesError:
+            return None  # kube-scheduler does not preempt after a failure
         if nodes:
             bound = Bound(self._choice.choose_node(name, nodes))
         elif self._preempts(pod):
@@ -79,7 +92,7 @@ class SchedulingCycle:
                 self.release(victim)
             # Topology spread never counted terminating victims, but the choice of victims did.
             terminating = any(victim.pod.requirements.terminating for victim in bound.victims)
-            if terminating and not self.feasible(pod) >> bound.node & 1:
+            if terminating and not self._scheduler.feasible_without_devices(pod.requirements) >> bound.node & 1:
                 return Bound(bound.node, bound.victims, waits=True)
         else:
             return None
@@ -91,11 +104,11 @@ class SchedulingCycle:
         return self._scheduler.answer(pod.requirements)
 
     def feasible(self, pod: SchedulablePod) -> NodeSet:
-        """Return the nodes that pass all filters."""
+        """Return the nodes that pass all filters. Raises DevicesError."""
         return self._scheduler.feasible(pod.requirements)
 
     def top(self, pod: SchedulablePod) -> NodeSet:
-        """Return the feasible nodes with the highest total score."""
+        """Return the feasible nodes with the highest total score. Raises DevicesError."""
         return self._scores.top(pod.preferences, self.feasible(pod))
 
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:

@@ -104,7 +104,8 @@ class Preemption:
         if not candidates:
             return None
         scheduling = self._scheduler.answer(pod.requirements)
-        candidates &= scheduling.resolvable
+        # Victims do not free their devices for others: their claims live until the pods are gone.
+        candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
         other_filters = _nodes_needing_all_filters(pod.requirements, scheduling)
         victims_by_node = {}
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
@@ -195,12 +196,12 @@ class Preemption:
         for other in waiting:
             scheduler.release(number, _dry_run_requirements(other))
         try:
-            if not scheduler.feasible(requirements) >> number & 1:
+            if not scheduler.feasible_without_devices(requirements) >> number & 1:
                 return ()
             while waiting:
                 other = waiting.popleft()
                 scheduler.bind(number, _dry_run_requirements(other))
-                if not scheduler.feasible(requirements) >> number & 1:
+                if not scheduler.feasible_without_devices(requirements) >> number & 1:
                     scheduler.release(number, _dry_run_requirements(other))
                     victims.append(other)
             return tuple(victims)

@@ -20,6 +20,8 @@ NO_TOPOLOGY = f"{NOT_SPREAD} (missing required label)"
 NO_AFFINE_POD = "node(s) didn't match pod affinity rules"
 OWN_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+NO_DEVICES = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
 
 ONE_TAINT = "node(s) had untolerated taint {"
 """The start of the reason that earlier releases give for a taint."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
+from rules_engine.devices.requests import ContainerRequest, read_container_requests
 from rules_engine.model.json.lenient import (
     Object,
     as_list,
@@ -105,7 +106,8 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
 
     `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
-    `not_modelled`: features that the pod uses and only other filters read.
+    `devices`: what containers request of extended resources. `not_modelled`: features that the pod uses and only other
+    filters read.
     """
 
     priority: int
@@ -113,6 +115,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     node_names: frozenset[str] | None
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
+    devices: tuple[ContainerRequest, ...] = ()
     not_modelled: tuple[str, ...]
 
     @classmethod
@@ -138,6 +141,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             requests=scheduler_amounts(pod.effective_requests()),
             spread=spread,
             affinity=affinity,
+            devices=tuple(read_container_requests(pod)),
             anti_affinity=anti_affinity,
             terminating=bool(as_mapping(raw.get("metadata")).get("deletionTimestamp")),
             not_modelled=tuple(_find_not_modelled(raw, spec)),

@@ -1,7 +1,7 @@
 """Model of kube-scheduler's filters on the nodes and bound pods of a cluster.
 
-Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes and resource
-claims, nominated pods, extenders and other profiles than the default one are not modelled.
+Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes, claims that pods
+name, nominated pods, extenders and other profiles than the default one are not modelled.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,14 @@ from rules_engine.evaluation.nodes import NodeSet, node_index_with_places, node_
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.scheduling import reasons
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.filters import pod_affinity
 from rules_engine.scheduling.filters.bound_pods import BoundPods
+from rules_engine.scheduling.filters.devices import DevicesError, DeviceUse
 from rules_engine.scheduling.filters.spread import exclude_by_spread
 from rules_engine.scheduling.filters.taints import Taints
 from rules_engine.scheduling.filters.topologies import Topologies
@@ -52,14 +54,16 @@ class Scheduler:
         bound: Callable[[], Iterable[tuple[int, Footprint]]] = tuple,
         nominated: Iterable[PodObject] = (),
         *,
+        devices: Devices = NO_DEVICES,
         comparisons: int | None = None,
         tallies: int = CACHED_TALLIES,
     ) -> None:
         """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
         `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
-        scheduler makes room on a node; answers that they may change name them. `comparisons`: the comparison budget per
-        answer; None: all answers share MAX_COMPARISONS. `tallies`: numbers of pods by domain that are cached.
+        scheduler makes room on a node; answers that they may change name them. `devices`: what drivers offer.
+        `comparisons`: the comparison budget per answer; None: all answers share MAX_COMPARISONS. `tallies`: numbers of
+        pods by domain that are cached.
         """
         self._nodes = [*nodes]
         self._names = tuple([node.name for node in nodes])
@@ -67,7 +71,8 @@ class Scheduler:
         self.index = node_index_with_places(Cluster(nodes=tuple(nodes)))
         self.topologies = Topologies(self.index.places.labels, [node.labels for node in nodes])
         self.taints = Taints(nodes)
-        self._usage = Usage(nodes)
+        self.devices = DeviceUse(devices, nodes)
+        self._usage = Usage([*map(self.devices.without_served, nodes)])
         self._ports = Ports()
         self.namespaces = pod_affinity.Namespaces(namespaces)
         self._each = comparisons is not None
@@ -124,7 +129,9 @@ class Scheduler:
             raise ValueError(f"the name and the labels of node {old.name} cannot change")
         self._nodes[number] = node
         self.taints.change_node(number, old, node)
-        self._usage.change_node(number, old, node)
+        self._usage.change_node(number, self.devices.without_served(old), self.devices.without_served(node))
+        if node.allocatable != old.allocatable:
+            self.devices.change_node(number, node)
         self._allowed.cache_clear()
 
     def free(self, number: int, resource: str) -> int:
@@ -141,7 +148,14 @@ class Scheduler:
         return self.answer(Requirements.of(pod), text_member(metadata, "name"))
 
     def feasible(self, pod: Requirements) -> NodeSet:
-        """Return the nodes that pass all filters. Raises CostExceeded."""
+        """Return the nodes that pass all filters. Raises CostExceeded and DevicesError."""
+        nodes = self.feasible_without_devices(pod)
+        for excluded in self.devices.exclude(pod.devices, nodes).values():
+            nodes &= ~excluded
+        return nodes
+
+    def feasible_without_devices(self, pod: Requirements) -> NodeSet:
+        """Return the nodes that pass all filters but DynamicResources. Raises CostExceeded."""
         self._grant()
         excluded = self._usage.full
         for resource, amount in pod.requests.items():
@@ -204,9 +218,17 @@ class Scheduler:
             for name, by_reason in excluded.items()
             if (non_empty := {why: nodes for why, nodes in by_reason.items() if nodes})
         }
+        passing = 0 if pod.node_names == frozenset() else every & ~_union_of(excluded.values())
+        failure = ""
+        try:
+            if without_devices := self.devices.exclude(pod.devices, passing):
+                excluded[Filter.DYNAMIC_RESOURCES] = without_devices
+        except DevicesError as error:
+            failure = str(error)
         return Scheduling(
             nodes=self._names,
             excluded=excluded,
+            failure=failure,
             rejected=reasons.CONFLICT if pod.node_names == frozenset() else "",
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
@@ -242,6 +264,7 @@ class Scheduler:
         }
 
     def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
+        yield from self.devices.not_modelled(pod.devices)
         if any(
             priority >= pod.priority and (namespace, other) != (pod.namespace, name)
             for priority, namespace, other in self._nominated
@@ -259,8 +282,11 @@ def _resource_reason(resource: str) -> str:
 
 def _other_exclusions(excluded: Mapping[Filter, Excluded]) -> NodeSet:
     """Return the nodes that a filter other than NodeResourcesFit excludes."""
-    others = [by_reason for name, by_reason in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
-    return union([nodes for by_reason in others for nodes in by_reason.values()])
+    return _union_of(by_reason for name, by_reason in excluded.items() if name is not Filter.NODE_RESOURCES_FIT)
+
+
+def _union_of(excluded: Iterable[Excluded]) -> NodeSet:
+    return union([nodes for by_reason in excluded for nodes in by_reason.values()])
 
 
 def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from rules_engine.scheduling.reasons import Wording
 
 
 class Filter(StrEnum):
-    """The filters, in the order of kube-scheduler's default profile, without filters for volumes and claims."""
+    """The filters, in the order of kube-scheduler's default profile, without filters for volumes."""
 
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_NAME = "NodeName"
@@ -22,6 +22,7 @@ class Filter(StrEnum):
     NODE_RESOURCES_FIT = "NodeResourcesFit"
     POD_TOPOLOGY_SPREAD = "PodTopologySpread"
     INTER_POD_AFFINITY = "InterPodAffinity"
+    DYNAMIC_RESOURCES = "DynamicResources"
 
 
 Excluded = Mapping[str, NodeSet]
@@ -33,17 +34,19 @@ class Scheduling:
     """The answer for one pod.
 
     `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes, whatever the others
-    do; filters that exclude no node are left out. `rejected`: why the filter NodeAffinity rejects the pod before it
-    looks at any node, or "". `by_name`: the nodes that required node affinity leaves, or None if it names no nodes.
-    `untolerated`: the nodes by the first of their taints that the pod does not tolerate. `waiting_for`: the resources
-    that keep the pod from every node that its other requirements allow: each of them does, or, if none does alone, all
-    of them together; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read:
-    such filters may exclude further nodes.
+    do, except that DynamicResources sees only those that pass the others; filters that exclude no node are left out.
+    `rejected`: why the filter NodeAffinity rejects the pod before it looks at any node, or "". `failure`: why
+    DynamicResources fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes
+    that required node affinity leaves, or None if it names no nodes. `untolerated`: the nodes by the first of their
+    taints that the pod does not tolerate. `waiting_for`: the resources that keep the pod from every node that its other
+    requirements allow: each of them does, or, if none does alone, all of them together; `pods` is the number of a
+    node's pods. `not_modelled`: what the pod uses that other filters read: such filters may exclude further nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)
     excluded: Mapping[Filter, Excluded]
     rejected: str = ""
+    failure: str = ""
     by_name: NodeSet | None = None
     untolerated: Mapping[Taint, NodeSet]
     waiting_for: tuple[str, ...]
@@ -56,6 +59,8 @@ class Scheduling:
     @cached_property
     def passing(self) -> NodeSet:
         """The nodes that pass all filters."""
+        if self.failure:
+            return 0
         return self.every & ~union([nodes for by_reason in self.excluded.values() for nodes in by_reason.values()])
 
     @property
@@ -71,7 +76,7 @@ class Scheduling:
     @cached_property
     def failing(self) -> Mapping[Filter, Excluded]:
         """The nodes by the first filter that excludes them, and its reasons, among the nodes that filters look at."""
-        left = 0 if self.rejected else self.every if self.by_name is None else self.by_name
+        left = 0 if self.rejected or self.failure else self.every if self.by_name is None else self.by_name
         by_filter = {}
         for name in Filter:
             first = {
@@ -124,6 +129,8 @@ class Scheduling:
 
     def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:
         """Return the filters' part of the scheduler's message; "" if a node passes all filters."""
+        if self.failure:
+            return self.failure
         if not self.nodes:
             return reasons.NO_NODES
         if self.feasible:

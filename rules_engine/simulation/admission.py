@@ -1,10 +1,11 @@
 """Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
 
+from rules_engine.devices.requests import ContainerRequest
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
@@ -65,8 +66,15 @@ class Admitted(Struct, frozen=True):
 class Admissions:
     """The decisions of a rule set on arriving pods."""
 
-    def __init__(self, rule_set: RuleSet, *, namespaces_read: bool) -> None:
+    def __init__(
+        self,
+        rule_set: RuleSet,
+        *,
+        namespaces_read: bool,
+        devices_not_modelled: Callable[[tuple[ContainerRequest, ...]], Iterable[str]],
+    ) -> None:
         self._namespaces_read = namespaces_read
+        self._devices_not_modelled = devices_not_modelled
         self._mutate = DecisionCache(rule_set, Endpoint.MUTATE)
         self._validate = DecisionCache(rule_set, Endpoint.VALIDATE)
         self._cluster = UNKNOWN_CLUSTER
@@ -148,6 +156,7 @@ class Admissions:
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled
+        yield from self._devices_not_modelled(pod.requirements.devices)
         if spec.get("schedulingGates"):
             yield SCHEDULING_GATES
         if not self._namespaces_read:

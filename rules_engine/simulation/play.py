@@ -5,7 +5,8 @@ arrive, each after the previous one was scheduled.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -16,9 +17,11 @@ from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.model.json.lenient import as_string_map, text_member
+from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
+from rules_engine.model.kubernetes.device_objects import read_allocated
+from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
@@ -30,7 +33,7 @@ from rules_engine.simulation.admission import Admissions, Admitted
 from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
 from rules_engine.simulation.node_states import node_in_state
 from rules_engine.simulation.queue import Queue
-from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.rules_view import RulesView
 
 Progress = Callable[[int, int], None]
@@ -133,10 +136,21 @@ class _Play:
         nodes = simulation.objects.view.nodes
         self._nodes = [_SimulatedNode(node, {}) for node in nodes]
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
-        self._cycle = SchedulingCycle(nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed)
+        devices = simulation.cluster.devices
+        self._cycle = SchedulingCycle(
+            nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed, devices
+        )
         self._queue = Queue(self._cycle)
-        self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
-        self._admissions = Admissions(rule_set, namespaces_read=bool(simulation.objects.of("Namespace")))
+        self._view = RulesView(
+            simulation.cluster,
+            reads_pods=cluster_requirements(rule_set).pods,
+            offers=self._cycle.devices.offers if devices.classes else None,
+        )
+        self._admissions = Admissions(
+            rule_set,
+            namespaces_read=bool(simulation.objects.of("Namespace")),
+            devices_not_modelled=self._cycle.devices.not_modelled,
+        )
         self._names = PodNames()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []
@@ -197,13 +211,19 @@ class _Play:
         return Record(
             simulation=self._simulation,
             rules=rules,
-            nodes=self._simulation.objects.view.nodes,
+            nodes=self._offering_nodes(),
             pods=self._pods,
             changes=tuple(self._changes),
             ended=self._now if until is None or interrupted else until,
             interrupted=interrupted,
             notices=tuple(self._notices.sentences()),
         )
+
+    def _offering_nodes(self) -> Sequence[Node]:
+        """Return the nodes at the beginning, with what drivers offer."""
+        offering = {node.name: node.allocatable for node in self._simulation.cluster.nodes if node.service is not None}
+        nodes = self._simulation.objects.view.nodes
+        return [replace(node, allocatable=offering.get(node.name, node.allocatable)) for node in nodes]
 
     def _plan(self, at: Milliseconds, kind: _EventKind, number: int, payload: _Payload) -> None:
         until = self._simulation.until
@@ -258,10 +278,16 @@ class _Play:
         if pod.node_name:
             started = _start_time(pod, self._simulation.objects.now)
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
-            self._cycle.bind(bound)
+            self._cycle.bind(bound, self._claimed_devices(pod))
             self._run_on(arrived, bound)
         else:
             self._queue.add(arrived, tried=False)
+
+    def _claimed_devices(self, pod: PodObject) -> Sequence[DeviceKey] | None:
+        """Return the devices of a pod's claim for extended resources; None if it has none, or it was not read."""
+        name = text_member(as_mapping(pod.status.get("extendedResourceClaimStatus")), "resourceClaimName")
+        claim = self._simulation.objects.find("ResourceClaim", name, pod.namespace) if name else None
+        return None if claim is None else [key for key, _ in read_allocated(claim)]
 
     def _start_runs(self, planned: PlannedArrival) -> None:
         """Let the pods of an arrival arrive, and plan its next time."""
@@ -326,7 +352,7 @@ class _Play:
         if placement.waits:
             return False
         self._view.reservations.drop(PodKey(name, ""))
-        self._view.hold(self._nodes[placement.node].node.name, pod.record.admitted.given, 1)
+        self._hold(placement.node, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, placement.node, self._now))
         return True
 
@@ -363,7 +389,7 @@ class _Play:
         """Record that a pod has left its node, after the cycle did; its controller may create another pod."""
         arrived_pod, simulated = pod.arrived_pod, self._nodes[pod.bound.node]
         del simulated.running[pod.bound.name]
-        self._view.hold(simulated.node.name, arrived_pod.record.admitted.given, -1)
+        self._hold(pod.bound.node, arrived_pod.record.admitted.given, -1)
         self._queue.on_release(arrived_pod.pod, pod.bound.node)
         record, run = arrived_pod.record, arrived_pod.run
         record.state, record.ended, record.by = state, self._now, by
@@ -373,6 +399,12 @@ class _Play:
         elif run.created < run.total:
             run.created += 1
             self._arriving.append((run, None))
+
+    def _hold(self, number: int, amounts: Amounts, sign: int) -> None:
+        """Show rules that a pod holds amounts of a node, or has left it."""
+        self._view.hold(self._nodes[number].node.name, amounts, sign)
+        if neighbours := self._cycle.devices.neighbours(number):
+            self._view.on_device_change({self._nodes[other].node.name for other in neighbours})
 
     # Nodes
 

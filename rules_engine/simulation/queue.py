@@ -113,7 +113,7 @@ class Queue:
 
     def on_release(self, pod: SchedulablePod, node: int) -> None:
         """Activate the groups that a pod may help that has left its node."""
-        self._freed.add(node)
+        self._freed.update((node, *self._cycle.devices.neighbours(node)))
         groups = self._groups if pod.requirements.anti_affinity else self._selective
         self._activate(pod, groups.values(), left=True)
 

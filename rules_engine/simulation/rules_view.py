@@ -1,10 +1,11 @@
 """The cluster as rules see it while pods come and go. A new view is built only before a decision."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from rules_engine.cel import CostExceeded
+from rules_engine.devices.offers import DeviceOffers, without_device_offers
 from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
@@ -14,17 +15,23 @@ from rules_engine.model.rules.simulation import Milliseconds
 
 
 class RulesView:
-    """A cluster whose nodes change. `reads_pods`: rules read the usage of pods, so it is tracked."""
+    """A cluster whose nodes change. `reads_pods`: rules read the usage of pods, so it is tracked.
 
-    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_used", "reservations")
+    `offers`: what drivers offer, if the cluster has DeviceClasses; they change with the devices that pods get.
+    """
 
-    def __init__(self, cluster: Cluster, *, reads_pods: bool) -> None:
+    __slots__ = ("_changed", "_cluster", "_nodes", "_offers", "_reads_pods", "_used", "reservations")
+
+    def __init__(self, cluster: Cluster, *, reads_pods: bool, offers: DeviceOffers | None = None) -> None:
         self._cluster = cluster
         self._reads_pods = reads_pods
+        self._offers = offers
         self._nodes = {node.name: node for node in cluster.nodes}
         """The nodes in the latest view."""
         self._used = {
-            node.name: Counter({resource: amount.nanos for resource, amount in node.used.items()})
+            node.name: Counter(
+                {resource: amount.nanos for resource, amount in without_device_offers(node).used.items()}
+            )
             for node in cluster.nodes
         }
         self._changed: dict[str, Node] = {}
@@ -33,6 +40,8 @@ class RulesView:
         """Reservations of waiting pods, with times in milliseconds."""
         for node in cluster.nodes:
             self.reservations.room.update(node.name, node)
+            if offers is not None:
+                self._changed[node.name] = node
 
     def change(self, name: str, change: Callable[[Node], Node]) -> None:
         """Change the state of a node; one that rules do not see stays unseen."""
@@ -47,6 +56,12 @@ class RulesView:
             for resource, nanos in amounts.items():
                 used[resource] += sign * nanos
             self._changed.setdefault(name, self._nodes[name])
+
+    def on_device_change(self, names: Set[str]) -> None:
+        """Update nodes that have devices in common with a node that holds others than before."""
+        if self._reads_pods:
+            for name in self._nodes.keys() & names:
+                self._changed.setdefault(name, self._nodes[name])
 
     def reserve(self, pod: str, placement: Placement, requests: Mapping[str, int], now: Milliseconds) -> None:
         """Reserve the devices of an admitted pod that waits, by its effective requests, as the server does."""
@@ -66,7 +81,7 @@ class RulesView:
             changes: list[Change] = []
             for name, node in self._changed.items():
                 used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
-                old, new = self._nodes[name], replace(node, used=used)
+                old, new = self._nodes[name], self._with_usage(node, used)
                 if new != old:
                     changes.append((old, new))
                     self._nodes[name] = new
@@ -75,3 +90,9 @@ class RulesView:
             if changes:
                 self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
         return self._cluster
+
+    def _with_usage(self, node: Node, used: Mapping[str, Quantity]) -> Node:
+        if self._offers is None:
+            return replace(node, used=used)
+        own = without_device_offers(node).allocatable
+        return self._offers.node(replace(node, allocatable=own, used=used, service=None))

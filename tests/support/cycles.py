@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.cycle import SchedulingCycle
 from tests.support.scheduling import NOW, Object
@@ -15,6 +16,8 @@ def cycle(
     preemption: bool = True,
     strategy: Strategy = Strategy.LEAST_ALLOCATED,
     seed: int = 1,
+    devices: Devices = NO_DEVICES,
 ) -> SchedulingCycle:
     view = ClusterObjects({"Node": nodes, "Namespace": namespaces}, now=NOW).view
-    return SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(scoring=strategy, preemption=preemption), seed)
+    options = SchedulerOptions(scoring=strategy, preemption=preemption)
+    return SchedulingCycle(view.nodes, view.namespaces, options, seed, devices)

@@ -1,9 +1,12 @@
 """Small simulations, without files."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from rules_engine.devices.offers import with_device_offers
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.source import Location
@@ -19,6 +22,7 @@ from rules_engine.model.rules.simulation import (
 from rules_engine.simulation.play import Progress, play_simulation
 from rules_engine.simulation.record import PodRecord, Record
 from rules_engine.sources.rule_sources import PathSource, read_sources
+from tests.support.drivers import devices
 from tests.support.scheduling import GPU, NOW, pod
 
 ROOT = Path(__file__).parents[2]
@@ -96,11 +100,13 @@ def simulation(
     *arrivals: Arrival,
     pods: Sequence[Object] = (),
     namespaces: Sequence[Object] = (),
+    drivers: Mapping[str, Sequence[Object]] = MappingProxyType({}),
     **members: Any,
 ) -> Simulation:
-    """Build a simulation on objects of the API."""
-    objects = ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces}, now=NOW)
-    return Simulation(name="test", location=HERE, cluster=objects.view, objects=objects, arrivals=arrivals, **members)
+    """Build a simulation on objects of the API; `drivers`: DeviceClasses and other objects by kind."""
+    objects = ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces, **drivers}, now=NOW)
+    cluster = with_device_offers(replace(objects.view, devices=devices(drivers))) if drivers else objects.view
+    return Simulation(name="test", location=HERE, cluster=cluster, objects=objects, arrivals=arrivals, **members)
 
 
 def played(

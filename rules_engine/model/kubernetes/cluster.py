@@ -49,9 +49,11 @@ class Served(Enum):
 class Service(Protocol):
     """What drivers offer on a node by Dynamic Resource Allocation.
 
-    `resources`: all that they may serve there. `simple`: whether the amounts of single resources say all.
+    `node`: the node without it. `resources`: all that they may serve there. `simple`: whether the amounts of single
+    resources say all.
     """
 
+    node: "Node"
     resources: Set[str]
 
     @property

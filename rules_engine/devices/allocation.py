@@ -119,9 +119,13 @@ class Count(Struct, frozen=True):
 
 
 def count_devices(
-    pools: Sequence[Pool], device_class: DeviceClass, allocated: Container[DeviceKey], matches: Matches
+    pools: Sequence[Pool],
+    device_class: DeviceClass,
+    allocated: Container[DeviceKey],
+    matches: Matches,
+    limit: int = MAX_CLAIM_DEVICES,
 ) -> Count:
-    """Return how many devices of a class fit together, MAX_CLAIM_DEVICES at most."""
+    """Return how many devices of a class fit together, `limit` at most."""
     fitting: list[tuple[Pool, Device]] = []
     failure = ""
     leaking = False
@@ -142,7 +146,7 @@ def count_devices(
         ordered = leaking or bool(failure)
         most = (_most_found if ordered else _most_packed)(pools, device_class, fitting, allocated, matches)
     except StepsExceededError:
-        return Count(min(len(fitting), MAX_CLAIM_DEVICES), failure, exact=False)
+        return Count(min(len(fitting), limit), failure, exact=False)
     return Count(most, failure)
 
 
@@ -152,6 +156,7 @@ def _most_found(
     fitting: Sequence[tuple[Pool, Device]],
     allocated: Container[DeviceKey],
     matches: Matches,
+    limit: int,
 ) -> int:
     """Return the most devices that a search finds, where the order in which it tries them matters."""
     for number in range(1, min(len(fitting), MAX_CLAIM_DEVICES) + 1):
@@ -170,6 +175,7 @@ def _most_packed(
     fitting: Sequence[tuple[Pool, Device]],
     allocated: Container[DeviceKey],
     _matches: Matches,
+    limit: int,
 ) -> int:
     """Return the most devices that are within the counters of their pools together."""
     alone = sum(not device.consumes for _, device in fitting)
@@ -182,7 +188,7 @@ def _most_packed(
         for pool in pools
         if (pool.driver, pool.name) in by_pool
     )
-    return min(alone + packed, MAX_CLAIM_DEVICES)
+    return min(alone + packed, limit)
 
 
 def _most_within(left: Mapping[tuple[str, str], int], devices: Sequence[Device]) -> int:

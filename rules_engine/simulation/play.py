@@ -6,7 +6,6 @@ arrive, each after the previous one was scheduled.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -140,11 +139,14 @@ class _Play:
         self._cycle = SchedulingCycle(
             nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed, devices
         )
+        offers = self._cycle.devices.offers
+        self._offering_nodes = [*map(offers.capacity, nodes)] if devices.classes else nodes
+        """The nodes at the beginning, with the devices of drivers."""
         self._queue = Queue(self._cycle)
         self._view = RulesView(
             simulation.cluster,
             reads_pods=cluster_requirements(rule_set).pods,
-            offers=self._cycle.devices.offers if devices.classes else None,
+            offers=offers if devices.classes else None,
         )
         self._admissions = Admissions(
             rule_set,
@@ -211,19 +213,13 @@ class _Play:
         return Record(
             simulation=self._simulation,
             rules=rules,
-            nodes=self._offering_nodes(),
+            nodes=self._offering_nodes,
             pods=self._pods,
             changes=tuple(self._changes),
             ended=self._now if until is None or interrupted else until,
             interrupted=interrupted,
             notices=tuple(self._notices.sentences()),
         )
-
-    def _offering_nodes(self) -> Sequence[Node]:
-        """Return the nodes at the beginning, with what drivers offer."""
-        offering = {node.name: node.allocatable for node in self._simulation.cluster.nodes if node.service is not None}
-        nodes = self._simulation.objects.view.nodes
-        return [replace(node, allocatable=offering.get(node.name, node.allocatable)) for node in nodes]
 
     def _plan(self, at: Milliseconds, kind: _EventKind, number: int, payload: _Payload) -> None:
         until = self._simulation.until

@@ -76,7 +76,9 @@ def card_with_partitions(node: str, partitions: int = 7) -> list[Object]:
     ]
 
 
-def claim(name: str, *held: tuple[str, str], namespace: str = "default", extended: bool = True, **result: Any) -> Object:
+def claim(
+    name: str, *held: tuple[str, str], namespace: str = "default", extended: bool = True, **result: Any
+) -> Object:
     """Build an allocated ResourceClaim; `held`: pools and devices."""
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device, **result} for pool, device in held]
     return {

@@ -218,10 +218,9 @@ class Scheduler:
             for name, by_reason in excluded.items()
             if (non_empty := {why: nodes for why, nodes in by_reason.items() if nodes})
         }
-        passing = 0 if pod.node_names == frozenset() else every & ~_union_of(excluded.values())
         failure = ""
         try:
-            if without_devices := self.devices.exclude(pod.devices, passing):
+            if without_devices := self.devices.exclude(pod.devices, every & ~_union_of(excluded.values())):
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)

@@ -13,6 +13,7 @@ from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import Filter, Scheduler, messages_agree, parse_recorded_message
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.scheduling.filters import devices as filters
 from tests.support.cycles import cycle
 from tests.support.drivers import (
     by_kind,
@@ -26,7 +27,7 @@ from tests.support.drivers import (
 )
 from tests.support.laws import law
 from tests.support.naive_devices import consumption, first_that_fit, requests_of
-from tests.support.scheduling import GPU, NOW, Object, node, pod
+from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
 
 MIG = "nvidia.com/mig-1g.5gb"
 GPUS = device_class("gpu", GPU, "device.attributes['gpu.example.com'].type == 'gpu'")
@@ -121,8 +122,22 @@ def test_a_node_is_served_by_drivers_once_its_device_plugin_stops() -> None:
     assert _message(subject, _gpus(2)) == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     subject.change_node(0, stopped)
     assert subject.explain(_gpus(2)).feasible_nodes == ("a",)
+    assert subject.explain(_containers({GPU: "3"})).feasible == 0
     subject.change_node(0, view.nodes[0])
     assert _message(subject, _gpus(2)) == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+def test_drivers_serve_more_resources_of_a_node_once_its_device_plugin_stops() -> None:
+    plugin, stopped = ClusterObjects(
+        {"Node": [node("a", allocatable={GPU: "1"}), node("a", allocatable={GPU: "0"})]}, now=NOW
+    ).view.nodes
+    subject = _cycle([node("a", allocatable={GPU: "1"})], GPUS, MIGS, resource_slice("a", device("d", "mig")))
+    both = _containers({GPU: "1", MIG: "1"})
+    assert subject.explain(both).feasible == 1
+    subject.change_node(0, stopped)
+    assert _message(subject, both) == "0/1 nodes are available: 1 cannot allocate all claims."
+    subject.change_node(0, plugin)
+    assert subject.explain(both).feasible == 1
 
 
 def test_profiles_share_the_counters_of_a_card() -> None:
@@ -206,7 +221,8 @@ def test_init_containers_use_the_devices_of_later_containers() -> None:
     assert subject.explain(_containers({GPU: "1"}, {GPU: "1"}, init=[_init(3)])).feasible == 1
     assert subject.explain(_containers({GPU: "2"}, {GPU: "1"}, init=[_init(3), _init(2)])).feasible == 1
     assert subject.explain(_containers({GPU: "2"}, {GPU: "2"}, init=[_init(1)])).feasible == 0
-    assert subject.explain(_containers({GPU: "1"}, init=[_init(4)])).feasible == 0
+    assert subject.explain(_containers({GPU: "1"}, init=[_init(2), _init(4)])).feasible == 0
+    assert subject.explain(_containers({GPU: "1"}, init=[_init(3), _init(2)])).feasible == 1
 
 
 def test_a_sidecar_keeps_its_devices() -> None:
@@ -219,15 +235,26 @@ def test_a_sidecar_keeps_its_devices() -> None:
 
 
 def test_requests_are_allocated_in_the_order_of_their_names_as_text() -> None:
-    # Container 10 comes before container 2, and takes the first device that suits both.
-    either = device_class("either", "x.com/either", "true")
-    first = device_class("first", "x.com/first", "device.attributes['gpu.example.com'].type == 'first'")
-    slices = resource_slice("a", device("d0", "first"), device("d1"), device("d2"))
+    # Container 10 comes before container 2, and takes the first device, which suits both.
+    classes = [
+        device_class(name, f"x.com/{name}", f"device.attributes['gpu.example.com'].type in ['both', '{name}']")
+        for name in ("left", "right")
+    ]
+    slices = resource_slice("a", device("d0", "both"), device("d1", "left"), device("d2", "right"))
     requests: list[dict[str, str]] = [{} for _ in range(11)]
-    requests[2], requests[10] = {"x.com/first": "1"}, {"x.com/either": "1"}
-    subject = _cycle([node("a")], either, first, slices)
+    requests[2], requests[10] = {"x.com/left": "1"}, {"x.com/right": "1"}
+    subject = _cycle([node("a")], *classes, slices)
     assert subject.schedule("default/p", _containers(*requests), 0) == Bound(0)
     assert {key[2] for key in subject.devices.offers.allocated} == {"d0", "d1"}
+
+
+def test_requests_have_the_position_of_their_resource() -> None:
+    made = _containers({"cpu": "1", GPU: "1", "memory": "1Gi"}, {"a.com/x": "0", GPU: "1"}, init=[_init(1)])
+    assert [each.name for each in made.requirements.devices] == [
+        "container-0-request-0",
+        "container-1-request-2",
+        "container-2-request-1",
+    ]
 
 
 def test_limits_count_as_requests_and_parts_of_devices_do_not() -> None:
@@ -253,6 +280,35 @@ def test_a_selector_that_fails_ends_the_attempt_on_all_nodes() -> None:
     assert subject.schedule("default/p", _gpus(priority=1), 0) is None
     # A pod that cannot run there does not fail.
     assert subject.schedule("default/p", _gpus(nodeSelector={"kubernetes.io/hostname": "a"}), 0) == Bound(0)
+
+
+def test_a_failing_selector_is_not_evaluated_for_a_device_in_use() -> None:
+    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    suits = device("d0", attributes={"model": {"string": "x"}})
+    slices = resource_slice("a", suits, device("d1", "mig"))
+    subject = _cycle([node("a")], failing, device_class("any", MIG, "true"), slices)
+    assert subject.schedule("default/p", _gpus(), 0) == Bound(0)
+    assert subject.explain(_gpus()).failure
+    assert subject.schedule("default/q", _gpus(1, MIG), 0) == Bound(0)
+    assert _message(subject, _gpus()) == "0/1 nodes are available: 1 cannot allocate all claims."
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_victims_are_chosen_whatever_happens_on_other_nodes(terminating: bool) -> None:
+    # Without the victim the pod passes the other filters on both nodes, and the last one fails on b.
+    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    suits = resource_slice("a", device("d", attributes={"model": {"string": "x"}}))
+    nodes = [node(name, {"zone": "z"}) for name in ("a", "b")]
+    subject = _cycle(nodes, failing, suits, cards("b", 1))
+    low = pod(labels={"app": "x"})
+    if terminating:
+        low["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    subject.bind(BoundPod("default/low", SchedulablePod.of(low), 0, 0))
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    high = _gpus(priority=1, affinity={"podAntiAffinity": {REQUIRED: [term]}})
+    found = subject.schedule("default/high", high, 0)
+    assert found is not None
+    assert (found.node, len(found.victims), found.waits) == (0, 1, False)
 
 
 def test_preemption_passes_over_a_node_where_a_selector_fails() -> None:
@@ -285,8 +341,18 @@ def test_a_search_of_too_many_steps_ends_the_attempt(monkeypatch: pytest.MonkeyP
 
 
 def test_too_few_devices_are_found_without_a_search_of_all_combinations() -> None:
-    subject = _cycle([node("a")], GPUS, cards("a", 30))
-    assert _message(subject, _gpus(31)) == "0/1 nodes are available: 1 cannot allocate all claims."
+    taints = [{"key": "x", "effect": "NoSchedule"}]
+    tainted = [device(f"tainted-{number}", taints=taints) for number in range(10)]
+    subject = _cycle([node("a")], GPUS, resource_slice("a", *cards("a", 30)["spec"]["devices"], *tainted))
+    for made in (_gpus(31), _containers({GPU: "16"}, {GPU: "15"})):
+        assert _message(subject, made) == "0/1 nodes are available: 1 cannot allocate all claims."
+
+
+def test_the_cache_of_different_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "MAX_KINDS", 2)
+    subject = _cycle([node("a")], GPUS, cards("a", 3))
+    for _ in range(2):
+        assert [subject.explain(_gpus(count)).feasible for count in range(1, 5)] == [1, 1, 1, 0]
 
 
 def test_pools_without_all_slices_and_invalid_ones_have_no_devices() -> None:
@@ -318,7 +384,7 @@ def test_without_classes_nothing_is_computed() -> None:
     assert without.devices.neighbours(0) == ()
 
 
-KINDS = {GPU: "gpu", MIG: "mig"}
+KINDS = {GPU: frozenset({"gpu", "both"}), MIG: frozenset({"mig", "both"})}
 
 
 def _random_pod(random: Random) -> Object:
@@ -341,11 +407,16 @@ def test_allocations_agree_with_a_second_implementation(random: Random) -> None:
     plugin = {name: random.random() < 0.2 for name in names}
     nodes = [node(name, allocatable={"cpu": "100", **({GPU: "2"} if plugin[name] else {})}) for name in names]
     listed: dict[str, list[Object]] = {}
-    objects = [GPUS, MIGS]
+    objects = [
+        device_class(name, resource, f"device.attributes['gpu.example.com'].type in ['both', '{name}']")
+        for name, resource in (("gpu", GPU), ("mig", MIG))
+    ]
     for name in names:
         listed[name] = [
             device(
-                f"d{number}", random.choice(["gpu", "mig"]), {"slices": used} if (used := random.randrange(3)) else {}
+                f"d{number}",
+                random.choice(["gpu", "mig", "both"]),
+                {"slices": used} if (used := random.randrange(3)) else {},
             )
             for number in range(random.randrange(6))
         ]

@@ -101,6 +101,13 @@ def test_rules_see_devices_that_pods_of_another_node_hold() -> None:
     assert states(record) == {"p": "Succeeded", "q-1": "Denied", "q-2": "Denied", "r-1": "Running", "r-2": "Denied"}
 
 
+def test_rules_see_at_once_which_devices_existing_pods_of_another_node_hold() -> None:
+    anywhere = resource_slice("net", device("d0"), device("d1"), allNodes=True)
+    old = pod("old", requests={GPU: "1"}, on="a")
+    record = played(NODES, load("q"), pods=[old], drivers=by_kind(GPUS, anywhere), rule_set=_available(2))
+    assert states(record) == {"old": "Running", "q": "Denied"}
+
+
 def test_a_waiting_pod_gets_a_device_that_a_pod_of_another_node_leaves() -> None:
     anywhere = resource_slice("net", device("d0"), allNodes=True)
     first = load("p", pod=template(1, nodeSelector={"kubernetes.io/hostname": "a"}), run_for=5000)

@@ -46,7 +46,7 @@ def first_that_fit(
     wanted: Sequence[Wanted],
     devices: Sequence[Object],
     free: frozenset[str],
-    kinds: Mapping[str, str],
+    kinds: Mapping[str, frozenset[str]],
     left: int,
 ) -> frozenset[str] | None:
     """Return the names of the first devices that fit; `kinds`: of devices, by resource; `left`: of the only counter."""
@@ -54,7 +54,7 @@ def first_that_fit(
     for chosen in product(*[combinations(numbers, count) for _, count in wanted]):
         flat = [number for part in chosen for number in part]
         right = all(
-            devices[number]["attributes"]["type"]["string"] == kinds[resource]
+            devices[number]["attributes"]["type"]["string"] in kinds[resource]
             for (resource, _), part in zip(wanted, chosen, strict=True)
             for number in part
         )

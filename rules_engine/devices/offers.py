@@ -170,6 +170,9 @@ class _Service:
             for name, each in classes.items()
             for free in (False, True)
         }
+        self._counts = {
+            (name, free): counted[each.name, free] for name, each in classes.items() for free in (False, True)
+        }
 
     @property
     def simple(self) -> bool:

@@ -50,6 +50,8 @@ def first_that_fit(
     left: int,
 ) -> frozenset[str] | None:
     """Return the names of the first devices that fit; `kinds`: of devices, by resource; `left`: of the only counter."""
+    if sum(count for _, count in wanted) > len(devices):
+        return None
     numbers = range(len(devices))
     for chosen in product(*[combinations(numbers, count) for _, count in wanted]):
         flat = [number for part in chosen for number in part]

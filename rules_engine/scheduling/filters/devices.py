@@ -155,7 +155,7 @@ class DeviceUse:
             raise DevicesError(f"number of requested devices {count} of DeviceClass {asked} {limit}")
         pools = self._pools[number]
         try:
-            if self._lacks_devices(pools, requests):
+            if count > 1 and self._lacks_devices(pools, requests):
                 return None
             return allocate(pools, requests, self.offers.allocated, self.offers.matches)
         except SelectorError as error:

@@ -40,7 +40,8 @@ class RulesView:
         """Reservations of waiting pods, with times in milliseconds."""
         for node in cluster.nodes:
             self.reservations.room.update(node.name, node)
-            if offers is not None:
+            if offers is not None and reads_pods:
+                # The offers so far do not know which devices the pods of other nodes without a claim got.
                 self._changed[node.name] = node
 
     def change(self, name: str, change: Callable[[Node], Node]) -> None:

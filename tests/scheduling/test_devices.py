@@ -336,7 +336,7 @@ def test_a_search_of_too_many_steps_ends_the_attempt(monkeypatch: pytest.MonkeyP
     subject = _cycle([node("a")], MIGS, *card_with_partitions("a", 12))
     assert subject.explain(_gpus(7, MIG)).feasible == 1
     assert _message(subject, _gpus(8, MIG)) == (
-        f"{PREFIX}it takes too many steps to say which devices fit together, as for a timeout"
+        f"{PREFIX}it takes too many steps to find out which devices fit together"
     )
 
 

@@ -161,7 +161,7 @@ class DeviceUse:
         except SelectorError as error:
             raise DevicesError(str(error)) from None
         except StepsExceededError:
-            raise DevicesError("it takes too many steps to say which devices fit together, as for a timeout") from None
+            raise DevicesError("it takes too many steps to find out which devices fit together") from None
 
     def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[Request]) -> bool:
         """Return True if a class has too few devices, which a search finds out by trying all combinations of them."""

@@ -144,7 +144,7 @@ def count_devices(
     try:
         # A search that meets a failing device before it has found enough is given up.
         ordered = leaking or bool(failure)
-        most = (_most_found if ordered else _most_packed)(pools, device_class, fitting, allocated, matches)
+        most = (_most_found if ordered else _most_packed)(pools, device_class, fitting, allocated, matches, limit)
     except StepsExceededError:
         return Count(min(len(fitting), limit), failure, exact=False)
     return Count(most, failure)
@@ -158,15 +158,16 @@ def _most_found(
     matches: Matches,
     limit: int,
 ) -> int:
-    """Return the most devices that a search finds, where the order in which it tries them matters."""
-    for number in range(1, min(len(fitting), MAX_CLAIM_DEVICES) + 1):
+    """Return the most devices that a search for one claim finds, where the order in which it tries them matters."""
+    most = min(len(fitting), limit, MAX_CLAIM_DEVICES)
+    for number in range(1, most + 1):
         try:
             found = allocate(pools, [Request(device_class, number)], allocated, matches)
         except SelectorError:
             found = None
         if found is None:
             return number - 1
-    return min(len(fitting), MAX_CLAIM_DEVICES)
+    return most
 
 
 def _most_packed(

@@ -4,12 +4,13 @@ One thing differs from the scheduler: the requests of a pod are tried by resourc
 a selector fails, or a tainted device keeps counters.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from msgspec import Struct
 
-from rules_engine.devices.allocation import Count, Matches, Request, StepsExceededError, allocate, count_devices
+from rules_engine.devices.allocation import Count, Request, StepsExceededError, allocate, count_devices
 from rules_engine.devices.pools import Pool, Pools
 from rules_engine.devices.selectors import SelectorError, class_matches
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
@@ -29,6 +30,11 @@ def with_device_offers(cluster: Cluster) -> Cluster:
     return replace(cluster, nodes=tuple(map(offers.node, cluster.nodes)))
 
 
+def without_device_offers(node: Node) -> Node:
+    """Return a node as it was before `with_device_offers`."""
+    return node.service.node if node.service else node
+
+
 class _Cache(Struct):
     """Answers that depend on values only."""
 
@@ -37,17 +43,21 @@ class _Cache(Struct):
 
 
 class DeviceOffers:
-    """The offers of a cluster's drivers. `earlier`: those of an earlier state of it, whose cached answers are used."""
+    """The offers of a cluster's drivers.
+
+    `allocated`: the devices of claims, which the caller may change, and whether a claim is for an extended resource.
+    `earlier`: offers of an earlier state of the cluster, whose cached answers are used.
+    """
 
     def __init__(self, devices: Devices, earlier: "DeviceOffers | None" = None) -> None:
         self._classes = devices.class_by_resource
-        self._allocated = devices.allocated
         self._slices = devices.slices
+        self.allocated = dict(devices.allocated)
         if earlier is None:
-            self._pools, self._cache = Pools(devices), _Cache()
+            self.pools, self._cache = Pools(devices), _Cache()
         else:
             same = earlier._slices is devices.slices  # noqa: SLF001 - its own class
-            self._pools = earlier._pools if same else Pools(devices)  # noqa: SLF001
+            self.pools = earlier.pools if same else Pools(devices)
             self._cache = earlier._cache  # noqa: SLF001
 
     def node(self, node: Node) -> Node:
@@ -57,14 +67,14 @@ class DeviceOffers:
         with a DeviceClass, `allocatable` becomes the number of devices that fit together, up to MAX_CLAIM_DEVICES, and
         `used` how many fewer fit beside those of claims.
         """
-        classes = {name: each for name, each in self._classes.items() if not node.allocatable.get(name)}
+        classes = self._served(node)
         if not classes:
             return node
-        pools = self._pools.reaching(node)
+        pools = self.pools.reaching(node)
         keys = (pool.key(device) for pool in pools for device in (*pool.devices, *pool.others))
-        taken = {key for key in keys if key in self._allocated} if self._allocated else set[DeviceKey]()
+        taken = {key for key in keys if key in self.allocated} if self.allocated else set[DeviceKey]()
         taken |= {*self._taken_by_pods(node, pools, classes, taken)}
-        service = _Service(pools, classes, taken, self._matches, self._count)
+        service = _Service(node, pools, classes, taken, self)
         allocatable, used = dict(node.allocatable), dict(node.used)
         for name in classes:
             most, free = service.amounts(name)
@@ -73,7 +83,17 @@ class DeviceOffers:
                 used[name] = Quantity.of(most - free)
         return replace(node, allocatable=allocatable, used=used, service=service)
 
-    def _matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
+    def capacity(self, node: Node) -> Node:
+        """Return a node with all devices that fit together in its allocatable amounts, also those of several claims."""
+        pools = self.pools.reaching(node)
+        counted = {
+            name: Quantity.of(self.count(pools, each, frozenset(), sys.maxsize).most)
+            for name, each in self._served(node).items()
+        }
+        return replace(node, allocatable={**node.allocatable, **counted})
+
+    def matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
+        """Return True if a device matches a class. Raises SelectorError."""
         verdicts = self._cache.verdicts
         key = device_class.selectors, pool.driver, id(device)
         _, verdict = verdicts.get(key, (device, None))
@@ -90,17 +110,28 @@ class DeviceOffers:
             raise verdict
         return verdict
 
-    def _count(self, pools: Sequence[Pool], device_class: DeviceClass, taken: Set[DeviceKey]) -> Count:
-        """Count devices; those of nodes that are alike but for names are counted once."""
+    def count(
+        self,
+        pools: Sequence[Pool],
+        device_class: DeviceClass,
+        taken: Set[DeviceKey],
+        limit: int = MAX_CLAIM_DEVICES,
+    ) -> Count:
+        """Return how many devices of a class fit together; those of nodes alike but for names are counted once."""
         counts = self._cache.counts
-        key = device_class.selectors, tuple([_shape(pool, taken) for pool in pools])
+        key = device_class.selectors, limit, tuple([_shape(pool, taken) for pool in pools])
         _, count = counts.get(key, (pools, None))
         if count is None:
-            count = count_devices(pools, device_class, taken, self._matches)
+            count = count_devices(pools, device_class, taken, self.matches, limit)
             if len(counts) >= MAX_COUNTS:
                 counts.clear()
+            # With the pools, so that no other device gets an id of theirs.
             counts[key] = pools, count
         return count
+
+    def _served(self, node: Node) -> Mapping[str, DeviceClass]:
+        """Return the classes of resources that no device plugin offers on a node."""
+        return {name: each for name, each in self._classes.items() if not node.allocatable.get(name)}
 
     def _taken_by_pods(
         self, node: Node, pools: Sequence[Pool], classes: Mapping[str, DeviceClass], claimed: Set[DeviceKey]
@@ -136,16 +167,14 @@ class DeviceOffers:
 
 def _shape(pool: Pool, taken: Set[DeviceKey]) -> object:
     """Return what the count of a pool's devices depends on; equal devices are one value, which lives as long as it."""
+    devices = (*pool.devices, *pool.others)
     return (
         pool.driver,
         tuple(map(id, pool.devices)),
         tuple(map(id, pool.others)),
         tuple(pool.counters.items()),
-        tuple([index for index, device in enumerate((*pool.devices, *pool.others)) if pool.key(device) in taken]),
+        tuple([index for index, device in enumerate(devices) if pool.key(device) in taken]) if taken else (),
     )
-
-
-CountDevices = Callable[[Sequence[Pool], DeviceClass, Set[DeviceKey]], Count]
 
 
 class _Service:
@@ -153,21 +182,22 @@ class _Service:
 
     def __init__(
         self,
+        node: Node,
         pools: Sequence[Pool],
         classes: Mapping[str, DeviceClass],
         taken: Set[DeviceKey],
-        matches: Matches,
-        count: CountDevices,
+        offers: DeviceOffers,
     ) -> None:
         self.node = node
         self.resources: Set[str] = classes.keys()
         self._pools = pools
         self._classes = classes
-        self._matches = matches
+        self._matches = offers.matches
         self._taken: Mapping[bool, Set[DeviceKey]] = {False: frozenset(), True: taken}
-        self._counts = {
-            (name, free): count(pools, each, self._taken[free])
-            for name, each in classes.items()
+        # By class, since most classes serve two resources: their own and the implicit one.
+        counted = {
+            (each.name, free): offers.count(pools, each, self._taken[free])
+            for each in {each.name: each for each in classes.values()}.values()
             for free in (False, True)
         }
         self._counts = {

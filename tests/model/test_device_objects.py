@@ -316,7 +316,7 @@ def test_devices_are_written_as_they_are_read() -> None:
         spec(perDeviceNodeSelection=True, devices=[whole]),
     ]
     slices = [{**each, "metadata": {"name": f"s{number}"}} for number, each in enumerate(slices)]
-    claims = [
+    claims: list[Any] = [
         claim_object({"driver": DRIVER, "pool": "n1", "device": "d"}),
         {"status": {"allocation": {"devices": {"results": [{"driver": DRIVER, "pool": "p", "device": "e"}]}}}},
     ]

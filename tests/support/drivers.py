@@ -15,7 +15,7 @@ EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
 def devices(objects: Mapping[str, Sequence[Object]]) -> Devices:
     """Read objects by kind, all of which must be usable."""
     unusable: list[str] = []
-    read = read_devices(objects, unusable.append)
+    read = read_devices(objects, lambda _, message: unusable.append(message))
     assert not unusable
     return read
 

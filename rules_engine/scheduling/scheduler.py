@@ -327,4 +327,4 @@ def _make_scheduler(objects: ClusterObjects) -> Scheduler:
     def bound() -> Iterator[tuple[int, Footprint]]:
         return ((number, Footprint.read(pod)) for name, number in numbers.items() for pod in objects.pods_on(name))
 
-    return Scheduler(nodes, namespaces, bound, nominated)
+    return Scheduler(nodes, namespaces, bound, nominated, devices=objects.devices)

@@ -426,13 +426,12 @@ def test_the_reason_is_that_of_the_table(made: tuple[list[Object], dict[str, lis
 
 
 class TestMessages:
-    """The model of the scheduler allocates no devices yet."""
-
-    def test_no_shortage_is_recomputed_of_what_drivers_serve(self) -> None:
+    def test_a_lack_of_devices_is_recomputed(self) -> None:
         objects = POSITIVE["devices of other claims"][1][:-1]
-        pending = answer(*objects, pod("p", {GPU: 1}, message=NOTHING))
-        assert (pending.recomputed, pending.agreement) == ("", Agreement.NOT_COMPARABLE)
-        assert pending.note == f"not modelled: devices that drivers allocate for {GPU}"
+        message = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable."
+        pending = answer(*objects, pod("p", {GPU: 1}, message=message))
+        assert pending.recomputed == "0/1 nodes are available: 1 cannot allocate all claims."
+        assert pending.agreement == Agreement.AGREES
 
     def test_other_filters_are_recomputed(self) -> None:
         message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."

@@ -14,7 +14,7 @@ from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, REPELLING_EFFECTS, read_allocated, read_devices
+from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
 from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey
 from rules_engine.model.kubernetes.quantity import NANOS
 
@@ -39,12 +39,9 @@ class Drivers:
     """The drivers of a cluster. `view`: its nodes, with what drivers offer; `left_out`: objects that are unusable."""
 
     def __init__(self, objects: ClusterObjects) -> None:
-        left_out: list[str] = []
-        self.devices = read_devices(
-            {kind: objects.of(kind) for kind in DEVICE_KINDS}, lambda _, message: left_out.append(message)
-        )
+        self.devices = objects.devices
         self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
-        self.left_out = tuple(map(quote_message, left_out))
+        self.left_out = tuple(map(quote_message, objects.unusable_slices))
         self.slices_read = "ResourceSlice" not in objects.absent
         # Without classes, the view keeps its indexes.
         self.view: Cluster = objects.view

@@ -22,8 +22,6 @@ from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_count
-from rules_engine.scheduling import Filter, Scheduling
-from rules_engine.scheduling.reasons import insufficient_reason
 
 T = TypeVar("T")
 
@@ -278,22 +276,6 @@ def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several
     more = len(items) - MAX_NAMES
     if more > 0:
         yield f"{more:,} {one if more == 1 else several}"
-
-
-def without_served(scheduling: Scheduling, request: Request, drivers: Drivers) -> tuple[Scheduling, tuple[str, ...]]:
-    """Return an answer of the scheduler's model without what it says of resources that drivers serve, and these.
-
-    The model allocates no devices: to it, nodes on which drivers serve a resource have too little of it.
-    """
-    names = [name for name, _ in (*request.gpus, *request.others) if _served_nodes(name, drivers)]
-    if not names:
-        return scheduling, ()
-    fit = dict(scheduling.excluded.get(Filter.NODE_RESOURCES_FIT, {}))
-    for name in names:
-        fit[insufficient_reason(name)] = fit.get(insufficient_reason(name), 0) & ~_served_nodes(name, drivers)
-    excluded = {**scheduling.excluded, Filter.NODE_RESOURCES_FIT: {why: nodes for why, nodes in fit.items() if nodes}}
-    note = f"devices that drivers allocate for {join_names(names)}"
-    return replace(scheduling, excluded=excluded, not_modelled=(*scheduling.not_modelled, note)), tuple(names)
 
 
 def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet) -> Explanation | None:

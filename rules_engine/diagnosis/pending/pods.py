@@ -1,6 +1,6 @@
 """GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,7 +16,6 @@ from rules_engine.diagnosis.pending.devices import (
     explain_taken,
     explain_unserved,
     with_lost_devices,
-    without_served,
 )
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import explain_shortage
@@ -137,8 +136,7 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
         if "Node" in self._cluster.absent:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
-        scheduling, served = without_served(scheduling, request, self._drivers)
-        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded, served)
+        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
         certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
         explanation = self._first_explanation(pod, placed, scheduling, recorded) or waiting.explain_by_message(
             pod, self._cluster, recorded, scheduling.not_modelled, certainty
@@ -226,17 +224,12 @@ class _Answers:
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
 
-    def _compare_messages(
-        self, pod: PodObject, scheduling: Scheduling, recorded: str, served: Sequence[str]
-    ) -> tuple[Agreement, str, str]:
-        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note.
-
-        `served`: the resources of the pod that drivers serve.
-        """
+    def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
+        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
         parsed = parse_recorded_message(recorded)
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
-        if scheduling.feasible and not served:
+        if scheduling.feasible:
             notes.append(f"nodes that pass all filters: {join_names(scheduling.feasible_nodes)}")
         if scheduling.not_modelled:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")

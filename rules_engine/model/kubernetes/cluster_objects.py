@@ -17,7 +17,8 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster, Node
-from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
+from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
@@ -196,6 +197,22 @@ class ClusterObjects:
     def find(self, kind: str, name: str, namespace: str = "") -> ApiObject | None:
         """Return the object of this name, or None."""
         return self._by_name.get(ObjectName(kind, name, namespace))
+
+    @property
+    def devices(self) -> Devices:
+        """The devices of drivers; slices that cannot be used are left out."""
+        return self._device_reading[0]
+
+    @property
+    def unusable_slices(self) -> Sequence[str]:
+        """Why slices are left out of `devices`."""
+        return self._device_reading[1]
+
+    @cached_property
+    def _device_reading(self) -> tuple[Devices, Sequence[str]]:
+        messages: list[str] = []
+        objects = {kind: self.of(kind) for kind in DEVICE_KINDS}
+        return read_devices(objects, lambda _, message: messages.append(message)), messages
 
     @cached_property
     def _by_node(self) -> Mapping[str, Sequence[PodObject]]:

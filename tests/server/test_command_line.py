@@ -19,7 +19,7 @@ from server.cluster.connection import ApiError
 from server.cluster.source import Live
 from server.serve import _create_connection
 from server.settings import Settings
-from tests.support.apiserver import ApiServer, api_server
+from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
 
 ROOT = Path(__file__).parents[2]
@@ -269,6 +269,24 @@ def test_a_cluster_that_cannot_be_read_is_exit_code_2(name: str, api: ApiServer)
     assert f"gpu-rules {name}: cannot list nodes: 403" in result.stderr
 
 
+def test_devices_of_drivers_are_read_from_a_live_cluster(api: ApiServer) -> None:
+    api.put("nodes", {"metadata": {"name": "live-1"}, "status": {"allocatable": {"cpu": "8", "pods": "10"}}})
+    command = (*LIVE["explain"].split(), "--cluster", "kubeconfig")
+    assert f"{MIG} → nvidia.com/gpu" in run(*command).stdout or "exhausted" in run(*command).stdout
+    api.put("deviceclasses", {"metadata": {"name": "c"}, "spec": {"extendedResourceName": MIG}})
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d", "nodeName": "live-1", "pool": pool, "devices": [{"name": "a"}]}
+    api.put("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    result = run(*command)
+    assert f"{MIG} is offered" in result.stdout
+    assert "deviceclasses 1, resourceslices 1" in result.stderr
+    api.forbidden = {"deviceclasses"}
+    assert "cannot list deviceclasses: 403" in run(*command).stderr
+    api.forbidden = set()
+    api.fail("deviceclasses", Status(404))
+    assert "deviceclasses" not in run(*command).stderr
+
+
 def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:
     config = api.kubeconfig(folder)
     name = re.search(r"current-context: (\S+)", config.read_text())
@@ -308,8 +326,6 @@ def test_rules_of_a_config_map_are_a_source_of_every_command(api: ApiServer) -> 
 
 
 def test_pages_of_a_live_cluster_that_expire_are_read_again(api: ApiServer) -> None:
-    from tests.support.apiserver import Status
-
     api.put("pods", {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"containers": []}})
     api.fail("pods", Status(410))
     assert run(*LIVE["explain"].split(), "--cluster", "kubeconfig").exit_code == 0

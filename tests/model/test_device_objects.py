@@ -252,7 +252,9 @@ def test_objects_that_cannot_be_used_are_left_out_with_their_reason() -> None:
     terms = {"nodeSelectorTerms": [{"matchFields": 1}]}
     slices: list[Any] = [
         {"metadata": {"name": "a"}},
-        slice_object("b", {"name": "d", "capacity": {"memory": {"value": "much"}}}),
+        slice_object(
+            "b", {"name": "d", "consumesCounters": [{"counterSet": "g", "counters": {"c": {"value": "much"}}}]}
+        ),
         {**spec(nodeSelector=terms), "metadata": 1},
         slice_object("good"),
     ]

@@ -1,7 +1,8 @@
 """Readers of DeviceClasses, ResourceSlices and ResourceClaims, reduced to the fields that decisions need."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from sys import intern
 from typing import TypeVar, cast
 
@@ -159,10 +160,9 @@ class SliceReader:
         for key, member in as_mapping(raw).items():
             domain, sign, name = key.partition("/")
             name = name if sign else key
-            value = read(member)
-            names = domains.setdefault(intern(domain if sign else driver), {})
-            if self.names is None or name in self.names or value is None:
-                names[intern(name)] = value
+            values = domains.setdefault(intern(domain if sign else driver), {})
+            if self.names is None or name in self.names or not _has_value(member):
+                values[intern(name)] = read(member)
         return domains
 
 
@@ -191,13 +191,23 @@ def _read_selection(raw: Object) -> NodeSelection | None:
 
 
 def _read_attribute(raw: Json) -> Attribute:
-    match raw:
-        case {"int": int(value)} | {"bool": bool(value)} | {"string": str(value)}:
-            return value
-        case {"version": str(text)}:
-            return Version(text)
-        case _:
-            return None
+    members = as_mapping(raw)
+    for name, kind in _KINDS_OF_VALUE:
+        value = members.get(name)
+        if type(value) is kind:
+            return Version(str(value)) if name == "version" else cast(Attribute, value)
+    return None
+
+
+_KINDS_OF_VALUE: Sequence[tuple[str, type]] = (("string", str), ("version", str), ("int", int), ("bool", bool))
+
+
+def _has_value(raw: Json) -> bool:
+    """Return True for a capacity, and for an attribute with which not every selector fails."""
+    return isinstance(raw, dict) and not _VALUE_MEMBERS.isdisjoint(raw)
+
+
+_VALUE_MEMBERS = {"value", *(name for name, _ in _KINDS_OF_VALUE)}
 
 
 def _read_capacity(raw: Json) -> Quantity:
@@ -205,7 +215,12 @@ def _read_capacity(raw: Json) -> Quantity:
 
 
 def _read_quantity(value: Json) -> Quantity:
-    return Quantity.parse(str(value) if isinstance(value, str | int | float) else "")
+    return _parse_quantity(str(value) if isinstance(value, str | int | float) else "")
+
+
+@lru_cache(10_000)  # cards have the same few amounts
+def _parse_quantity(text: str) -> Quantity:
+    return Quantity.parse(text)
 
 
 def _read_counters(raw: Json, name: str) -> Counters:

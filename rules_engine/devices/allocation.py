@@ -15,8 +15,8 @@ from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
 
-MAX_STEPS = 20_000
-"""Devices tried in one search, some 20 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
+MAX_STEPS = 10_000
+"""Devices tried in one search, some 10 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
 
 MAX_KINDS = 200
 """Different consumptions packed together, since packing recurses once for each. A card has some 20."""

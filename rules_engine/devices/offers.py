@@ -5,7 +5,7 @@ a selector fails, or a tainted device keeps counters.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from msgspec import Struct
@@ -20,8 +20,8 @@ from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 MAX_VERDICTS = 200_000
 """Verdicts of selectors on devices that are cached. Devices of equal shape are one value: a cluster has hundreds."""
 
-MAX_COUNTS = 20_000
-"""Counts of devices that are cached, by the devices of a node and those in use."""
+MAX_SHAPES = 20_000
+"""Shapes of pools that are cached: a few for each kind of node, and as many as there are ways to use its devices."""
 
 
 def with_device_offers(cluster: Cluster) -> Cluster:
@@ -39,7 +39,8 @@ class _Cache(Struct):
     """Answers that depend on values only."""
 
     verdicts: dict[tuple[tuple[str, ...], str, int], tuple[Device, bool | SelectorError]] = {}
-    counts: dict[object, tuple[object, Count]] = {}
+    counts: dict[object, Count] = {}
+    shapes: dict[Hashable, tuple[Hashable, object]] = {}
 
 
 class DeviceOffers:
@@ -86,8 +87,9 @@ class DeviceOffers:
     def capacity(self, node: Node) -> Node:
         """Return a node with all devices that fit together in its allocatable amounts, also those of several claims."""
         pools = self.pools.reaching(node)
+        shape = self.shape(pools, frozenset())
         counted = {
-            name: Quantity.of(self.count(pools, each, frozenset(), sys.maxsize).most)
+            name: Quantity.of(self.count(pools, each, frozenset(), shape, sys.maxsize).most)
             for name, each in self._served(node).items()
         }
         return replace(node, allocatable={**node.allocatable, **counted})
@@ -115,19 +117,26 @@ class DeviceOffers:
         pools: Sequence[Pool],
         device_class: DeviceClass,
         taken: Set[DeviceKey],
+        shape: Hashable,
         limit: int = MAX_CLAIM_DEVICES,
     ) -> Count:
-        """Return how many devices of a class fit together; those of nodes alike but for names are counted once."""
+        """Return how many devices of a class fit together; those of pools of one shape are counted once."""
         counts = self._cache.counts
-        key = device_class.selectors, limit, tuple([_shape(pool, taken) for pool in pools])
-        _, count = counts.get(key, (pools, None))
+        key = device_class.selectors, limit, shape
+        count = counts.get(key)
         if count is None:
-            count = count_devices(pools, device_class, taken, self.matches, limit)
-            if len(counts) >= MAX_COUNTS:
-                counts.clear()
-            # With the pools, so that no other device gets an id of theirs.
-            counts[key] = pools, count
+            count = counts[key] = count_devices(pools, device_class, taken, self.matches, limit)
         return count
+
+    def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> Hashable:
+        """Return what answers about pools depend on. Nodes that differ in names only have the same."""
+        shapes = self._cache.shapes
+        if len(shapes) >= MAX_SHAPES:
+            shapes.clear()
+            self._cache.counts.clear()
+        shape = tuple([_shape(pool, taken) for pool in pools])
+        # With the pools, so that no other device gets an id of theirs.
+        return shapes.setdefault(shape, (shape, pools))[0]
 
     def _served(self, node: Node) -> Mapping[str, DeviceClass]:
         """Return the classes of resources that no device plugin offers on a node."""
@@ -189,14 +198,15 @@ class _Service:
         offers: DeviceOffers,
     ) -> None:
         self.node = node
-        self.resources: Set[str] = classes.keys()
+        self.resources: frozenset[str] = frozenset(classes)
         self._pools = pools
         self._classes = classes
         self._matches = offers.matches
         self._taken: Mapping[bool, Set[DeviceKey]] = {False: frozenset(), True: taken}
         # By class, since most classes serve two resources: their own and the implicit one.
+        self._shapes = {free: offers.shape(pools, self._taken[free]) for free in (False, True)}
         counted = {
-            (each.name, free): offers.count(pools, each, self._taken[free])
+            (each.name, free): offers.count(pools, each, self._taken[free], self._shapes[free])
             for each in {each.name: each for each in classes.values()}.values()
             for free in (False, True)
         }
@@ -208,6 +218,10 @@ class _Service:
     def simple(self) -> bool:
         """True if the amounts of single resources say all."""
         return all(count.exact and not count.failure for count in self._counts.values())
+
+    def shape(self, *, free: bool) -> Hashable:
+        """Return what `serve` depends on."""
+        return self._shapes[free], self.resources
 
     def amounts(self, resource: str) -> tuple[int, int]:
         """Return the devices of a resource that fit together, and those that fit beside the ones in use."""

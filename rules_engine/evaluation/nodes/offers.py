@@ -1,6 +1,6 @@
 """The resources that nodes offer to one pod, as one ladder counts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from rules_engine.cel import Budget, EvaluationError
 from rules_engine.evaluation.nodes import (
@@ -23,6 +23,12 @@ from rules_engine.model.kubernetes.quantity import NANOS
 
 AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
+
+
+MAX_SEARCHES = 50
+"""Nodes of different devices, or different use of them, that are searched for one answer: some 10 ms each at most."""
+
+_TOO_LONG = "it takes too long to say which devices fit together"
 
 
 class UnknownOfferError(Exception):
@@ -85,11 +91,14 @@ class Offers:
         """Return True if one node serves amounts together, some of them by drivers, each of which it offers alone."""
         index = node_index_of(self._cluster)
         names = [name for name in demand if name in index.served]
-        devices = sum(demand[name] for name in names)
-        if not names or (len(names) == 1 and index.simple and devices <= MAX_CLAIM_DEVICES * NANOS):
+        # Otherwise the scheduler may give up the pod for a node on which it does not fit.
+        decided_by_one = index.simple and sum(demand[name] for name in names) <= MAX_CLAIM_DEVICES * NANOS
+        if not names or (len(names) == 1 and decided_by_one):
             return True
         self._budget.spend(len(index.nodes))
+        free = self._query.offered is Offered.AVAILABLE
         answers = set[Served]()
+        by_shape: dict[Hashable, Served] = {}
         for number, node in index.nodes.items():
             if self._query.counts(node) and (among is None or among >> number & 1):
                 offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
@@ -99,16 +108,22 @@ class Offers:
                 counts = {name: demand[name] // NANOS for name in names if name in own}
                 # Drivers are tried only where the node offers all other amounts.
                 if node.service and counts and lacking <= own:
-                    free = self._query.offered is Offered.AVAILABLE
-                    answer = node.service.serve(counts, free=free)
+                    shape = node.service.shape(free=free)
+                    if shape not in by_shape:
+                        if len(by_shape) == MAX_SEARCHES:
+                            raise UnknownOfferError(_TOO_LONG)
+                        by_shape[shape] = node.service.serve(counts, free=free)
+                    answer = by_shape[shape]
                     if answer is Served.GIVEN_UP:
                         return False
-                    if fits:
-                        answers.add(answer)
-                elif fits:
-                    answers.add(Served.YES)
+                else:
+                    answer = Served.YES
+                if fits:
+                    answers.add(answer)
+                    if answer is Served.YES and decided_by_one:
+                        return True
         if Served.UNKNOWN in answers and Served.YES not in answers:
-            raise UnknownOfferError("it takes too long to say which devices fit together")
+            raise UnknownOfferError(_TOO_LONG)
         return Served.YES in answers
 
 

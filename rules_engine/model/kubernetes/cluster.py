@@ -1,6 +1,6 @@
 """A view of a cluster: an immutable value, read from a file or from the live API."""
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -54,10 +54,13 @@ class Service(Protocol):
     """
 
     node: "Node"
-    resources: Set[str]
+    resources: frozenset[str]
 
     @property
     def simple(self) -> bool: ...
+
+    def shape(self, *, free: bool) -> Hashable:
+        """Return what `serve` depends on: equal shapes have equal answers."""
 
     def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
         """Return whether numbers of devices fit together; `free`: beside those in use."""

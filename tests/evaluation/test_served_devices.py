@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rules_engine.cel import Budget
 from rules_engine.devices import allocation
@@ -200,3 +201,13 @@ def test_a_demand_is_covered_if_one_node_serves_it_and_none_fails(
             answers.append("yes" if fits else "fails" if failing and cards + parts else "no")
     expected = "yes" in answers and "fails" not in answers
     assert covers(cluster(*nodes, slices=tuple(slices)), cards, parts, plugin) == expected
+
+
+def test_only_so_many_different_nodes_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rules_engine.evaluation.nodes.offers.MAX_SEARCHES", 1)
+    first = split_card("a")
+    both = (*first, *[replace(each, name=f"{each.name}-b", pool="b", nodes=on("b")) for each in first])
+    assert not covers(cluster(node("a"), node("b"), slices=both), cards=1, slices=1)
+    different = (*both, part("more", device("more", "x"), pool="other", nodes=on("b")))
+    with pytest.raises(UnknownOfferError, match="too long"):
+        covers(cluster(node("a"), node("b"), slices=different), cards=1, slices=1)

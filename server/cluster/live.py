@@ -235,6 +235,11 @@ class LiveCluster:
         return [health.failure for health in self.health if health.failure is not None]
 
     @property
+    def absent(self) -> Sequence[str]:
+        unread = [each for each in self._reflectors if each in self._device_reflectors and each.cause in ABSENT]
+        return [failure for each in unread if (failure := each.health.failure) is not None]
+
+    @property
     def reservations(self) -> int:
         """Number of admitted pods not yet bound to a node."""
         return self._store.reservations

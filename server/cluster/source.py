@@ -51,6 +51,10 @@ class ClusterSource(Protocol):
         """Messages of current failures to read the cluster."""
 
     @property
+    def absent(self) -> Sequence[str]:
+        """Why collections are not read that the view does without: devices of drivers."""
+
+    @property
     def health(self) -> Sequence[Health]:
         """Health of each collection read from an API server."""
 
@@ -69,6 +73,7 @@ class FixedCluster:
     """A cluster read from a file: complete, always fresh, and without reservations."""
 
     problems: Sequence[str] = ()
+    absent: Sequence[str] = ()
     health: Sequence[Health] = ()
     reservations = 0
 

@@ -38,8 +38,9 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster.freshness is Freshness.STALE
     report: dict[str, Any] = {"status": "ok", "cluster": "stale" if stale else "synced"}
-    if state.overpromises:
-        report["warnings"] = [OVERPROMISES]
+    warnings = [*([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
+    if warnings:
+        report["warnings"] = warnings
     return HTTPStatus.OK, report
 
 

@@ -112,8 +112,10 @@ def test_a_cluster_without_the_api_or_the_right_has_no_devices(api: ApiServer, s
     api.fail("deviceclasses", *[status] * 200)
     with viewing(api, NEEDS) as view:
         view.until(lambda cluster: cluster.known and str(status.code) in str(view.health("deviceclasses").failure))
+        assert [str(status.code) in message for message in view.live.absent] == [True]
         # It is asked for again, and read once that is possible.
         view.until(lambda _: view.health("deviceclasses").synced)
+        assert view.live.absent == []
 
 
 def test_slices_and_claims_are_read_only_if_there_is_a_class(api: ApiServer) -> None:

@@ -17,11 +17,11 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
-MAX_VERDICTS = 200_000
+MAX_VERDICTS = 50_000
 """Verdicts of selectors on devices that are cached. Devices of equal shape are one value: a cluster has hundreds."""
 
-MAX_SHAPES = 20_000
-"""Shapes of pools that are cached: a few for each kind of node, and as many as there are ways to use its devices."""
+MAX_SHAPED = 1_000_000
+"""Devices in the shapes that are cached, some 40 bytes each. A node has up to 200, and most nodes have few shapes."""
 
 
 def with_device_offers(cluster: Cluster) -> Cluster:
@@ -36,11 +36,12 @@ def without_device_offers(node: Node) -> Node:
 
 
 class _Cache(Struct):
-    """Answers that depend on values only."""
+    """Verdicts and counts, shared by successive states of a cluster. `devices`: the number in all shapes."""
 
-    verdicts: dict[tuple[tuple[str, ...], str, int], tuple[Device, bool | SelectorError]] = {}
+    verdicts: dict[tuple[tuple[str, ...], str, int], tuple[Device, bool | str]] = {}
     counts: dict[object, Count] = {}
     shapes: dict[Hashable, tuple[Hashable, object]] = {}
+    devices: int = 0
 
 
 class DeviceOffers:
@@ -52,6 +53,7 @@ class DeviceOffers:
 
     def __init__(self, devices: Devices, earlier: "DeviceOffers | None" = None) -> None:
         self._classes = devices.class_by_resource
+        self._second_names = devices.second_names
         self._slices = devices.slices
         self.allocated = dict(devices.allocated)
         if earlier is None:
@@ -85,12 +87,16 @@ class DeviceOffers:
         return replace(node, allocatable=allocatable, used=used, service=service)
 
     def capacity(self, node: Node) -> Node:
-        """Return a node with all devices that fit together in its allocatable amounts, also those of several claims."""
+        """Return a node with all devices that fit together in its allocatable amounts, also those of several claims.
+
+        A class with an extended resource does not count a second time by its implicit name.
+        """
         pools = self.pools.reaching(node)
         shape = self.shape(pools, frozenset())
         counted = {
             name: Quantity.of(self.count(pools, each, frozenset(), shape, sys.maxsize).most)
             for name, each in self._served(node).items()
+            if name not in self._second_names
         }
         return replace(node, allocatable={**node.allocatable, **counted})
 
@@ -103,13 +109,14 @@ class DeviceOffers:
             try:
                 verdict = class_matches(device_class, device, pool.driver)
             except SelectorError as error:
-                verdict = error
+                verdict = str(error)
             if len(verdicts) >= MAX_VERDICTS:
                 verdicts.clear()
             # With the device, so that no other one gets its id.
             verdicts[key] = device, verdict
-        if isinstance(verdict, SelectorError):
-            raise verdict
+        if isinstance(verdict, str):
+            # A new error each time: one that is raised again keeps the frames of all that raised it.
+            raise SelectorError(verdict)
         return verdict
 
     def count(
@@ -130,13 +137,19 @@ class DeviceOffers:
 
     def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> Hashable:
         """Return what answers about pools depend on. Nodes that differ in names only have the same."""
-        shapes = self._cache.shapes
-        if len(shapes) >= MAX_SHAPES:
-            shapes.clear()
-            self._cache.counts.clear()
+        cache = self._cache
         shape = tuple([_shape(pool, taken) for pool in pools])
+        known = cache.shapes.get(shape)
+        if known is not None:
+            return known[0]
+        cache.devices += sum(len(pool.devices) + len(pool.others) for pool in pools)
+        if cache.devices > MAX_SHAPED:
+            cache.shapes.clear()
+            cache.counts.clear()
+            cache.devices = 0
         # With the pools, so that no other device gets an id of theirs.
-        return shapes.setdefault(shape, (shape, pools))[0]
+        cache.shapes[shape] = shape, pools
+        return shape
 
     def _served(self, node: Node) -> Mapping[str, DeviceClass]:
         """Return the classes of resources that no device plugin offers on a node."""

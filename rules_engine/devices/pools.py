@@ -42,6 +42,7 @@ class Pools:
         self._slices: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
         self._named: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self._general: set[tuple[str, str]] = set()
+        self._everywhere: dict[tuple[str, str], Pool | None] = {}
         for each in devices.slices:
             key = each.pool_key
             self._slices[key].append(each)
@@ -61,6 +62,14 @@ class Pools:
 
     def _pool(self, key: tuple[str, str], node: Node) -> Pool | None:
         """Return a pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
+        if not all(each.nodes is not None and each.nodes.every for each in self._slices[key]):
+            return self._pool_at(key, node)
+        # Each node sees the same.
+        if key not in self._everywhere:
+            self._everywhere[key] = self._pool_at(key, node)
+        return self._everywhere[key]
+
+    def _pool_at(self, key: tuple[str, str], node: Node) -> Pool | None:
         driver, name = key
         every = self._slices[key]
         relevant = [each for each in every if each.counters or _slice_reaches(each, node)]

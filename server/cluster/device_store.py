@@ -64,6 +64,17 @@ class DeviceStore:
         if known is not None:
             self._touch(known, remove=True)
 
+    def forget(self, kind: type[DeviceObject], name: str) -> None:
+        """Remove an object of a kind by its name."""
+        known = self._objects[kind].get(name)
+        if known is not None:
+            self.remove(known)
+
+    @property
+    def changed(self) -> bool:
+        """True if there are changes that `update` has not taken in."""
+        return bool(self._changed_kinds)
+
     def update(self, nodes: Iterable[str]) -> Iterable[str]:
         """Take in all changes; return the nodes, of all these, whose offers may be others."""
         if not self._changed_kinds:

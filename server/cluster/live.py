@@ -1,6 +1,7 @@
 """The live cluster: one reflector for each collection, the published view, and its freshness."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
@@ -34,6 +35,8 @@ from server.cluster.reflector import Collection, Reflector, Sink
 from server.cluster.source import Health
 from server.cluster.store import Store
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 D = TypeVar("D", DeviceClass, ResourceSlice, Claim)
 
@@ -42,6 +45,9 @@ PUBLISH_SECONDS = 0.05
 
 WATCHES_PER_STALENESS = 3
 """A watch lasts a third of the maximum staleness, so that a half-open connection is detected in time."""
+
+FAILED_PUBLISH_SECONDS = 5.0
+"""Pause after a publication that failed by a bug, which may fail again."""
 
 EXPIRY_SECONDS = 1.0
 """Interval between checks for expired reservations."""
@@ -69,7 +75,7 @@ RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
 
 ABSENT = (Cause.FORBIDDEN, Cause.MISSING)
-"""Causes after which a collection of devices counts as empty: the cluster lacks the API, or the role the right."""
+"""Causes after which classes of devices count as none: the cluster lacks the API, or the role the right."""
 
 
 class LiveCluster:
@@ -93,6 +99,8 @@ class LiveCluster:
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
         self._slice_reader = SliceReader()
+        self._publishes = True
+        """False from a publication that failed until one succeeds."""
         self._has_classes = Event()
         """Set once there is a DeviceClass."""
         self._stopping = Event()
@@ -148,12 +156,12 @@ class LiveCluster:
         return synced
 
     def _is_unused(self, reflector: Reflector[Any]) -> bool:
-        """Return True for devices that the cluster does not have, or that the server may not read."""
-        if reflector not in self._device_reflectors:
-            return False
+        """Return True for devices of a cluster without classes, or whose classes the server may not read."""
         classes = self._device_reflectors[0]
-        no_classes = classes.cause in ABSENT or (classes.synced and not self._has_classes.is_set())
-        return no_classes or reflector.cause in ABSENT
+        absent = classes.cause in ABSENT
+        if reflector not in self._device_reflectors or self._has_classes.is_set():
+            return False
+        return absent or (classes.synced and reflector is not classes)
 
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
         reflectors = [
@@ -166,26 +174,28 @@ class LiveCluster:
         return self._store.raw_cluster()
 
     def _class_sink(self) -> Sink[DeviceClass]:
-        """Return a sink of classes, whose selectors say which attributes of devices are kept."""
+        """Return a sink of classes. A class whose selectors read more of devices than before first needs all slices."""
         store = self._store
 
-        def after(change: Callable[..., None]) -> Callable[..., None]:
-            def changed(*arguments: Any) -> None:
-                change(*arguments)
-                classes = store.classes
-                reader = SliceReader(classes)
-                if classes:
-                    self._has_classes.set()
-                if self._slice_reader.names is not None and not (
-                    reader.names is not None and reader.names <= self._slice_reader.names
-                ):
-                    self._slice_reader = reader
-                    self._all_reflectors["resourceslices"].relist()
+        def prepare(classes: Sequence[DeviceClass]) -> None:
+            before = self._slice_reader.names
+            reader = SliceReader(classes, before or frozenset())
+            if before is not None and reader.names != before:
+                self._slice_reader = reader
+                self._all_reflectors["resourceslices"].relist()
+            if classes:
+                self._has_classes.set()
 
-            return changed
+        def replace_all(objects: Iterable[DeviceClass]) -> None:
+            classes = list(objects)
+            prepare(classes)
+            store.replace_devices(DeviceClass, classes)
 
-        replace_all = partial(store.replace_devices, DeviceClass)
-        return Sink(read_class, after(replace_all), after(store.put_device), after(store.remove_device))
+        def put(new: DeviceClass) -> None:
+            prepare((*store.classes, new))
+            store.put_device(new)
+
+        return Sink(read_class, replace_all, put, store.remove_device, partial(store.forget_device, DeviceClass))
 
     def _read_slice(self, raw: Object) -> ResourceSlice:
         return read_slice(raw, self._slice_reader)
@@ -208,7 +218,7 @@ class LiveCluster:
     def current(self) -> Cluster:
         # The order matters: the view, read last, is at least as new as the contact times checked before.
         oldest = self._clock() - self._max_staleness_seconds
-        freshness = Freshness.SYNCED
+        freshness = Freshness.SYNCED if self._publishes else Freshness.STALE
         for reflector in self._reflectors:
             if self._is_unused(reflector):
                 continue
@@ -232,11 +242,13 @@ class LiveCluster:
 
     @property
     def problems(self) -> Sequence[str]:
-        return [health.failure for health in self.health if health.failure is not None]
+        started = [each for name, each in self._all_reflectors.items() if name in self._threads]
+        failures = [each.health.failure for each in started if not self._is_unused(each)]
+        return [failure for failure in failures if failure is not None]
 
     @property
     def absent(self) -> Sequence[str]:
-        unread = [each for each in self._reflectors if each in self._device_reflectors and each.cause in ABSENT]
+        unread = [each for each in self._reflectors if self._is_unused(each)]
         return [failure for each in unread if (failure := each.health.failure) is not None]
 
     @property
@@ -274,13 +286,27 @@ class LiveCluster:
     def _publish(self) -> None:
         while not self._stopping.is_set():
             self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
-            self._store.expire(self._clock())
-            self._store.publish()
+            try:
+                self._store.expire(self._clock())
+                self._store.publish()
+                self._publishes = True
+            except Exception:
+                # A bug must not end the thread, nor leave an old view that counts as current.
+                self._publishes = False
+                _log.exception("unexpected error while publishing a view of the cluster")
+                self._store.changed.set()
+                self._stopping.wait(FAILED_PUBLISH_SECONDS)
             self._stopping.wait(PUBLISH_SECONDS)
 
 
 def device_sink(store: Store, kind: type[D], read: Callable[[Object], D]) -> Sink[D]:
-    return Sink(read, partial(store.replace_devices, kind), store.put_device, store.remove_device)
+    return Sink(
+        read,
+        partial(store.replace_devices, kind),
+        store.put_device,
+        store.remove_device,
+        partial(store.forget_device, kind),
+    )
 
 
 def node_sink(store: Store) -> Sink[Node]:

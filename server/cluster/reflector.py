@@ -70,6 +70,9 @@ class Sink(Generic[T]):
     remove: Callable[[T], None]
     """Remove an object."""
 
+    forget: Callable[[Object], None] | None = None
+    """Remove an object that was changed, or deleted, and cannot be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Collection:
@@ -211,8 +214,9 @@ class Reflector(Generic[T]):
                 self._wait(self._backoff.seconds())
 
     def relist(self) -> None:
-        """List again soon: the sink reads more of each object than before."""
+        """List again soon: the sink reads more of each object than before. Until then the collection is not synced."""
         self._relisting = True
+        self._contact = -inf
         answer = self._answer
         if answer is not None:
             answer.interrupt()
@@ -345,6 +349,8 @@ class Reflector(Generic[T]):
                 self._sink.remove(parsed)
             else:
                 self._sink.put(parsed)
+        elif self._sink.forget is not None:
+            self._sink.forget(object)
         self._version = version
         return "events"
 
@@ -365,6 +371,8 @@ class Reflector(Generic[T]):
                 self._relist_at = now + RELIST_SECONDS
             self._watch_failed = False
             self._failure.end()
+        if self._relisting:
+            return
         self._contact = now  # after the failure: a thread that sees the collection current sees no failure
 
     def _record_failure(self, error: ApiError) -> float:

@@ -12,6 +12,7 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import node_index_with_places
 from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, device_usage
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
 from rules_engine.model.kubernetes.devices import DeviceClass
@@ -51,12 +52,15 @@ class Store:
         """Number of reservations."""
         return len(self._reservations)
 
-    def publish(self) -> None:
-        """Publish all changes so far."""
+    def publish(self, *, devices: bool = True) -> None:
+        """Publish all changes so far; without `devices`, not those of classes, slices and claims."""
         with self._lock:
             changes: list[Change] = []
-            self._touch(self._devices.update(self._facts))
             self.changed.clear()
+            if devices:
+                self._touched.update(dict.fromkeys(self._devices.update(self._facts)))
+            elif self._devices.changed:
+                self.changed.set()
             for name in self._touched:
                 old, new = self._nodes.get(name), self._build_node(name)
                 if new == old:
@@ -101,7 +105,7 @@ class Store:
         demand = device_usage(pod.effective_requests())
         if not demand:
             return
-        self.publish()
+        self.publish(devices=False)
         # Before the lock is taken: slightly older labels and taints suffice for a guess.
         try:
             takes = node_predicate(pod.placement, self.cluster)
@@ -111,9 +115,9 @@ class Store:
             if key in self._reservations:
                 return
             self.expire(now)
-            self.publish()
+            self.publish(devices=False)
             self._reservations.reserve(key, demand, takes, now + LIFETIME_SECONDS)
-            self.publish()
+            self.publish(devices=False)
 
     def expire(self, now: float) -> None:
         """Remove expired reservations."""
@@ -216,6 +220,14 @@ class Store:
     def put_device(self, new: DeviceObject) -> None:
         with self._lock:
             self._devices.put(new)
+            self.changed.set()
+
+    def forget_device(self, kind: type[DeviceObject], raw: Object) -> None:
+        """Remove a class or slice that cannot be read, or a claim, by the object's name."""
+        metadata = as_mapping(raw.get("metadata"))
+        name, namespace = text_member(metadata, "name"), text_member(metadata, "namespace")
+        with self._lock:
+            self._devices.forget(kind, f"{namespace}/{name}" if namespace else name)
             self.changed.set()
 
     def remove_device(self, old: DeviceObject) -> None:

@@ -79,10 +79,15 @@ def card_with_partitions(node: str, partitions: int = 7) -> list[Object]:
 def claim(
     name: str, *held: tuple[str, str], namespace: str = "default", extended: bool = True, **result: Any
 ) -> Object:
-    """Build an allocated ResourceClaim; `held`: pools and devices."""
+    """Build an allocated ResourceClaim, one of kube-scheduler by default; `held`: pools and devices."""
+    owner = {"kind": "Pod", "name": "owner", "controller": True}
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device, **result} for pool, device in held]
     return {
         "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace, **({"annotations": EXTENDED} if extended else {})},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            **({"annotations": EXTENDED, "ownerReferences": [owner]} if extended else {}),
+        },
         "status": {"allocation": {"devices": {"results": results}}},
     }

@@ -15,7 +15,7 @@ from rules_engine.model.json.lenient import as_mapping, controller_reference, ob
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
-from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey
+from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey
 from rules_engine.model.kubernetes.quantity import NANOS
 
 MAX_CACHED = 64
@@ -64,11 +64,8 @@ class Drivers:
         return {
             name: (node.allocatable[name].nanos // NANOS, node.used[name].nanos // NANOS)
             for name in names
-            if name in node.allocatable and node.allocatable[name].nanos and not self._is_second_name(name)
+            if name in node.allocatable and node.allocatable[name].nanos and name not in self.devices.second_names
         }
-
-    def _is_second_name(self, resource: str) -> bool:
-        return resource.startswith(IMPLICIT_PREFIX) and bool(self.classes[resource].resource)
 
     @property
     def every(self) -> NodeSet:

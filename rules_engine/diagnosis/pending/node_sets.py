@@ -21,7 +21,6 @@ from rules_engine.evaluation.nodes import (
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.scheduling import scheduler_of
@@ -53,8 +52,7 @@ class NodeSets:
             }
             for node, view in zip(objects.nodes, drivers.view.nodes, strict=True)
         ]
-        second = {name for name in drivers.classes if name.startswith(IMPLICIT_PREFIX)}
-        self._offered = sorted({name for node, _ in nodes for name in node.allocatable} - second)
+        self._offered = sorted({name for node, _ in nodes for name in node.allocatable} - drivers.devices.second_names)
         """The resources that nodes have; pods may request other ones, too."""
         self._covering_one = lru_cache(MAX_CACHED)(self._find_covering)
 

@@ -104,11 +104,13 @@ def named_attributes(classes: Iterable[DeviceClass]) -> frozenset[str] | None:
 class SliceReader:
     """Reader of ResourceSlices, which keeps the attributes and capacities that the selectors of classes read.
 
-    So the devices of all cards of a kind are one value: what differs, such as a card's UUID, is seldom selected.
+    Devices of equal cards are then one value: selectors seldom read what differs, such as a UUID. `also`: further names
+    of attributes that are kept.
     """
 
-    def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
-        self.names = named_attributes(classes)
+    def __init__(self, classes: Iterable[DeviceClass] = (), also: frozenset[str] = frozenset()) -> None:
+        names = named_attributes(classes)
+        self.names = None if names is None else names | also
         self._shared: dict[object, Device] = {}
 
     def slice(self, raw: Object) -> ResourceSlice:

@@ -99,6 +99,11 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
     allocated: Mapping[DeviceKey, bool] = {}
 
     @cached_property
+    def second_names(self) -> frozenset[str]:
+        """The implicit resource names of classes that have a name of their own as well."""
+        return frozenset(IMPLICIT_PREFIX + each.name for each in self.classes if each.resource)
+
+    @cached_property
     def class_by_resource(self) -> Mapping[str, DeviceClass]:
         """The class of each extended resource: the newest, of equally old ones the first by name.
 

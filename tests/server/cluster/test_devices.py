@@ -8,10 +8,11 @@ import pytest
 
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
+from server.cluster.store import Store
 from tests.support.apiserver import ApiServer, Status, api_server, bound, node
 from tests.support.cluster import viewing
 
@@ -222,3 +223,45 @@ def test_an_equal_object_touches_no_node() -> None:
     assert store.update(["one"]) == ["one"]
     plain = Node(name="one")
     assert store.offered(plain) is plain
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_slice_that_becomes_unreadable_offers_nothing(api: ApiServer, deleted: bool) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", resource_slice("s", "one", ["a", "b"]))
+    with viewing(api, NEEDS) as view:
+        assert free(view.synced()) == {"one": 2}
+        bad = resource_slice("s", "one", ["a", "a"])
+        if deleted:
+            api.event("resourceslices", "DELETED", {**bad, "metadata": {"name": "s", "resourceVersion": "9999"}})
+        else:
+            api.put("resourceslices", bad)
+        view.until(lambda cluster: free(cluster) == {})
+
+
+def test_a_view_that_cannot_be_published_is_stale_until_it_can(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.live.FAILED_PUBLISH_SECONDS", 0.01)
+    with viewing(api, NEEDS) as view:
+        view.synced()
+        publish, failing = Store.publish, [True]
+
+        def fail(store: Store, *, devices: bool = True) -> None:
+            if failing[0]:
+                raise RuntimeError("a bug")
+            publish(store, devices=devices)
+
+        monkeypatch.setattr(Store, "publish", fail)
+        api.put("nodes", node("three", {"cpu": 8}))
+        view.until(lambda cluster: cluster.freshness is Freshness.STALE)
+        failing[0] = False
+        view.until(lambda cluster: cluster.known and len(cluster.nodes) == 3)
+
+
+def test_a_reservation_waits_for_no_devices(api: ApiServer) -> None:
+    store = Store()
+    store.replace_nodes([Node(name="one")])
+    store.put_device(ResourceSlice(name="s", driver=DRIVER, pool="p"))
+    store.publish(devices=False)
+    assert store.changed.is_set()
+    store.publish()
+    assert not store.changed.is_set()

@@ -99,8 +99,7 @@ class ViewFields:
 
 
 _COLLECTIONS = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
-"""Collections of a view, with their meaning. Its nodes have what drivers offer."""
-"""The collections of a cluster that rules read, by their names in a view, with words for their recorded parts."""
+"""Collections that rules read, each with the name of its recorded part. Nodes are recorded with what drivers offer."""
 
 
 def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> list[Members] | None:

@@ -109,8 +109,7 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
             problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         by_kind.setdefault(kind, []).append(item)
-        # The shape ResourceClaim is that of a container's claim.
-        if shapes.has_shape(kind) and kind not in DEVICE_KINDS:
+        if shapes.has_shape(kind):
             warn_of_values(item, kind, problems)
     return by_kind
 

@@ -85,7 +85,8 @@ class Settings:
         type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
         metavar="in-cluster|kubeconfig|FILE",
         help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, "
-        "or the output of kubectl get nodes,pods,namespaces -A -o json. Default: two workers with four GPUs each.",
+        "or the output of kubectl get nodes,pods,namespaces -A -o json, with drivers of devices also "
+        "deviceclasses,resourceslices,resourceclaims. Default: two workers with four GPUs each.",
     )
     kubeconfig: Path | None = _setting(
         "--kubeconfig",
@@ -93,14 +94,14 @@ class Settings:
         cls=SingleOption,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="File of the live cluster. Default: KUBECONFIG, or ~/.kube/config.",
+        help="With --cluster kubeconfig: its file. Default: KUBECONFIG, or ~/.kube/config.",
     )
     context: str | None = _setting(
         "--context",
         None,
         cls=SingleOption,
         metavar="NAME",
-        help="Context of the kubeconfig. Default: its current one.",
+        help="With --cluster kubeconfig: the context. Default: the current one.",
     )
     max_staleness_seconds: float = _setting(
         "--max-staleness",

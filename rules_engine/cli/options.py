@@ -245,7 +245,8 @@ def cluster_option(
         type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
         metavar=f"{KUBECONFIG}|FILE",
         help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
-        f"kubectl get {collections} -A -o json{help_end}",
+        f"kubectl get {collections} -A -o json, with drivers of devices also "
+        f"deviceclasses,resourceslices,resourceclaims{help_end}",
         **{"multiple": True} if multiple else {},
     )
 

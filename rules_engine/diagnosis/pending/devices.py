@@ -93,7 +93,9 @@ def _explain_failure(
         cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
         evidence=(*failures[1:MAX_NAMES], *([further] if further else ())),
         remedies=(
-            Remedy(text="Test in the selector that an attribute exists before it is read.", risk=Risk.MEDIUM),
+            Remedy(
+                text="Correct the selector: it tests that an attribute exists before it reads it.", risk=Risk.MEDIUM
+            ),
             _class_remedy(device_class),
         ),
         missing=(resource,),
@@ -181,11 +183,8 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
         cause="A device belongs to a class if all selectors of the class are true for it.",
         certainty=Certainty.CERTAIN if drivers.slices_read else Certainty.POSSIBLE,
         evidence=(
-            *(
-                [f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"]
-                if number
-                else ["no ResourceSlice has a device: does the driver run?"]
-            ),
+            *([f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"] if number else ()),
+            *([] if number or drivers.left_out else ["no ResourceSlice has a device: does the driver run?"]),
             *([f"devices match in {join_names(['/'.join(pool) for pool in pools])}"] if pools else ()),
             *selectors,
             *drivers.left_out[:MAX_NAMES],

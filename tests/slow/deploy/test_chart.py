@@ -490,7 +490,16 @@ def test_without_metrics_only_the_webhook_is_reachable() -> None:
 Right = tuple[str, str, str, str]
 """API group, resource, name or *, verb."""
 
-READ_NODES = {("", "nodes", "*", operation) for operation in ("list", "watch")}
+READ_NODES = {
+    (group, resource, "*", operation)
+    for group, resource in (
+        ("", "nodes"),
+        ("resource.k8s.io", "deviceclasses"),
+        ("resource.k8s.io", "resourceslices"),
+        ("resource.k8s.io", "resourceclaims"),
+    )
+    for operation in ("list", "watch")
+}
 COMPARE = {
     ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", NAME, "get") for kind in ("mutating", "validating")
 }
@@ -546,7 +555,7 @@ def test_each_feature_has_a_role_and_secrets_a_namespaced_one() -> None:
     }
 
     assert granted == {
-        f"{NAME}-cluster": ("ClusterRole", {"nodes"}),
+        f"{NAME}-cluster": ("ClusterRole", {resource for _, resource, _, _ in READ_NODES}),
         f"{NAME}-webhooks": ("ClusterRole", {resource for _, resource, _, _ in COMPARE}),
         f"{NAME}-events": ("ClusterRole", {"events"}),
         f"{NAME}-tls": ("Role", {"secrets"}),

@@ -233,6 +233,8 @@ def test_a_slice_that_becomes_unreadable_offers_nothing(api: ApiServer, deleted:
         assert free(view.synced()) == {"one": 2}
         bad = resource_slice("s", "one", ["a", "a"])
         if deleted:
+            # An event is sent on open watches only.
+            api.wait_for(lambda: api.watching("resourceslices"))
             api.event("resourceslices", "DELETED", {**bad, "metadata": {"name": "s", "resourceVersion": "9999"}})
         else:
             api.put("resourceslices", bad)

@@ -1,1 +1,1 @@
-"""What nodes offer by Dynamic Resource Allocation, as kube-scheduler 1.36 allocates devices for extended resources."""
+"""Allocation of devices for extended resources by Dynamic Resource Allocation, as in kube-scheduler 1.36."""

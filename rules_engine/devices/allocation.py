@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.selectors import SelectorError
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, PoolKey
 
 MAX_STEPS = 10_000
 """Devices tried in one search, some 10 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
@@ -51,7 +51,7 @@ class _Search:
         self._devices = [(pool, device, pool.key(device)) for pool, device in pool_devices(pools)]
         self._allocated = allocated
         self._matches = matches
-        self._left = {(pool.driver, pool.name): free_counters(pool, allocated) for pool in pools}
+        self._left = {pool.pool_key: free_counters(pool, allocated) for pool in pools}
         self._chosen: list[DeviceKey] = []
         self._steps = 0
 
@@ -86,13 +86,13 @@ class _Search:
     def _take(self, pool: Pool, device: Device) -> bool:
         if device.consumes:
             self._consume(pool, device, 1)
-            if min(self._left[pool.driver, pool.name].values()) < 0:
+            if min(self._left[pool.pool_key].values()) < 0:
                 self._consume(pool, device, -1)
                 return False
         return not device.tainted
 
     def _consume(self, pool: Pool, device: Device, sign: int) -> None:
-        left = self._left[pool.driver, pool.name]
+        left = self._left[pool.pool_key]
         for counter, nanos in device.consumes.items():
             left[counter] -= sign * nanos
 
@@ -143,53 +143,41 @@ def count_devices(
             fitting.append((pool, device))
     try:
         # A search that meets a failing device before it has found enough is given up.
-        ordered = leaking or bool(failure)
-        most = (_most_found if ordered else _most_packed)(pools, device_class, fitting, allocated, matches, limit)
+        if leaking or failure:
+            request = Request(device_class, min(len(fitting), limit, MAX_CLAIM_DEVICES))
+            most = _most_in_order(pools, request, allocated, matches)
+        else:
+            most = min(_most_packed(pools, fitting, allocated), limit)
     except StepsExceededError:
         return Count(min(len(fitting), limit), failure, exact=False)
     return Count(most, failure)
 
 
-def _most_found(
-    pools: Sequence[Pool],
-    device_class: DeviceClass,
-    fitting: Sequence[tuple[Pool, Device]],
-    allocated: Container[DeviceKey],
-    matches: Matches,
-    limit: int,
-) -> int:
-    """Return the most devices that a search for one claim finds, where the order in which it tries them matters."""
-    most = min(len(fitting), limit, MAX_CLAIM_DEVICES)
-    for number in range(1, most + 1):
+def _most_in_order(pools: Sequence[Pool], request: Request, allocated: Container[DeviceKey], matches: Matches) -> int:
+    """Return the most devices of a request that a search finds, where the order in which it tries them matters."""
+    for number in range(1, request.count + 1):
         try:
-            found = allocate(pools, [Request(device_class, number)], allocated, matches)
+            devices = allocate(pools, [Request(request.device_class, number)], allocated, matches)
         except SelectorError:
-            found = None
-        if found is None:
+            devices = None
+        if devices is None:
             return number - 1
-    return most
+    return request.count
 
 
-def _most_packed(
-    pools: Sequence[Pool],
-    _device_class: DeviceClass,
-    fitting: Sequence[tuple[Pool, Device]],
-    allocated: Container[DeviceKey],
-    _matches: Matches,
-    limit: int,
-) -> int:
+def _most_packed(pools: Sequence[Pool], fitting: Sequence[tuple[Pool, Device]], allocated: Container[DeviceKey]) -> int:
     """Return the most devices that are within the counters of their pools together."""
     alone = sum(not device.consumes for _, device in fitting)
-    by_pool: dict[tuple[str, str], list[Device]] = defaultdict(list)
+    by_pool: dict[PoolKey, list[Device]] = defaultdict(list)
     for pool, device in fitting:
         if device.consumes:
-            by_pool[pool.driver, pool.name].append(device)
+            by_pool[pool.pool_key].append(device)
     packed = sum(
-        _most_within(free_counters(pool, allocated), by_pool[pool.driver, pool.name])
+        _most_within(free_counters(pool, allocated), by_pool[pool.pool_key])
         for pool in pools
-        if (pool.driver, pool.name) in by_pool
+        if pool.pool_key in by_pool
     )
-    return min(alone + packed, limit)
+    return alone + packed
 
 
 def _most_within(left: Mapping[tuple[str, str], int], devices: Sequence[Device]) -> int:

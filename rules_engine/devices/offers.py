@@ -38,7 +38,7 @@ def without_device_offers(node: Node) -> Node:
 class _Cache(Struct):
     """Verdicts and counts, shared by successive states of a cluster. `devices`: the number in all shapes."""
 
-    verdicts: dict[tuple[tuple[str, ...], str, int], tuple[Device, bool | str]] = {}
+    verdicts: dict[tuple[DeviceClass, str, int], tuple[Device, bool | str]] = {}
     counts: dict[object, Count] = {}
     shapes: dict[Hashable, tuple[Hashable, object]] = {}
     devices: int = 0
@@ -102,21 +102,26 @@ class DeviceOffers:
 
     def matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
         """Return True if a device matches a class. Raises SelectorError."""
+        verdict = self.verdict(device_class, pool.driver, device)
+        if isinstance(verdict, str):
+            # A new error each time: one that is raised again keeps the frames of all that raised it.
+            raise SelectorError(verdict)
+        return verdict
+
+    def verdict(self, device_class: DeviceClass, driver: str, device: Device) -> bool | str:
+        """Return True if a driver's device matches a class, or the message of a selector that fails."""
         verdicts = self._cache.verdicts
-        key = device_class.selectors, pool.driver, id(device)
+        key = device_class, driver, id(device)
         _, verdict = verdicts.get(key, (device, None))
         if verdict is None:
             try:
-                verdict = class_matches(device_class, device, pool.driver)
+                verdict = class_matches(device_class, device, driver)
             except SelectorError as error:
                 verdict = str(error)
             if len(verdicts) >= MAX_VERDICTS:
                 verdicts.clear()
             # With the device, so that no other one gets its id.
             verdicts[key] = device, verdict
-        if isinstance(verdict, str):
-            # A new error each time: one that is raised again keeps the frames of all that raised it.
-            raise SelectorError(verdict)
         return verdict
 
     def count(
@@ -200,7 +205,7 @@ def _shape(pool: Pool, taken: Set[DeviceKey]) -> object:
 
 
 class _Service:
-    """What drivers offer on one node."""
+    """The devices that drivers can allocate on one node."""
 
     def __init__(
         self,

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import Counters, Device, DeviceKey, Devices, NodeSelection, ResourceSlice
+from rules_engine.model.kubernetes.devices import (
+    Counters,
+    Device,
+    DeviceKey,
+    Devices,
+    NodeSelection,
+    PoolKey,
+    ResourceSlice,
+)
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, parse_label_integer
 
 
@@ -31,6 +39,10 @@ class Pool(Struct, frozen=True, kw_only=True):
     problem: str = ""
     invalid: bool = False
 
+    @property
+    def pool_key(self) -> PoolKey:
+        return self.driver, self.name
+
     def key(self, device: Device) -> DeviceKey:
         return self.driver, self.name, device.name
 
@@ -39,10 +51,10 @@ class Pools:
     """All pools of a cluster."""
 
     def __init__(self, devices: Devices) -> None:
-        self._slices: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
-        self._named: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self._general: set[tuple[str, str]] = set()
-        self._everywhere: dict[tuple[str, str], Pool | None] = {}
+        self._slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
+        self._named: dict[str, set[PoolKey]] = defaultdict(set)
+        self._general: set[PoolKey] = set()
+        self._everywhere: dict[PoolKey, Pool | None] = {}
         for each in devices.slices:
             key = each.pool_key
             self._slices[key].append(each)
@@ -60,7 +72,7 @@ class Pools:
         pools = [pool for key in keys if (pool := self._pool(key, node)) is not None]
         return sorted(pools, key=lambda pool: pool.conditional)
 
-    def _pool(self, key: tuple[str, str], node: Node) -> Pool | None:
+    def _pool(self, key: PoolKey, node: Node) -> Pool | None:
         """Return a pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
         if not all(each.nodes is not None and each.nodes.every for each in self._slices[key]):
             return self._pool_at(key, node)
@@ -69,7 +81,7 @@ class Pools:
             self._everywhere[key] = self._pool_at(key, node)
         return self._everywhere[key]
 
-    def _pool_at(self, key: tuple[str, str], node: Node) -> Pool | None:
+    def _pool_at(self, key: PoolKey, node: Node) -> Pool | None:
         driver, name = key
         every = self._slices[key]
         relevant = [each for each in every if each.counters or _slice_reaches(each, node)]

@@ -1,15 +1,13 @@
 """The devices of drivers in a live cluster, and the nodes whose offers change with them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from rules_engine.devices.offers import DeviceOffers
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import DeviceClass, DeviceKey, Devices, ResourceSlice
-
-PoolKey: TypeAlias = tuple[str, str]
+from rules_engine.model.kubernetes.devices import NO_DEVICES, DeviceClass, DeviceKey, Devices, PoolKey, ResourceSlice
 
 
 class Claim(Struct, frozen=True):
@@ -30,7 +28,7 @@ class DeviceStore:
     """Classes, slices and claims by name. Not safe for use from several threads."""
 
     def __init__(self) -> None:
-        self.devices = Devices()
+        self.devices = NO_DEVICES
         self._objects: dict[type, dict[str, Any]] = {DeviceClass: {}, ResourceSlice: {}, Claim: {}}
         self._by_pool: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._changed_kinds: set[type[DeviceObject]] = set()
@@ -39,7 +37,7 @@ class DeviceStore:
         self._offers: DeviceOffers | None = None
 
     @property
-    def classes(self) -> Sequence[DeviceClass]:
+    def classes(self) -> tuple[DeviceClass, ...]:
         return tuple(self._objects[DeviceClass].values())
 
     def replace(self, kind: type[DeviceObject], objects: Iterable[DeviceObject]) -> None:
@@ -76,14 +74,12 @@ class DeviceStore:
         return bool(self._changed_kinds)
 
     def update(self, nodes: Iterable[str]) -> Iterable[str]:
-        """Take in all changes; return the nodes, of all these, whose offers may be others."""
+        """Apply all changes; return the nodes whose offers may have changed."""
         if not self._changed_kinds:
             return ()
         before = self.devices
         self.devices = Devices(
-            classes=tuple(self._objects[DeviceClass].values())
-            if DeviceClass in self._changed_kinds
-            else before.classes,
+            classes=self.classes if DeviceClass in self._changed_kinds else before.classes,
             slices=tuple(self._objects[ResourceSlice].values())
             if ResourceSlice in self._changed_kinds
             else before.slices,
@@ -108,17 +104,15 @@ class DeviceStore:
                 for pool in changed.pools:
                     self._touch_pool(pool)
             case _:
-                self._touch_pool(changed.pool_key)
                 slices = self._by_pool.setdefault(changed.pool_key, {})
+                slices[changed.name] = changed
+                self._touch_pool(changed.pool_key)
                 if remove:
                     del slices[changed.name]
                     if not slices:
                         del self._by_pool[changed.pool_key]
-                else:
-                    slices[changed.name] = changed
-                    self._touch_pool(changed.pool_key)
 
     def _touch_pool(self, key: PoolKey) -> None:
-        """Note the nodes that a pool reaches, and those that it reached."""
+        """Mark the nodes that a pool reaches."""
         for each in self._by_pool.get(key, {}).values():
             self._touched.add("" if each.nodes is None else each.nodes.name)

@@ -6,7 +6,7 @@ and in the libraries, with their CEL type in `cel_type`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.values import types
@@ -107,7 +107,9 @@ class DefaultMap(Mapping[str, object]):
         self._default = default
 
     def __getitem__(self, key: object) -> object:
-        return self._entries.get(key, self._default) if type(key) is str else self._entries[cast(str, key)]
+        if type(key) is not str:
+            raise KeyError(key)
+        return self._entries.get(key, self._default)
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries

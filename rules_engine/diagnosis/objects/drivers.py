@@ -6,16 +6,15 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from rules_engine.devices.allocation import free_counters
-from rules_engine.devices.offers import with_device_offers
-from rules_engine.devices.pools import Pool, Pools, pool_devices
-from rules_engine.devices.selectors import SelectorError, class_matches
+from rules_engine.devices.offers import DeviceOffers
+from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
-from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey
+from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey, PoolKey
 from rules_engine.model.kubernetes.quantity import NANOS
 
 MAX_CACHED = 64
@@ -43,13 +42,13 @@ class Drivers:
         self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
         self.left_out = tuple(map(quote_message, objects.unusable_slices))
         self.slices_read = "ResourceSlice" not in objects.absent
+        self._offers = DeviceOffers(self.devices)
         # Without classes, the view keeps its indexes.
         self.view: Cluster = objects.view
         if self.classes:
-            self.view = with_device_offers(replace(objects.view, devices=self.devices))
+            self.view = replace(objects.view, nodes=tuple(map(self._offers.node, objects.view.nodes)))
         self._objects = objects
-        self._pools = Pools(self.devices)
-        self._matched: dict[tuple[str, DeviceKey, int], bool | str] = {}
+        self._pools = self._offers.pools
         self.matching = lru_cache(MAX_CACHED)(self._find_matching)
         """Return the devices of a class that reach some nodes."""
         self.pools_of = lru_cache(MAX_CACHED)(self._find_pools)
@@ -85,12 +84,12 @@ class Drivers:
         failures: dict[str, None] = {}
         for number in numbers_of(nodes):
             pools = self._pools.reaching(self.view.nodes[number])
-            left = {(pool.driver, pool.name): free_counters(pool, self.devices.allocated) for pool in pools}
+            left = {pool.pool_key: free_counters(pool, self.devices.allocated) for pool in pools}
             for pool, device in pool_devices(pools):
-                key, counters = pool.key(device), left[pool.driver, pool.name]
-                matched = self._matches(device_class, key, device)
+                key, counters = pool.key(device), left[pool.pool_key]
+                matched = self._offers.verdict(device_class, pool.driver, device)
                 if isinstance(matched, str):
-                    failures[matched] = None
+                    failures[quote_message(matched)] = None
                 elif matched:
                     state = free
                     if device.tainted:  # it stays so when its claim ends
@@ -102,41 +101,29 @@ class Drivers:
                     state[key] = pool, device
         return Matching([*free.values()], [*allocated.values()], [*blocked.values()], [*tainted.values()], [*failures])
 
-    def _matches(self, device_class: DeviceClass, key: DeviceKey, device: Device) -> bool | str:
-        """Return True if a device matches a class, or the error of a selector."""
-        cached = device_class.name, key, id(device)  # devices of an earlier generation have the same key
-        matched = self._matched.get(cached)
-        if matched is None:
-            try:
-                matched = class_matches(device_class, device, key[0])
-            except SelectorError as error:
-                matched = quote_message(str(error))
-            self._matched[cached] = matched
-        return matched
-
-    def _find_pools(self, device_class: DeviceClass) -> tuple[Sequence[tuple[str, str]], Sequence[str]]:
-        pools: dict[tuple[str, str], None] = {}
+    def _find_pools(self, device_class: DeviceClass) -> tuple[Sequence[PoolKey], Sequence[str]]:
+        pools: dict[PoolKey, None] = {}
         failures: dict[str, None] = {}
         for each in self.devices.slices:
             for device in each.devices:
-                matched = self._matches(device_class, (each.driver, each.pool, device.name), device)
+                matched = self._offers.verdict(device_class, each.driver, device)
                 if isinstance(matched, str):
-                    failures[matched] = None
+                    failures[quote_message(matched)] = None
                 elif matched:
-                    pools[each.driver, each.pool] = None
+                    pools[each.pool_key] = None
         return [*pools], [*failures]
 
     @cached_property
-    def unusable_pools(self) -> Mapping[tuple[str, str], str]:
+    def unusable_pools(self) -> Mapping[PoolKey, str]:
         """The pools that the scheduler does not use on some node, each with why."""
-        problems: dict[tuple[str, str], str] = {}
+        problems: dict[PoolKey, str] = {}
         for node in self.view.nodes:
             for pool in self._pools.reaching(node):
                 if pool.problem:
-                    problems.setdefault((pool.driver, pool.name), quote_message(pool.problem))
-        generations: dict[tuple[str, str], list[int]] = {}
+                    problems.setdefault(pool.pool_key, quote_message(pool.problem))
+        generations: dict[PoolKey, list[int]] = {}
         for each in self.devices.slices:
-            generations.setdefault((each.driver, each.pool), []).append(each.generation)
+            generations.setdefault(each.pool_key, []).append(each.generation)
         for key, every in generations.items():
             if min(every) < max(every):
                 problems.setdefault(key, f"some of its slices are older than generation {max(every)}")

@@ -38,7 +38,7 @@ class Taint:
 
 
 class Served(Enum):
-    """Whether drivers can serve amounts together; GIVEN_UP: the scheduler would give up the pod, on all nodes."""
+    """Result of a request for several amounts on one node. GIVEN_UP: the scheduler rejects the pod on all nodes."""
 
     YES = "yes"
     NO = "no"
@@ -47,7 +47,7 @@ class Served(Enum):
 
 
 class Service(Protocol):
-    """What drivers offer on a node by Dynamic Resource Allocation.
+    """The devices that drivers can allocate on one node (Dynamic Resource Allocation).
 
     `node`: the node without it. `resources`: all that they may serve there. `simple`: whether the amounts of single
     resources say all.

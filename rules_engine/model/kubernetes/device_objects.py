@@ -88,7 +88,7 @@ _WHOLE_MAPS = re.compile(
     r"[{+]|\b(all|exists|exists_one|map|filter|size|format|join|replace|substring|string|bind|"
     r"transform\w*|lowerAscii|upperAscii|charAt|trim|quote|split|url|b)\b"
 )
-"""What may read an attribute that an expression does not name."""
+"""Operations by which an expression may read attributes without naming them."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -28,6 +28,9 @@ Attribute: TypeAlias = str | int | bool | Version | None
 Counters: TypeAlias = Mapping[tuple[str, str], int]
 """Values of counters in nanos, by the names of their set and their own."""
 
+PoolKey: TypeAlias = tuple[str, str]
+"""The driver and the name of a pool: several drivers may use one name."""
+
 DeviceKey: TypeAlias = tuple[str, str, str]
 """Driver, pool and name of a device."""
 
@@ -74,8 +77,7 @@ class ResourceSlice(Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
 
     @property
-    def pool_key(self) -> tuple[str, str]:
-        """The driver and the name of the pool, which several drivers may use."""
+    def pool_key(self) -> PoolKey:
         return self.driver, self.pool
 
 

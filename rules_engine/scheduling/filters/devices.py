@@ -14,10 +14,10 @@ from rules_engine.devices.allocation import Request, StepsExceededError, allocat
 from rules_engine.devices.offers import DeviceOffers
 from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.requests import ContainerRequest, create_requests
-from rules_engine.devices.selectors import SelectorError, class_matches
+from rules_engine.devices.selectors import SelectorError
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.scheduling import reasons
 
@@ -66,10 +66,10 @@ class DeviceUse:
         }
         """The nodes whose drivers serve a resource: those without a device plugin for it."""
         self._pools = [self.offers.pools.reaching(node) for node in nodes] if self._classes else []
-        self._reached: dict[tuple[str, str], NodeSet] = {}
+        self._reached: dict[PoolKey, NodeSet] = {}
         for number, pools in enumerate(self._pools):
             for pool in pools:
-                self._reached[pool.driver, pool.name] = self._reached.get((pool.driver, pool.name), 0) | 1 << number
+                self._reached[pool.pool_key] = self._reached.get(pool.pool_key, 0) | 1 << number
         self._held: dict[str, Sequence[DeviceKey]] = {}
         """The devices of pods, by their names."""
         self._kinds: dict[Containers, _Kind] = {}
@@ -96,7 +96,7 @@ class DeviceUse:
         """Return the other nodes that the pools of a node reach: they have the same devices."""
         if not self._pools:
             return ()
-        nodes = union([self._reached[pool.driver, pool.name] for pool in self._pools[number]])
+        nodes = union([self._reached[pool.pool_key] for pool in self._pools[number]])
         return numbers_of(nodes & ~(1 << number))
 
     def exclude(self, containers: Containers, among: NodeSet) -> Mapping[str, NodeSet]:
@@ -212,12 +212,6 @@ class DeviceUse:
         """Yield what is not modelled of devices that match the classes of a pod's resources."""
         classes = [self._classes[each.resource] for each in containers if each.resource in self._classes]
         for what, devices in self._special.items():
-            if any(_may_match(each, device, driver) for each in classes for device, driver in devices):
+            # A selector that fails may be true.
+            if any(self.offers.verdict(each, driver, device) for each in classes for device, driver in devices):
                 yield what
-
-
-def _may_match(device_class: DeviceClass, device: Device, driver: str) -> bool:
-    try:
-        return class_matches(device_class, device, driver)
-    except SelectorError:
-        return True

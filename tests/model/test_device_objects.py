@@ -296,6 +296,7 @@ def test_equal_devices_are_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
     (different,) = reader.slice(spec(devices=[{"name": "d", "taints": [{"effect": "NoSchedule"}]}])).devices
     assert different != first
     monkeypatch.setattr("rules_engine.model.kubernetes.device_objects.MAX_SHARED", 1)
+    reader.slice(spec(devices=[{"name": "new"}]))
     (again,) = reader.slice(raw[0]).devices
     assert (again == first, again is first) == (True, False)
 

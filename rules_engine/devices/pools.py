@@ -4,13 +4,16 @@ Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (pools
 device that does not reach the node, in a slice of which other devices do, is left out, so no selector fails on it.
 """
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import (
+    CounterKey,
     Counters,
     Device,
     DeviceKey,
@@ -22,7 +25,17 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, parse_label_integer
 
 
-class Pool(Struct, frozen=True, kw_only=True):
+class Shape(Struct, frozen=True, cache_hash=True):
+    """What counts of a pool's devices depend on. Equal devices are one value, known by its id while the pool exists."""
+
+    driver: str
+    devices: bytes
+    others: bytes
+    counters: tuple[CounterKey, ...]
+    amounts: tuple[int, ...]
+
+
+class Pool(Struct, frozen=True, kw_only=True, dict=True):
     """The devices of a pool that reach a node.
 
     `devices`: in order. `counters`: of the whole pool. `others`: devices that do not reach the node, but consume
@@ -43,6 +56,16 @@ class Pool(Struct, frozen=True, kw_only=True):
     def pool_key(self) -> PoolKey:
         return self.driver, self.name
 
+    @cached_property
+    def shape(self) -> Shape:
+        devices, others = (array("Q", map(id, each)).tobytes() for each in (self.devices, self.others))
+        return Shape(self.driver, devices, others, tuple(self.counters), tuple(self.counters.values()))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all its devices."""
+        return frozenset([device.name for device in (*self.devices, *self.others)])
+
     def key(self, device: Device) -> DeviceKey:
         return self.driver, self.name, device.name
 
@@ -51,16 +74,20 @@ class Pools:
     """All pools of a cluster."""
 
     def __init__(self, devices: Devices) -> None:
-        self._slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
+        slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
+        for each in devices.slices:
+            slices[each.pool_key].append(each)
+        self._pools = {key: _Slices(key, parts) for key, parts in slices.items()}
         self._named: dict[str, set[PoolKey]] = defaultdict(set)
         self._general: set[PoolKey] = set()
-        self._everywhere: dict[PoolKey, Pool | None] = {}
-        for each in devices.slices:
-            key = each.pool_key
-            self._slices[key].append(each)
-            if each.nodes is not None and each.nodes.name and not each.counters:
-                self._named[each.nodes.name].add(key)
-            elif not each.counters:
+        self._every: list[_Slices] = []
+        self._alike: Sequence[Pool] | None = None
+        for key, pool in self._pools.items():
+            for name in pool.named:
+                self._named[name].add(key)
+            if pool.everywhere:
+                self._every.append(pool)
+            elif pool.general:
                 self._general.add(key)
 
     def reaching(self, node: Node) -> Sequence[Pool]:
@@ -68,65 +95,105 @@ class Pools:
 
         A pool that has only counters there is left out: it changes no answer, only the scheduler's message.
         """
-        keys = sorted(self._named.get(node.name, set()) | self._general)
-        pools = [pool for key in keys if (pool := self._pool(key, node)) is not None]
-        return sorted(pools, key=lambda pool: pool.conditional)
+        keys = self._named.get(node.name, frozenset[PoolKey]()) | self._general
+        found = [pool for key in keys if (pool := self._pools[key].reaching(node)) is not None]
+        if not found:
+            return self._everywhere(node)
+        return sorted([*self._everywhere(node), *found], key=_order)
 
-    def _pool(self, key: PoolKey, node: Node) -> Pool | None:
-        """Return a pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
-        if not all(each.nodes is not None and each.nodes.every for each in self._slices[key]):
-            return self._pool_at(key, node)
-        # Each node sees the same.
-        if key not in self._everywhere:
-            self._everywhere[key] = self._pool_at(key, node)
-        return self._everywhere[key]
+    def _everywhere(self, node: Node) -> Sequence[Pool]:
+        """Return the pools that every node sees alike: there may be hundreds."""
+        if self._alike is None:
+            found = [pool for each in self._every if (pool := each.reaching(node)) is not None]
+            self._alike = sorted(found, key=_order)
+        return self._alike
 
-    def _pool_at(self, key: PoolKey, node: Node) -> Pool | None:
-        driver, name = key
-        every = self._slices[key]
-        relevant = [each for each in every if each.counters or _slice_reaches(each, node)]
-        if all(each.counters for each in relevant):
+
+def _order(pool: Pool) -> tuple[bool, PoolKey]:
+    return pool.conditional, pool.pool_key
+
+
+class _Slices:
+    """The slices of one pool, by the nodes that they reach."""
+
+    def __init__(self, key: PoolKey, slices: Sequence[ResourceSlice]) -> None:
+        self._driver, self._name = key
+        self._slices = slices
+        self._sizes = Counter(each.generation for each in slices)
+        self._counting = [index for index, each in enumerate(slices) if each.counters]
+        self._consuming = [each for each in slices if any(device.consumes for device in each.devices)]
+        self.named: dict[str, list[int]] = defaultdict(list)
+        """The positions of slices by the name of a node that they reach."""
+        self.general: list[int] = []
+        """The positions of other slices: they reach all nodes, those with some labels, or their devices do."""
+        self.everywhere = all(each.counters or (each.nodes is not None and each.nodes.every) for each in slices)
+        self._built: dict[tuple[int, ...], Pool | None] = {}
+        for index, each in enumerate(slices):
+            selections = [each.nodes] if each.nodes is not None else [device.nodes for device in each.devices]
+            names = {selection.name for selection in selections if selection is not None}
+            if not each.counters:
+                for name in names - {""}:
+                    self.named[name].append(index)
+                if "" in names:
+                    self.general.append(index)
+
+    def reaching(self, node: Node) -> Pool | None:
+        """Return the pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
+        found = {index for index in self.general if _slice_reaches(self._slices[index], node)}
+        found.update(self.named.get(node.name, ()))
+        if not found:
             return None
+        found.update(self._counting)
+        indexes = tuple(sorted(found))
+        # Nodes that see the same slices see the same pool, unless devices have nodes of their own.
+        if any(self._slices[index].nodes is None for index in indexes):
+            return self._build(indexes, node)
+        if indexes not in self._built:
+            self._built[indexes] = self._build(indexes, node)
+        return self._built[indexes]
+
+    def _build(self, indexes: Sequence[int], node: Node) -> Pool | None:
+        driver, name = self._driver, self._name
+        relevant = [self._slices[index] for index in indexes]
         generation = max(each.generation for each in relevant)
         relevant = [each for each in relevant if each.generation == generation]
         remote: Sequence[ResourceSlice] = ()
         if len(relevant) != relevant[0].slice_count:
-            if any(each.generation > generation for each in every):
+            if generation < max(self._sizes):
                 return None
-            all_current = [each for each in every if each.generation == generation]
-            if len(all_current) != relevant[0].slice_count:
-                problem = f"it has {len(all_current)} of {relevant[0].slice_count} slices of generation {generation}"
+            if self._sizes[generation] != relevant[0].slice_count:
+                problem = (
+                    f"it has {self._sizes[generation]} of {relevant[0].slice_count} slices of generation {generation}"
+                )
                 return Pool(driver=driver, name=name, problem=problem)
-            remote = [each for each in all_current if each not in relevant]
+            near = set(map(id, relevant))
+            remote = [each for each in self._consuming if each.generation == generation and id(each) not in near]
         return _build_pool(driver, name, sorted(relevant, key=lambda each: each.name), remote, node)
 
 
 def _build_pool(
     driver: str, name: str, slices: Sequence[ResourceSlice], remote: Sequence[ResourceSlice], node: Node
 ) -> Pool:
-    counters: dict[tuple[str, str], int] = {}
-    for each in slices:
-        counters.update(each.counters)
+    counting = [each.counters for each in slices if each.counters]
+    # One mapping for all nodes that have it: a node's cards have a hundred counters.
+    counters = counting[0] if len(counting) == 1 else {name: each[name] for each in counting for name in each}
     device_slices = [each for each in slices if not each.counters]
     problem = _pool_problem(slices, device_slices, [*device_slices, *remote], counters)
     if problem:
         return Pool(driver=driver, name=name, problem=problem, invalid=True)
+    near_devices = [
+        (device, each.nodes is not None or (device.nodes is not None and reaches(device.nodes, node)))
+        for each in device_slices
+        for device in each.devices
+    ]
     return Pool(
         driver=driver,
         name=name,
-        devices=tuple(
-            device
-            for each in device_slices
-            for device in each.devices
-            if each.nodes is not None or (device.nodes is not None and reaches(device.nodes, node))
-        ),
+        devices=tuple([device for device, near in near_devices if near]),
         counters=counters,
         others=tuple(
-            device
-            for each in (*device_slices, *remote)
-            for device in each.devices
-            if device.consumes
-            and (each in remote or (each.nodes is None and not (device.nodes and reaches(device.nodes, node))))
+            [device for device, near in near_devices if device.consumes and not near]
+            + [device for each in remote for device in each.devices if device.consumes]
         ),
         conditional=any(device.conditional for each in device_slices for device in each.devices),
     )
@@ -181,9 +248,9 @@ def _expression_matches(expression: NodeExpression, values: Mapping[str, str]) -
     value = values.get(expression.key)
     match expression.operator:
         case "In":
-            return value in expression.values
+            return value in expression.distinct
         case "NotIn":
-            return value not in expression.values
+            return value not in expression.distinct
         case "Exists":
             return value is not None
         case "DoesNotExist":

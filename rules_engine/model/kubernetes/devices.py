@@ -25,8 +25,11 @@ class Version(Struct, frozen=True):
 Attribute: TypeAlias = str | int | bool | Version | None
 """The value of an attribute; None: a list, or no value, with which every selector fails."""
 
-Counters: TypeAlias = Mapping[tuple[str, str], int]
-"""Values of counters in nanos, by the names of their set and their own."""
+CounterKey: TypeAlias = tuple[str, str]
+"""The names of a counter's set and its own."""
+
+Counters: TypeAlias = Mapping[CounterKey, int]
+"""Values of counters in nanos."""
 
 PoolKey: TypeAlias = tuple[str, str]
 """The driver and the name of a pool: several drivers may use one name."""
@@ -81,7 +84,7 @@ class ResourceSlice(Struct, frozen=True, kw_only=True):
         return self.driver, self.pool
 
 
-class DeviceClass(Struct, frozen=True, kw_only=True):
+class DeviceClass(Struct, frozen=True, kw_only=True, cache_hash=True):
     """The devices that match all selectors. `created`: its time as text. `resource`: its extended resource, or ""."""
 
     name: str

@@ -5,6 +5,7 @@ A pod may be as large as a request, so these readers bound all that they read, a
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Self
 
 from msgspec import Struct
@@ -51,12 +52,17 @@ class Toleration(Struct, frozen=True, kw_only=True):
     effect: str
 
 
-class NodeExpression(Struct, frozen=True):
+class NodeExpression(Struct, frozen=True, dict=True):
     """One expression of a node selector term."""
 
     key: str
     operator: str
     values: tuple[str, ...]
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        """The values, for lookups: there may be thousands."""
+        return frozenset(self.values)
 
 
 class NodeTerm(Struct, frozen=True):

@@ -5,16 +5,25 @@ a selector fails, or a tainted device keeps counters.
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from rules_engine.devices.allocation import Count, Request, StepsExceededError, allocate, count_devices
-from rules_engine.devices.pools import Pool, Pools
-from rules_engine.devices.selectors import SelectorError, class_matches
+from rules_engine.devices.allocation import (
+    Count,
+    Request,
+    Steps,
+    StepsExceededError,
+    allocate,
+    count_devices,
+    split,
+)
+from rules_engine.devices.pools import Pool, Pools, Shape
+from rules_engine.devices.selectors import Allowance, CostlyError, SelectorError, class_matches
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 MAX_VERDICTS = 50_000
@@ -22,6 +31,9 @@ MAX_VERDICTS = 50_000
 
 MAX_SHAPED = 1_000_000
 """Devices in the shapes that are cached, some 40 bytes each. A node has up to 200, and most nodes have few shapes."""
+
+TOO_COSTLY = "it costs too much to evaluate the selectors of DeviceClasses on all devices"
+"""A verdict: it is unknown whether the device matches."""
 
 
 def with_device_offers(cluster: Cluster) -> Cluster:
@@ -35,12 +47,24 @@ def without_device_offers(node: Node) -> Node:
     return node.service.node if node.service else node
 
 
+class NodeShape(Struct, frozen=True, cache_hash=True):
+    """What answers about a node's pools depend on: their shapes, and the names of their devices in use."""
+
+    pools: tuple[tuple[Shape, frozenset[str]], ...]
+
+
 class _Cache(Struct):
-    """Verdicts and counts, shared by successive states of a cluster. `devices`: the number in all shapes."""
+    """Verdicts and counts, shared by successive states of a cluster.
+
+    `parts`: those of pools, by the shape of the pool. `devices`: the number in all of them.
+    """
 
     verdicts: dict[tuple[DeviceClass, str, int], tuple[Device, bool | str]] = {}
+    allowance: Allowance = field(default_factory=Allowance)
     counts: dict[object, Count] = {}
-    shapes: dict[Hashable, tuple[Hashable, object]] = {}
+    steps: Steps = field(default_factory=Steps)
+    shapes: dict[NodeShape, NodeShape] = {}
+    parts: dict[Shape, tuple[Shape, Sequence[Pool]]] = {}
     devices: int = 0
 
 
@@ -56,12 +80,17 @@ class DeviceOffers:
         self._second_names = devices.second_names
         self._slices = devices.slices
         self.allocated = dict(devices.allocated)
+        self._claimed: dict[PoolKey, set[str]] = defaultdict(set)
+        """The names of the devices of claims, by pool."""
+        for driver, pool, name in devices.allocated:
+            self._claimed[driver, pool].add(name)
         if earlier is None:
             self.pools, self._cache = Pools(devices), _Cache()
         else:
             same = earlier._slices is devices.slices  # noqa: SLF001 - its own class
             self.pools = earlier.pools if same else Pools(devices)
-            self._cache = earlier._cache  # noqa: SLF001
+            # Other classes begin with a new allowance and new steps.
+            self._cache = earlier._cache if earlier._classes == self._classes else _Cache()  # noqa: SLF001
 
     def node(self, node: Node) -> Node:
         """Return a node with its offers.
@@ -74,8 +103,13 @@ class DeviceOffers:
         if not classes:
             return node
         pools = self.pools.reaching(node)
-        keys = (pool.key(device) for pool in pools for device in (*pool.devices, *pool.others))
-        taken = {key for key in keys if key in self.allocated} if self.allocated else set[DeviceKey]()
+        taken = {
+            pool.key(device)
+            for pool in pools
+            if (claimed := self._claimed.get(pool.pool_key))
+            for device in (*pool.devices, *pool.others)
+            if device.name in claimed
+        }
         taken |= {*self._taken_by_pods(node, pools, classes, taken)}
         service = _Service(node, pools, classes, taken, self)
         allocatable, used = dict(node.allocatable), dict(node.used)
@@ -94,67 +128,99 @@ class DeviceOffers:
         pools = self.pools.reaching(node)
         shape = self.shape(pools, frozenset())
         counted = {
-            name: Quantity.of(self.count(pools, each, frozenset(), shape, sys.maxsize).most)
+            name: Quantity.of(self.count(pools, each, shape, sys.maxsize).most)
             for name, each in self._served(node).items()
             if name not in self._second_names
         }
         return replace(node, allocatable={**node.allocatable, **counted})
 
     def matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
-        """Return True if a device matches a class. Raises SelectorError."""
+        """Return True if a device matches a class. Raises SelectorError and StepsExceededError."""
         verdict = self.verdict(device_class, pool.driver, device)
+        if verdict is TOO_COSTLY:
+            raise StepsExceededError
         if isinstance(verdict, str):
             # A new error each time: one that is raised again keeps the frames of all that raised it.
             raise SelectorError(verdict)
         return verdict
 
     def verdict(self, device_class: DeviceClass, driver: str, device: Device) -> bool | str:
-        """Return True if a driver's device matches a class, or the message of a selector that fails."""
-        verdicts = self._cache.verdicts
+        """Return True if a driver's device matches a class, or the message of a selector that fails, or TOO_COSTLY."""
+        cache = self._cache
         key = device_class, driver, id(device)
-        _, verdict = verdicts.get(key, (device, None))
+        _, verdict = cache.verdicts.get(key, (device, None))
         if verdict is None:
+            if len(cache.verdicts) >= MAX_VERDICTS:
+                cache.verdicts.clear()
+                cache.allowance = Allowance()
             try:
-                verdict = class_matches(device_class, device, driver)
+                verdict = class_matches(device_class, device, driver, cache.allowance)
             except SelectorError as error:
                 verdict = str(error)
-            if len(verdicts) >= MAX_VERDICTS:
-                verdicts.clear()
+            except CostlyError:
+                verdict = TOO_COSTLY
             # With the device, so that no other one gets its id.
-            verdicts[key] = device, verdict
+            cache.verdicts[key] = device, verdict
         return verdict
 
     def count(
-        self,
-        pools: Sequence[Pool],
-        device_class: DeviceClass,
-        taken: Set[DeviceKey],
-        shape: Hashable,
-        limit: int = MAX_CLAIM_DEVICES,
+        self, pools: Sequence[Pool], device_class: DeviceClass, shape: NodeShape, limit: int = MAX_CLAIM_DEVICES
     ) -> Count:
-        """Return how many devices of a class fit together; those of pools of one shape are counted once."""
+        """Return how many devices of a class fit together; those of one shape are counted once.
+
+        Parts of pools that share no counters are counted apart, since equal cards are on many nodes.
+        """
         counts = self._cache.counts
         key = device_class.selectors, limit, shape
         count = counts.get(key)
         if count is None:
-            count = counts[key] = count_devices(pools, device_class, taken, self.matches, limit)
+            parts = [
+                self._count_part(part, names, device_class, limit)
+                for pool, (_, names) in zip(pools, shape.pools, strict=True)
+                for part in self._parts(pool)[1]
+            ]
+            if all(part.apart for part in parts):
+                most = min(sum(part.most for part in parts), limit)
+                count = Count(most, exact=all(part.exact for part in parts))
+            else:
+                pairs = zip(pools, shape.pools, strict=True)
+                used = {(*pool.pool_key, name) for pool, (_, names) in pairs for name in names}
+                count = count_devices(pools, device_class, used, self.matches, limit, self._cache.steps)
+            counts[key] = count
         return count
 
-    def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> Hashable:
-        """Return what answers about pools depend on. Nodes that differ in names only have the same."""
+    def _count_part(self, part: Pool, used: Set[str], device_class: DeviceClass, limit: int) -> Count:
         cache = self._cache
-        shape = tuple([_shape(pool, taken) for pool in pools])
-        known = cache.shapes.get(shape)
-        if known is not None:
-            return known[0]
-        cache.devices += sum(len(pool.devices) + len(pool.others) for pool in pools)
-        if cache.devices > MAX_SHAPED:
-            cache.shapes.clear()
-            cache.counts.clear()
-            cache.devices = 0
-        # With the pools, so that no other device gets an id of theirs.
-        cache.shapes[shape] = shape, pools
-        return shape
+        names = part.names & used
+        key = device_class.selectors, limit, part.shape, names
+        count = cache.counts.get(key)
+        if count is None:
+            taken = {(*part.pool_key, name) for name in names}
+            count = cache.counts[key] = count_devices([part], device_class, taken, self.matches, limit, cache.steps)
+        return count
+
+    def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> NodeShape:
+        """Return what answers about pools depend on. Nodes that differ in names only have the same."""
+        used: dict[PoolKey, set[str]] = defaultdict(set)
+        for driver, pool_name, name in taken:
+            used[driver, pool_name].add(name)
+        shape = NodeShape(tuple([(self._parts(pool)[0], frozenset(used.get(pool.pool_key, ()))) for pool in pools]))
+        return self._cache.shapes.setdefault(shape, shape)
+
+    def _parts(self, pool: Pool) -> tuple[Shape, Sequence[Pool]]:
+        """Return one shape for all pools of equal shape, and the parts of the first of them."""
+        cache = self._cache
+        known = cache.parts.get(pool.shape)
+        if known is None:
+            cache.devices += len(pool.devices) + len(pool.others)
+            if cache.devices > MAX_SHAPED:
+                cache.parts.clear()
+                cache.shapes.clear()
+                cache.counts.clear()
+                cache.devices, cache.steps = 0, Steps()
+            # The parts have all devices, so that no other device gets an id of theirs.
+            known = cache.parts[pool.shape] = pool.shape, split(pool)
+        return known
 
     def _served(self, node: Node) -> Mapping[str, DeviceClass]:
         """Return the classes of resources that no device plugin offers on a node."""
@@ -187,21 +253,9 @@ class DeviceOffers:
                 if self.allocated.get(pool.key(device)):
                     try:
                         claimed += self.matches(device_class, pool, device)
-                    except SelectorError:
+                    except (SelectorError, StepsExceededError):
                         return 0
         return max(0, requested.nanos // NANOS - claimed)
-
-
-def _shape(pool: Pool, taken: Set[DeviceKey]) -> object:
-    """Return what the count of a pool's devices depends on; equal devices are one value, which lives as long as it."""
-    devices = (*pool.devices, *pool.others)
-    return (
-        pool.driver,
-        tuple(map(id, pool.devices)),
-        tuple(map(id, pool.others)),
-        tuple(pool.counters.items()),
-        tuple([index for index, device in enumerate(devices) if pool.key(device) in taken]) if taken else (),
-    )
 
 
 class _Service:
@@ -222,9 +276,10 @@ class _Service:
         self._matches = offers.matches
         self._taken: Mapping[bool, Set[DeviceKey]] = {False: frozenset(), True: taken}
         # By class, since most classes serve two resources: their own and the implicit one.
-        self._shapes = {free: offers.shape(pools, self._taken[free]) for free in (False, True)}
+        shape = offers.shape(pools, frozenset())
+        self._shapes = {False: shape, True: offers.shape(pools, taken) if taken else shape}
         counted = {
-            (each.name, free): offers.count(pools, each, self._taken[free], self._shapes[free])
+            (each.name, free): offers.count(pools, each, self._shapes[free])
             for each in {each.name: each for each in classes.values()}.values()
             for free in (False, True)
         }

@@ -6,7 +6,15 @@ Source: k8s.io/dynamic-resource-allocation/cel (compile.go), and its use by the 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
+from rules_engine.cel import (
+    Budget,
+    CelProblems,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    Program,
+    compile_expression,
+)
 from rules_engine.cel.library.semver import parse_strictly
 from rules_engine.cel.values.runtime_values import DefaultMap
 from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of, object_of
@@ -16,6 +24,12 @@ from rules_engine.model.problems.source import SourceText
 
 SELECTOR_COST = 1_000_000
 """Cost of one selector on one device at most (resource/v1, CELSelectorExpressionMaxCost)."""
+
+MAX_COST = 10_000_000
+"""Cost of selectors on many devices together, some 10 s at most. A cluster has hundreds of different devices."""
+
+LITTLE_COST = 500
+"""Cost of a selector on one device after MAX_COST. A usual selector costs some 20."""
 
 MAX_PROGRAMS = 1_000
 """Compiled selectors that are cached: clusters have a handful of classes."""
@@ -37,14 +51,41 @@ class SelectorError(Exception):
     """A selector that fails on a device: the scheduler then gives up the pod. The message names class and device."""
 
 
-def class_matches(device_class: DeviceClass, device: Device, driver: str) -> bool:
-    """Return True if all selectors of a class are true for a device of a driver. Raises SelectorError."""
+class CostlyError(Exception):
+    """A selector that costs too much to evaluate on all devices: it is unknown whether it matches."""
+
+
+class Allowance:
+    """The cost of selectors on many devices together, after which each may cost only LITTLE_COST on a device."""
+
+    def __init__(self) -> None:
+        self.left = MAX_COST
+
+    def evaluate(self, program: Program, activation: Mapping[str, object]) -> object:
+        """Evaluate a selector. Raises EvaluationError and CostlyError."""
+        limit = SELECTOR_COST if self.left > 0 else LITTLE_COST
+        budget = Budget(limit, "a selector")
+        try:
+            return program.evaluate(activation, budget)
+        except CostExceeded:
+            if limit < SELECTOR_COST:
+                raise CostlyError from None
+            raise
+        finally:
+            self.left -= limit - budget.left
+
+
+def class_matches(device_class: DeviceClass, device: Device, driver: str, allowance: Allowance) -> bool:
+    """Return True if all selectors of a class are true for a device of a driver.
+
+    Raises SelectorError and CostlyError.
+    """
     if not device_class.selectors:
         return True
     try:
         activation = _activation(device, driver)
         for selector in device_class.selectors:
-            value = _compile(selector).evaluate(activation, Budget(SELECTOR_COST, "a selector"))
+            value = allowance.evaluate(_compile(selector), activation)
             if type(value) is not bool:
                 raise EvaluationError("the selector is neither true nor false")
             if not value:

@@ -13,6 +13,7 @@ from rules_engine.devices import allocation
 from rules_engine.devices.allocation import (
     Count,
     Request,
+    Steps,
     StepsExceededError,
     allocate,
     count_devices,
@@ -120,17 +121,17 @@ class TestSearch:
         )
         assert found([one], slices(1)) == keys("a")
         assert found([one], slices(1), keys("used")) == keys("free")
-        assert count_devices([one], SLICE, keys("used"), has_kind) == Count(1)
+        assert count_devices([one], SLICE, keys("used"), has_kind) == Count(1, apart=False)
 
     def test_a_tainted_device_keeps_the_counters_that_it_was_tried_with(self) -> None:
         tainted = device("t", "slice", {"g/a": 1}, tainted=True)
         one = pool(tainted, *HALVES, counts={"g/a": 1, "g/b": 1})
         assert found([one], slices(1)) == keys("b")
         assert found([one], slices(2)) is None
-        assert count_devices([one], SLICE, (), has_kind) == Count(1)
+        assert count_devices([one], SLICE, (), has_kind) == Count(1, apart=False)
         last = pool(*HALVES, tainted, counts={"g/a": 1, "g/b": 1})
         assert found([last], slices(2)) == keys("a", "b")
-        assert count_devices([last], SLICE, (), has_kind) == Count(2)
+        assert count_devices([last], SLICE, (), has_kind) == Count(2, apart=False)
 
     def test_pools_of_one_name_and_two_drivers_have_their_own_counters(self) -> None:
         first = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1})
@@ -146,7 +147,7 @@ class TestCounting:
         assert count_devices([pool(*counted, counts={"g/a": 99})], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
         tainted = device("t", "card", {"g/a": 1}, tainted=True)
         leaking = pool(tainted, *counted, counts={"g/a": 99})
-        assert count_devices([leaking], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+        assert count_devices([leaking], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES, apart=False)
 
     def test_small_parts_are_packed_first(self) -> None:
         one = pool(
@@ -175,7 +176,7 @@ class TestCounting:
 
     def test_devices_after_a_failing_one_do_not_count(self) -> None:
         one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
-        assert count_devices([one], CARD, (), has_kind) == Count(1, "card fails on x")
+        assert count_devices([one], CARD, (), has_kind) == Count(1, "card fails on x", apart=False)
 
     def test_devices_that_fit_only_after_the_search_has_failed_do_not_count(self) -> None:
         one = pool(
@@ -186,7 +187,7 @@ class TestCounting:
             counts={"g/a": 4},
         )
         assert found([one], slices(2)) == "slice fails on z"
-        assert count_devices([one], SLICE, (), has_kind) == Count(1, "slice fails on z")
+        assert count_devices([one], SLICE, (), has_kind) == Count(1, "slice fails on z", apart=False)
 
 
 class TestSteps:
@@ -206,12 +207,30 @@ class TestSteps:
         one = pool(*devices, counts={"g/a": 3, "g/b": 9})
         assert count_devices([one], SLICE, (), has_kind).exact
         monkeypatch.setattr(allocation, "MAX_STEPS", 5)
-        assert count_devices([one], SLICE, (), has_kind) == Count(9 if tainted else 10, exact=False)
+        assert count_devices([one], SLICE, (), has_kind) == Count(9 if tainted else 10, exact=False, apart=not tainted)
 
     def test_a_count_of_too_many_kinds_of_parts_is_not_exact(self) -> None:
         devices = [device(f"d{number}", "slice", {"g/a": 1000 + number}) for number in range(2000)]
         one = pool(*devices, counts={"g/a": 100_000})
         assert count_devices([one], SLICE, (), has_kind) == Count(MAX_CLAIM_DEVICES, exact=False)
+
+    def test_hostile_counters_leave_steps_to_cards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = Steps()
+        monkeypatch.setattr(allocation, "MAX_COUNT_STEPS", 0)
+        few = Steps()
+        primes = (2, 3, 5, 11, 13)
+        devices = [device(f"d{n}", "slice", {f"g/{prime}": 3 + n * prime % 7 for prime in primes}) for n in range(150)]
+        hostile = pool(*devices, counts={f"g/{prime}": 90 for prime in primes})
+        cuts = [(start, size) for size in (1, 2, 4, 8) for start in range(0, 8, size)]
+        parts = [
+            device(f"p{start}-{size}", "slice" if size == 1 else "card", {f"g/{start + n}": 1 for n in range(size)})
+            for start, size in cuts
+        ]
+        card = pool(*parts, counts={f"g/{n}": 1 for n in range(8)})
+        for each in (steps, few):
+            assert not count_devices([hostile], SLICE, (), has_kind, steps=each).exact
+            assert count_devices([card], SLICE, (), has_kind, steps=each) == Count(8)
+            assert count_devices([card], SLICE, keys("p2-2"), has_kind, steps=each) == Count(6)
 
     def test_claims_that_people_make_need_few_steps(self) -> None:
         devices = []

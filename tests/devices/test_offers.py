@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
-from rules_engine.devices import allocation
-from rules_engine.devices.allocation import Request
-from rules_engine.devices.offers import with_device_offers
+from rules_engine.devices import allocation, selectors
+from rules_engine.devices.allocation import Request, count_devices
+from rules_engine.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.devices.pools import Pools
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
 from rules_engine.model.kubernetes.devices import (
@@ -287,6 +288,41 @@ class TestUnknown:
         assert amounts(offered(plain(*cards), used={CARDS: 8}), CARDS) == (9, 3)
 
 
+class TestCostlySelectors:
+    costly = DeviceClass(name="costly", resource=CARDS, selectors=(f"{list(range(600))}.exists(n, n == 600) || true",))
+
+    @pytest.fixture(autouse=True)
+    def small_allowance(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selectors, "MAX_COST", 1000)
+
+    def test_a_costly_selector_is_unknown_once_all_have_cost_too_much(self) -> None:
+        found = offered(plain(*[device(f"d{number}", "card") for number in range(3)]), classes=(self.costly,))
+        assert not service(found).simple
+        assert amounts(found, CARDS) == (3, 3)
+        assert serve(found, cards=1) is Served.UNKNOWN
+        assert serve(found, cards=4) is Served.NO
+        assert amounts(offered(plain(device("a", "card")), classes=(self.costly,), used={CARDS: 1}), CARDS) == (1, 0)
+
+    def test_usual_selectors_are_evaluated_beside_it(self) -> None:
+        slices = kind_class("slice", SLICES)
+        found = offered(plain(*[device(f"d{number}", "slice") for number in range(300)]), classes=(self.costly, slices))
+        assert serve(found, slices=32) is Served.YES
+        assert serve(found, cards=32) is Served.UNKNOWN
+
+    def test_pods_and_claims_of_costly_classes_count_as_far_as_known(self) -> None:
+        cards = [device(f"d{number}", "card") for number in range(3)]
+        found = offered(plain(*cards), classes=(self.costly,), used={CARDS: 2}, allocated=keys("d2"))
+        assert amounts(found, CARDS) == (3, 2)
+
+    def test_other_classes_begin_anew(self) -> None:
+        devices = devices_of((self.costly,), plain(*[device(f"d{number}", "card") for number in range(3)]))
+        before = DeviceOffers(devices)
+        assert serve(before.node(node("a")), cards=1) is Served.UNKNOWN
+        again = DeviceOffers(devices_of((self.costly, kind_class("slice")), *devices.slices), before)
+        pool = again.pools.reaching(node("a"))[0]
+        assert again.matches(self.costly, pool, pool.devices[2])
+
+
 class TestSeveralNodes:
     def test_devices_of_one_name_on_two_nodes_are_told_apart(self) -> None:
         slices = (
@@ -322,6 +358,20 @@ def slices_of_cards(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
         devices.append(device(f"d{number}", kind, consumed, tainted=draw(st.integers(0, 4)) == 0))
     counts = {name: draw(st.integers(0, 4)) for name in names}
     return part("s0", counts=counts, slice_count=2), part("s1", *devices, slice_count=2)
+
+
+@law
+@given(slices_of_cards(), slices_of_cards(), st.sets(st.integers(0, 7), max_size=3))
+def test_devices_of_cards_are_counted_as_all_together(
+    one: tuple[ResourceSlice, ...], two: tuple[ResourceSlice, ...], used: set[int]
+) -> None:
+    others = [replace_struct(each, pool="q") for each in two]
+    offers = DeviceOffers(devices_of(CLASSES, *one, *others, allocated=keys(*[f"d{number}" for number in used])))
+    found = offers.node(node("a"))
+    pools = offers.pools.reaching(found)
+    for name, each in zip((CARDS, SLICES), CLASSES, strict=True):
+        most, free = (count_devices(pools, each, taken, offers.matches).most for taken in ((), offers.allocated))
+        assert amounts(found, name) == ((most, free) if most else (0, 0))
 
 
 @law

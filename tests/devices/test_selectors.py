@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.cel import Budget, CelProblems, EvaluationError, compile_expression
 from rules_engine.devices import selectors
-from rules_engine.devices.selectors import DEVICE, ENVIRONMENT, SelectorError, class_matches
+from rules_engine.devices.selectors import DEVICE, ENVIRONMENT, Allowance, SelectorError, class_matches
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, Version
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import SourceText
@@ -47,7 +47,7 @@ def outcome(expression: str, device: Device = CARD) -> object:
 
 def matches(*expressions: str, device: Device = CARD) -> bool:
     """Return whether a device matches a class of these selectors."""
-    return class_matches(DeviceClass(name="c", selectors=expressions), device, DRIVER)
+    return class_matches(DeviceClass(name="c", selectors=expressions), device, DRIVER, Allowance())
 
 
 def failure(*expressions: str, device: Device = CARD) -> str:

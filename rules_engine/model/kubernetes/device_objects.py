@@ -142,12 +142,13 @@ class SliceReader:
 
     def _device(self, raw: Object, driver: str) -> Device:
         """Read a device; one that equals an earlier one is that one, which is faster than reading a million."""
-        members = {**raw, **{name: self._reduced(raw[name]) for name in ("attributes", "capacity") if name in raw}}
+        members = {**raw, "attributes": self._reduced(raw.get("attributes"))}
         key = driver, encode(members)
         device = self._shared.get(key)
         if device is None:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
+            members["capacity"] = self._reduced(raw.get("capacity"))
             device = self._shared[key] = _read_device(members, driver)
         return device
 
@@ -162,10 +163,10 @@ class SliceReader:
         reduced: dict[str, Json] = {}
         for key, member in as_mapping(raw).items():
             domain, _, name = key.rpartition("/")
-            if name in names or not _has_value(member):
-                reduced[key] = member
-            else:
+            if name not in names and isinstance(member, dict) and not _VALUE_MEMBERS.isdisjoint(member):
                 reduced[f"{domain}/"] = None
+            else:
+                reduced[key] = member
         return reduced
 
 
@@ -216,12 +217,8 @@ def _read_attribute(raw: Json) -> Attribute:
 _KINDS_OF_VALUE: Sequence[tuple[str, type]] = (("string", str), ("version", str), ("int", int), ("bool", bool))
 
 
-def _has_value(raw: Json) -> bool:
-    """Return True for a capacity, and for an attribute with which not every selector fails."""
-    return isinstance(raw, dict) and not _VALUE_MEMBERS.isdisjoint(raw)
-
-
 _VALUE_MEMBERS = {"value", *(name for name, _ in _KINDS_OF_VALUE)}
+"""One of these is in each capacity, and in each attribute with which not every selector fails."""
 
 
 def _read_capacity(raw: Json) -> Quantity:

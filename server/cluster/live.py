@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType
@@ -58,6 +59,9 @@ STOP_SECONDS = 2.0
 ADOPTION_SECONDS = 20.0
 """Timeout for new rules to wait for the collections that they read."""
 
+MAX_NAMES = 1_000
+"""Names of attributes that are kept for classes that exist no more, so that a class may come back without a list."""
+
 NODES = Collection("nodes", api_path("nodes"))
 NAMESPACES = Collection("namespaces", api_path("namespaces"))
 PODS = Collection(
@@ -101,6 +105,8 @@ class LiveCluster:
         self._slice_reader = SliceReader()
         self._publishes = True
         """False from a publication that failed until one succeeds."""
+        self._publication_began = inf
+        """Time at which the publication began that has not ended; infinite if there is none."""
         self._has_classes = Event()
         """Set once there is a DeviceClass."""
         self._stopping = Event()
@@ -179,7 +185,7 @@ class LiveCluster:
 
         def prepare(classes: Sequence[DeviceClass]) -> None:
             before = self._slice_reader.names
-            reader = SliceReader(classes, before or frozenset())
+            reader = SliceReader(classes, before if before and len(before) < MAX_NAMES else frozenset())
             if before is not None and reader.names != before:
                 self._slice_reader = reader
                 self._all_reflectors["resourceslices"].relist()
@@ -218,7 +224,8 @@ class LiveCluster:
     def current(self) -> Cluster:
         # The order matters: the view, read last, is at least as new as the contact times checked before.
         oldest = self._clock() - self._max_staleness_seconds
-        freshness = Freshness.SYNCED if self._publishes else Freshness.STALE
+        is_late = self._publication_began < oldest
+        freshness = Freshness.SYNCED if self._publishes and not is_late else Freshness.STALE
         for reflector in self._reflectors:
             if self._is_unused(reflector):
                 continue
@@ -286,17 +293,20 @@ class LiveCluster:
     def _publish(self) -> None:
         while not self._stopping.is_set():
             self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
+            begin = monotonic()
+            self._publication_began = self._clock()
             try:
                 self._store.expire(self._clock())
                 self._store.publish()
-                self._publishes = True
+                self._publishes, self._publication_began = True, inf
             except Exception:
                 # A bug must not end the thread, nor leave an old view that counts as current.
                 self._publishes = False
                 _log.exception("unexpected error while publishing a view of the cluster")
                 self._store.changed.set()
                 self._stopping.wait(FAILED_PUBLISH_SECONDS)
-            self._stopping.wait(PUBLISH_SECONDS)
+            # As long as the publication took: decisions need the interpreter as well.
+            self._stopping.wait(max(PUBLISH_SECONDS, monotonic() - begin))
 
 
 def device_sink(store: Store, kind: type[D], read: Callable[[Object], D]) -> Sink[D]:

@@ -40,7 +40,7 @@ FIRST_WATCH_SECONDS = 1.0
 """Duration of the first watch after a failure: without changes, only its end shows that the API server is back."""
 
 RELIST_SECONDS = 10.0
-"""Minimum interval between two lists that follow an expired version without a delay."""
+"""Minimum interval between two lists that follow an expired version without a delay, or that `relist` asks for."""
 
 MAX_VERSION_CHARACTERS = 128
 """Maximum length of a resourceVersion: etcd's have at most 19 digits, and Python parses up to 4,300."""
@@ -164,6 +164,7 @@ class Reflector(Generic[T]):
         something, so that no API server can demand lists without end."""
         self._relisting = False
         """True from `relist` until its list begins."""
+        self._relisted_at = -inf
         self._counts: Counter[str] = Counter()
 
     @property
@@ -229,8 +230,10 @@ class Reflector(Generic[T]):
             answer.interrupt()
 
     def _advance(self) -> None:
-        if self._relisting:
+        if self._relisting and self._version:
             self._version = ""
+            self._wait(max(0.0, self._relisted_at + RELIST_SECONDS - self._clock()))
+            self._relisted_at = self._clock()
         if not self._version:
             self._relisting = False
             self._list()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
+from server.cluster.reflector import RELIST_SECONDS
 from server.cluster.store import Store
 from tests.support.apiserver import ApiServer, Status, api_server, bound, node
-from tests.support.cluster import viewing
+from tests.support.cluster import settle, viewing
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"
 DRIVER = "gpu.nvidia.com"
@@ -105,6 +107,34 @@ def test_attributes_that_a_later_class_selects_by_are_read_then(api: ApiServer) 
         api.put("deviceclasses", device_class("migs", MIG, expression))
         view.until(lambda cluster: free(cluster, MIG) == {"one": 1})
         assert len(api.lists("resourceslices")) == 2
+
+
+def test_classes_that_change_again_and_again_list_slices_in_intervals(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    device = {"name": "a", "attributes": {f"n{number}": {"bool": True} for number in range(4)}}
+    api.put("resourceslices", resource_slice("s1", "one", [device]))
+    with viewing(api, NEEDS) as view:
+        view.synced()
+
+        def select_by(number: int) -> None:
+            api.put("deviceclasses", device_class("new", MIG, f"device.attributes['{DRIVER}'].n{number}"))
+            view.until(lambda cluster: cluster.known and len(api.lists("resourceslices")) == number + 1)
+
+        for number in range(1, 4):
+            select_by(number)
+        assert free(view.synced(), MIG) == {"one": 1}
+        # The first list is made at once.
+        assert [seconds > RELIST_SECONDS / 2 for seconds in view.pauses] == [False, True, True]
+
+
+def test_names_of_attributes_of_old_classes_are_bounded(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.live.MAX_NAMES", 1)
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", resource_slice("s1", "one", ["a"]))
+    with viewing(api, NEEDS) as view:
+        assert free(view.synced()) == {"one": 1}
+        api.put("deviceclasses", device_class("gpus", MIG, "true"))
+        view.until(lambda cluster: free(cluster, MIG) == {"one": 1} and len(api.lists("resourceslices")) == 2)
 
 
 @pytest.mark.parametrize("status", [Status(403), Status(404)])
@@ -223,6 +253,32 @@ def test_an_equal_object_touches_no_node() -> None:
     assert store.update(["one"]) == ["one"]
     plain = Node(name="one")
     assert store.offered(plain) is plain
+
+
+def test_a_view_whose_publication_takes_too_long_is_stale(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    api.put("deviceclasses", GPUS)
+    with viewing(api, NEEDS, clock=lambda: now[0], max_staleness_seconds=60.0) as view:
+        settle(api, view)
+        publish, begun, end = Store.publish, Event(), Event()
+
+        def take_long(store: Store, *, devices: bool = True) -> None:
+            begun.set()
+            end.wait()
+            publish(store, devices=devices)
+
+        monkeypatch.setattr(Store, "publish", take_long)
+        api.put("nodes", node("three", {"cpu": 8}))
+        begun.wait()
+        now[0] = 59.0
+        for health in view.live.health:
+            api.bookmark(health.name)
+        view.until(lambda _: all(health.contact == 59.0 for health in view.live.health))
+        assert view.live.current().known
+        now[0] = 61.0
+        assert view.live.current().freshness is Freshness.STALE
+        end.set()
+        view.until(lambda cluster: cluster.known and len(cluster.nodes) == 3)
 
 
 @pytest.mark.parametrize("deleted", [False, True])

@@ -120,7 +120,7 @@ class _Slices:
         self._driver, self._name = key
         self._slices = slices
         self._sizes = Counter(each.generation for each in slices)
-        self._counting = [index for index, each in enumerate(slices) if each.counters]
+        self.counting = [index for index, each in enumerate(slices) if each.counters]
         self._consuming = [each for each in slices if any(device.consumes for device in each.devices)]
         self.named: dict[str, list[int]] = defaultdict(list)
         """The positions of slices by the name of a node that they reach."""
@@ -143,16 +143,17 @@ class _Slices:
         found.update(self.named.get(node.name, ()))
         if not found:
             return None
-        found.update(self._counting)
+        found.update(self.counting)
         indexes = tuple(sorted(found))
         # Nodes that see the same slices see the same pool, unless devices have nodes of their own.
         if any(self._slices[index].nodes is None for index in indexes):
-            return self._build(indexes, node)
+            return self.build(indexes, node)
         if indexes not in self._built:
-            self._built[indexes] = self._build(indexes, node)
+            self._built[indexes] = self.build(indexes, node)
         return self._built[indexes]
 
-    def _build(self, indexes: Sequence[int], node: Node) -> Pool | None:
+    def build(self, indexes: Sequence[int], node: Node) -> Pool | None:
+        """Return the pool of the slices at these positions as a node sees it."""
         driver, name = self._driver, self._name
         relevant = [self._slices[index] for index in indexes]
         generation = max(each.generation for each in relevant)

@@ -177,6 +177,7 @@ def test_an_updated_index_answers_as_a_new_one() -> None:
     assert not node_index_of(last).simple
     assert covers(last, cards=1)
     assert not covers(last, cards=2)
+    assert node_index_of(last.changed((old,), [(failing, old)], {})).simple
 
 
 @law

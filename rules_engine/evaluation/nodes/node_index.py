@@ -30,7 +30,7 @@ class NodeIndex:
 
     `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`,
     their labels and taints, is computed on first use. `served`: resources that drivers may serve on a node; `simple`:
-    the amounts of single resources say all about them. Both may lag behind changes, on the safe side.
+    the amounts of single resources say all about them. `served` may lag behind changes, on the safe side.
     """
 
     nodes: Mapping[int, Node]
@@ -114,7 +114,12 @@ class NodeIndex:
             placed=self.placed and self.placed.after(moves),
             capacities=capacities,
             served=self.served.union(*[new.service.resources for _, new in changes if new and new.service]),
-            simple=self.simple and all(new.service.simple for _, new in changes if new and new.service),
+            # Once a node's amounts do not say all, every decision looks at all nodes: until none is left.
+            simple=all(
+                node.service.simple
+                for node in ([new for _, new in changes] if self.simple else nodes.values())
+                if node and node.service
+            ),
         )
 
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:

@@ -3,7 +3,7 @@
 Source: k8s.io/dynamic-resource-allocation/cel (compile.go), and its use by the allocator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from rules_engine.cel import (
@@ -20,6 +20,7 @@ from rules_engine.cel.values.runtime_values import DefaultMap
 from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of, object_of
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import Attribute, Device, DeviceClass, Version
+from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
 
 SELECTOR_COST = 1_000_000
@@ -96,6 +97,15 @@ def class_matches(device_class: DeviceClass, device: Device, driver: str, allowa
         message = f"a selector of DeviceClass {device_class.name} fails on device {device.name} of {driver}"
         raise SelectorError(f"{message}: {error.message}") from None
     return True
+
+
+def selector_problems(selector: SourceText) -> Sequence[Problem]:
+    """Return why a selector does not compile."""
+    try:
+        compile_expression(selector, ENVIRONMENT, result=BOOL)
+    except CelProblems as error:
+        return error.problems
+    return ()
 
 
 @lru_cache(MAX_PROGRAMS)

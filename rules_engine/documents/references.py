@@ -8,7 +8,7 @@ from pathlib import Path
 from rules_engine.documents.pods import manifest_documents
 from rules_engine.loading.files import path_exists, read_file
 from rules_engine.loading.kubernetes import kubectl
-from rules_engine.loading.kubernetes.inventory import build_cluster
+from rules_engine.loading.kubernetes.inventory import build_cluster, selector_sources
 from rules_engine.loading.kubernetes.kubectl import inventory_objects, kubectl_objects
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.json.lenient import Object
@@ -115,6 +115,7 @@ def read_cluster(node: MapNode, folder: Path, problems: Problems, references: Re
 def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
     """Read the cluster of an inventory's spec."""
     cluster = build_cluster(spec, problems)
+    _warn_of_selectors(spec, problems)
     objects = cache(lambda: inventory_objects(spec, cluster))
     return Inventory(name=name, location=location, cluster=_with_devices(cluster), objects=objects)
 
@@ -125,6 +126,17 @@ def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventor
     cluster = _with_devices(kubectl.read_cluster(output, location, problems))
     objects = cache(lambda: kubectl_objects(output))
     return Inventory(name=Path(file).stem, location=location, cluster=cluster, objects=objects)
+
+
+def _warn_of_selectors(spec: MapNode, problems: Problems) -> None:
+    """Warn of selectors of DeviceClasses that do not compile."""
+    for name, selector in selector_sources(spec):
+        # Imported here: a cluster without drivers needs no module of devices.
+        from rules_engine.devices.selectors import selector_problems
+
+        for each in selector_problems(selector):
+            message = f"a selector of DeviceClass {name} does not compile: {each.message}"
+            problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
 
 
 def _with_devices(cluster: Cluster) -> Cluster:

@@ -16,6 +16,7 @@ from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.loading.fields import camel_case
+from rules_engine.loading.kubernetes.drivers import CardCopies, Partitioning
 from rules_engine.loading.kubernetes.inventory import NodeCopies
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -60,6 +61,12 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "cluster": (Cluster,),
     "node": (Node, NodeCopies),
     "taint": (Taint,),
+    "DeviceClass": (),
+    "devices of a driver": (CardCopies,),
+    "attribute of a device": (),
+    "partitions": (Partitioning,),
+    "partition": (),
+    "placements": (),
     "RuleTest": (),
     "RuleTest spec": (RuleTest,),
     "case": (Case,),

@@ -4,28 +4,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec.structs
+
 from rules_engine.loading import fields
-from rules_engine.loading.kubernetes import mig
+from rules_engine.loading.kubernetes import drivers, mig
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
 from rules_engine.loading.schemas import spelling_hint
-from rules_engine.loading.yaml.nodes import MapNode, find_node
+from rules_engine.loading.yaml.nodes import MapNode, ScalarNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
-from rules_engine.model.json.lenient import Object, as_mapping
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
-from rules_engine.model.kubernetes.devices import Devices
+from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, SourceText
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
@@ -57,21 +59,69 @@ def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
             key.source.text: fields.string_map(fields.map_field(spec, "namespaces"), key.source.text)
             for key, _ in fields.map_field(spec, "namespaces")
         },
-        devices=_read_devices(objects, problems),
+        devices=_read_devices(spec, objects, problems),
     )
 
 
-def _read_devices(objects: Mapping[str, Sequence[MapNode]], problems: Problems) -> Devices:
-    items = {kind: [as_mapping(manifest_json(item)) for item in objects.get(kind, ())] for kind in DEVICE_KINDS}
-    places = {
-        id(raw): item for kind in DEVICE_KINDS for raw, item in zip(items[kind], objects.get(kind, ()), strict=True)
-    }
+def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], problems: Problems) -> Devices:
+    items: dict[str, list[Object]] = {kind: [] for kind in DEVICE_KINDS}
+    places: dict[int, MapNode] = {}
+
+    def add(kind: str, raw: Object, place: MapNode) -> None:
+        items[kind].append(raw)
+        places[id(raw)] = place
+
+    for kind in DEVICE_KINDS:
+        for item in objects.get(kind, ()):
+            add(kind, as_mapping(manifest_json(item)), item)
+    for item in fields.map_items(spec, "deviceClasses"):
+        add("DeviceClass", drivers.device_class_object(item), item)
+    names: dict[str, Sequence[str]] = {}
+    for entry in fields.map_items(spec, "nodes"):
+        specs = drivers.slice_specs(entry, problems)
+        nodes = [*_node_names(entry)]
+        for raw in drivers.slice_objects(specs, nodes[0]) if nodes else ():
+            add("ResourceSlice", raw, entry)
+            names[text_member(as_mapping(raw["metadata"]), "name")] = nodes
 
     def unusable(raw: Object, message: str) -> None:
         place = places[id(raw)]
         problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
 
-    return read_devices(items, unusable)
+    devices = read_devices(items, unusable)
+    # Only the slices of an entry's first node are read: devices of thousands of equal nodes are the same values.
+    copies = [
+        msgspec.structs.replace(each, name=each.name.removesuffix(first) + name, pool=name, nodes=NodeSelection(name))
+        for each in devices.slices
+        for first, *others in (names.get(each.name, ("",)),)
+        for name in others
+    ]
+    return msgspec.structs.replace(devices, slices=(*devices.slices, *copies)) if copies else devices
+
+
+def driver_objects(spec: MapNode) -> Iterator[dict[str, Json]]:
+    """Yield the DeviceClasses of a spec, and the ResourceSlices of the existing nodes."""
+    yield from map(drivers.device_class_object, fields.map_items(spec, "deviceClasses"))
+    for entry in fields.map_items(spec, "nodes"):
+        specs = drivers.slice_specs(entry, Problems())
+        for name in _existing_names(entry):
+            yield from drivers.slice_objects(specs, name)
+
+
+def selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:
+    """Yield the name of each DeviceClass and each of its selectors, as written."""
+    for item in fields.map_items(spec, "deviceClasses"):
+        name = fields.string_field(item, "name")
+        selectors = fields.list_items(item, "selectors")
+        yield from ((name, each.source) for each in selectors if isinstance(each, ScalarNode))
+    for item in fields.map_items(spec, "objects"):
+        if fields.string_field(item, "kind") == "DeviceClass":
+            name = fields.string_field(fields.map_field(item, "metadata"), "name")
+            cel = [
+                fields.map_field(each, "cel") for each in fields.map_items(fields.map_field(item, "spec"), "selectors")
+            ]
+            sources = [fields.source_field(each, "expression") for each in cel]
+            yield from ((name, source) for source in sources if source is not None)
 
 
 def inventory_nodes(spec: MapNode) -> frozenset[str]:

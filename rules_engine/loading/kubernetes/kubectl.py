@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from rules_engine.loading.fields import list_items
-from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object, sum_requests
+from rules_engine.loading.kubernetes.inventory import driver_objects, inventory_nodes, node_object, sum_requests
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
@@ -90,7 +90,7 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> cluster_objects.Cluste
         for name, labels in cluster.namespaces.items()
         if name not in names
     ]
-    return _cluster_objects([*nodes, *pods, *namespaces, *own_objects])
+    return _cluster_objects([*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects])
 
 
 def kubectl_objects(document: Object) -> cluster_objects.ClusterObjects:

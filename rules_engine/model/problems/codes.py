@@ -74,6 +74,8 @@ class Code(ProblemCode):
     DUPLICATE_NODE = "duplicate-node"
     IMPOSSIBLE_MIG = "impossible-mig"
     ALLOCATABLE_CONFLICT = "allocatable-conflict"
+    IMPOSSIBLE_PARTITION = "impossible-partition"
+    BAD_DEVICE_SELECTOR = "bad-device-selector"
     BAD_POD = "bad-pod"
     BAD_AMOUNT = "bad-amount"
     UNKNOWN_POD_FIELD = "unknown-pod-field"

@@ -318,6 +318,11 @@ class _Service:
             return Served.UNKNOWN
         return Served.NO if found is None else Served.YES
 
+    def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
+        if (total := sum(counts.values())) > MAX_CLAIM_DEVICES:
+            return f"{total} devices are requested, and a claim has at most {MAX_CLAIM_DEVICES}"
+        return next(filter(None, (self._counts[name, free].failure for name in counts)), "")
+
     @staticmethod
     def _served_alone(count: Count, number: int) -> Served:
         if number > count.most:

@@ -92,7 +92,8 @@ def class_matches(device_class: DeviceClass, device: Device, driver: str, allowa
             if not value:
                 return False
     except CelProblems as error:
-        raise SelectorError(f"a selector of DeviceClass {device_class.name} does not compile: {error}") from None
+        messages = "; ".join(f"{problem.message} [{problem.code}]" for problem in error.problems)
+        raise SelectorError(f"a selector of DeviceClass {device_class.name} does not compile: {messages}") from None
     except EvaluationError as error:
         message = f"a selector of DeviceClass {device_class.name} fails on device {device.name} of {driver}"
         raise SelectorError(f"{message}: {error.message}") from None

@@ -96,7 +96,7 @@ class TestLadders:
         (step,) = decision.trace
         assert (step.reason, step.cluster_unknown) == ("cluster-unknown", True)
         (warning,) = decision.warnings
-        assert warning.endswith("it takes too long to say which devices fit together")
+        assert warning.endswith("it takes too long to say which devices fit together: 1 of nvidia.com/mig-3g.40gb")
 
     def test_devices_of_claims_are_not_available(self, tmp_path: Path) -> None:
         claim = claim_object({"driver": DRIVER, "pool": "n1", "device": "half-0"})
@@ -164,3 +164,26 @@ def test_explain_shows_what_drivers_offer(tmp_path: Path, monkeypatch: pytest.Mo
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"changed: {MIG3} → {MIG1}" in result.stdout
     assert f"✗ {MIG3}: requested, but no node offers 3" in result.stdout
+
+
+def test_explain_says_why_the_scheduler_rejects_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rungs = f"{{rungs: [{{resource: {MIG3}}}, {{resource: {MIG1}}}]}}"
+    failing = slice_object("s3", device_object("odd", type="gpu"), pool={"name": "a", "resourceSliceCount": 1})
+    files = {
+        "rules/mig.yaml": rule("FallbackLadder", rungs, "mig"),
+        "pod.yaml": json.dumps(asks({MIG3: 1})),
+        "many.yaml": json.dumps(asks({MIG3: 33})),
+        "c.json": json.dumps({"kind": "List", "items": [NODE, *CLASSES, *card(), failing]}),
+    }
+    monkeypatch.chdir(write(tmp_path, files))
+    result = cli("explain", "-f", "pod.yaml", "--rules", "rules", "--cluster", "c.json")
+    words = " ".join(result.stdout.replace("│", " ").split())
+    everywhere = "the scheduler rejects the pod on all nodes, since on node n1,"
+    assert (
+        f"✗ {MIG3}: requested, but no node offers 1: {everywhere} a selector of DeviceClass 3g.40gb fails "
+        f"on device odd of {DRIVER}: device.attributes['{DRIVER}'].profile: no such key"
+    ) in words
+    assert f"✗ {MIG1}: no node offers 1 of {MIG1}: {everywhere} a selector of DeviceClass 1g.10gb fails" in words
+    result = cli("explain", "-f", "many.yaml", "--rules", "rules", "--cluster", "c.json")
+    words = " ".join(result.stdout.replace("│", " ").split())
+    assert f"no node offers 33: {everywhere} 33 devices are requested, and a claim has at most 32" in words

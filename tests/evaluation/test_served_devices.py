@@ -61,9 +61,23 @@ def covers(
     """Return whether a ladder finds one node that offers these amounts."""
     rule = ladder(CARDS, SLICES, PLUGIN, offered=offered, nodes=nodes)
     wanted = Pod.parse(pod(nodeSelector=selecting or {}))
+    demand = demand_of(cards, slices, plugin)
+    offers = Offers(rule.query, Reach(wanted, cluster), cluster, Budget())
+    covered = offers.cover(demand)
+    assert not (covered and offers.failure(demand))
+    return covered
+
+
+def demand_of(cards: int = 0, slices: int = 0, plugin: int = 0) -> dict[str, int]:
     amounts = {CARDS: cards, SLICES: slices, PLUGIN: plugin}
-    demand = {name: amount * NANOS for name, amount in amounts.items() if amount}
-    return Offers(rule.query, Reach(wanted, cluster), cluster, Budget()).cover(demand)
+    return {name: amount * NANOS for name, amount in amounts.items() if amount}
+
+
+def failure(cluster: Cluster, cards: int = 0, slices: int = 0, *, nodes: NodeFilter = NodeFilter()) -> str:  # noqa: B008 - immutable
+    """Return why the scheduler rejects a pod with these amounts on all nodes."""
+    rule = ladder(CARDS, SLICES, PLUGIN, nodes=nodes)
+    offers = Offers(rule.query, Reach(Pod.parse(pod()), cluster), cluster, Budget())
+    return offers.failure(demand_of(cards, slices))
 
 
 def test_devices_of_one_node_are_offered() -> None:
@@ -111,7 +125,10 @@ def test_a_claim_of_too_many_devices_is_given_up() -> None:
     devices = [*[device(f"c{n}", "card") for n in range(20)], *[device(f"s{n}", "slice") for n in range(20)]]
     found = cluster(node("a"), node("b"), slices=(own("a", *devices),))
     assert covers(found, cards=16, slices=16)
+    assert failure(found, cards=16, slices=16) == ""
     assert not covers(found, cards=16, slices=17)
+    assert failure(found, cards=16, slices=17) == "on node a, 33 devices are requested, and a claim has at most 32"
+    assert failure(found, cards=33).endswith("33 devices are requested, and a claim has at most 32")
 
 
 def test_a_device_plugin_with_more_does_not_save_the_pod() -> None:
@@ -128,6 +145,18 @@ class TestFailingSelectors:
 
     def test_the_pod_is_given_up(self) -> None:
         assert not covers(cluster(node("a"), node("b"), slices=self.slices), cards=1)
+
+    def test_the_failure_names_node_class_device_and_attribute(self) -> None:
+        found = cluster(node("a", labels={"zone": "a"}), node("b"), slices=self.slices)
+        assert failure(found, cards=1) == (
+            "on node b, a selector of DeviceClass card fails on device bad of gpu.example.com: "
+            "device.attributes['gpu.example.com'].kind: no such key (.? and [?…] read what may be absent)"
+        )
+        assert "DeviceClass card fails" in failure(found, cards=1, slices=1)
+        assert "DeviceClass slice fails" in failure(found, slices=1)
+        by_pod = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
+        assert failure(found, cards=1, nodes=by_pod).startswith("on node b, ")
+        assert failure(found, cards=1, nodes=self.in_a) == ""
 
     def test_nodes_that_do_not_count_have_no_say(self) -> None:
         found = cluster(node("a", labels={"zone": "a"}), node("b"), slices=self.slices)
@@ -158,7 +187,10 @@ class TestUnknown:
     slices = (own("a", *[device(f"c{n}", "card") for n in range(4)], device("s", "slice")),)
 
     def test_it_is_an_error_that_the_search_takes_too_long(self) -> None:
-        with pytest.raises(UnknownOfferError, match=r"^it takes too long to say which devices fit together$"):
+        with pytest.raises(
+            UnknownOfferError,
+            match=rf"^it takes too long to say which devices fit together: 1 of {CARDS} and 1 of {SLICES}$",
+        ):
             covers(cluster(node("a"), slices=self.slices), cards=1, slices=1)
 
     def test_another_node_that_offers_the_amounts_settles_it(self) -> None:
@@ -212,3 +244,5 @@ def test_only_so_many_different_nodes_are_searched(monkeypatch: pytest.MonkeyPat
     different = (*both, part("more", device("more", "x"), pool="other", nodes=on("b")))
     with pytest.raises(UnknownOfferError, match="too long"):
         covers(cluster(node("a"), node("b"), slices=different), cards=1, slices=1)
+    failing = (*different, part("bad", BAD, pool="z", nodes=on("b")))
+    assert failure(cluster(node("a"), node("b"), slices=failing), cards=2) == ""

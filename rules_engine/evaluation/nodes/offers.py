@@ -1,6 +1,6 @@
 """The resources that nodes offer to one pod, as one ladder counts them."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from rules_engine.cel import Budget, EvaluationError
 from rules_engine.evaluation.nodes import (
@@ -15,7 +15,7 @@ from rules_engine.evaluation.nodes import (
     node_index_with_places,
 )
 from rules_engine.model.json.strict import TooLargeError
-from rules_engine.model.kubernetes.cluster import Cluster, Served
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
@@ -27,8 +27,6 @@ AMOUNTS_PER_UNIT = 4
 
 MAX_SEARCHES = 50
 """Nodes of different devices, or different use of them, that are searched for one answer: some 10 ms each at most."""
-
-_TOO_LONG = "it takes too long to say which devices fit together"
 
 
 class UnknownOfferError(Exception):
@@ -87,44 +85,75 @@ class Offers:
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         return capacity.covers(demand, among) and self._is_served(demand, among)
 
+    def failure(self, demand: Demand) -> str:
+        """Return why the scheduler rejects a pod that needs `demand` on all nodes, for one of them; "" if it does not.
+
+        Raises as `cover` does, but for UnknownOfferError.
+        """
+        names, decided_by_one = self._served_names(demand)
+        if not names or decided_by_one:
+            return ""
+        among = self._reach.nodes(self._budget) if self._query.by_pod else None
+        free = self._query.offered is Offered.AVAILABLE
+        try:
+            for node, counts, _, answer in self._answers(demand, among):
+                if node.service is not None and answer is Served.GIVEN_UP:
+                    return f"on node {node.name}, {node.service.failure(counts, free=free)}"
+        except UnknownOfferError:
+            pass
+        return ""
+
     def _is_served(self, demand: Demand, among: NodeSet | None) -> bool:
         """Return True if one node serves amounts together, some of them by drivers, each of which it offers alone."""
-        index = node_index_of(self._cluster)
-        names = [name for name in demand if name in index.served]
-        # Otherwise the scheduler may give up the pod for a node on which it does not fit.
-        decided_by_one = index.simple and sum(demand[name] for name in names) <= MAX_CLAIM_DEVICES * NANOS
+        names, decided_by_one = self._served_names(demand)
         if not names or (len(names) == 1 and decided_by_one):
             return True
+        answers = set[Served]()
+        for _, _, fits, answer in self._answers(demand, among):
+            if answer is Served.GIVEN_UP:
+                return False
+            if fits:
+                answers.add(answer)
+                if answer is Served.YES and decided_by_one:
+                    return True
+        if Served.UNKNOWN in answers and Served.YES not in answers:
+            raise self._too_long(demand)
+        return Served.YES in answers
+
+    def _served_names(self, demand: Demand) -> tuple[Sequence[str], bool]:
+        """Return the resources that drivers may serve, and True if no node makes the scheduler give up the pod."""
+        index = node_index_of(self._cluster)
+        names = [name for name in demand if name in index.served]
+        return names, index.simple and sum(demand[name] for name in names) <= MAX_CLAIM_DEVICES * NANOS
+
+    def _answers(self, demand: Demand, among: NodeSet | None) -> Iterator[tuple[Node, Mapping[str, int], bool, Served]]:
+        """Yield each node that counts, what its drivers would serve, whether it offers each amount, and the answer."""
+        index = node_index_of(self._cluster)
+        names, _ = self._served_names(demand)
         self._budget.spend(len(index.nodes))
         free = self._query.offered is Offered.AVAILABLE
-        answers = set[Served]()
         by_shape: dict[Hashable, Served] = {}
         for number, node in index.nodes.items():
             if self._query.counts(node) and (among is None or among >> number & 1):
                 offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
                 lacking = {name for name, nanos in demand.items() if offered[name] < nanos}
-                fits = not lacking
                 own = node.service.resources if node.service else frozenset[str]()
                 counts = {name: demand[name] // NANOS for name in names if name in own}
+                answer = Served.YES
                 # Drivers are tried only where the node offers all other amounts.
                 if node.service and counts and lacking <= own:
                     shape = node.service.shape(free=free)
                     if shape not in by_shape:
                         if len(by_shape) == MAX_SEARCHES:
-                            raise UnknownOfferError(_TOO_LONG)
+                            raise self._too_long(demand)
                         by_shape[shape] = node.service.serve(counts, free=free)
                     answer = by_shape[shape]
-                    if answer is Served.GIVEN_UP:
-                        return False
-                else:
-                    answer = Served.YES
-                if fits:
-                    answers.add(answer)
-                    if answer is Served.YES and decided_by_one:
-                        return True
-        if Served.UNKNOWN in answers and Served.YES not in answers:
-            raise UnknownOfferError(_TOO_LONG)
-        return Served.YES in answers
+                yield node, counts, not lacking, answer
+
+    def _too_long(self, demand: Demand) -> UnknownOfferError:
+        names, _ = self._served_names(demand)
+        amounts = " and ".join(f"{demand[name] // NANOS} of {name}" for name in names)
+        return UnknownOfferError(f"it takes too long to say which devices fit together: {amounts}")
 
 
 def node_predicate(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:

@@ -14,7 +14,7 @@ from rules_engine.evaluation.applicability import (
     container_count_error,
 )
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
-from rules_engine.evaluation.nodes import NodeQuery, Offered
+from rules_engine.evaluation.nodes import Demand, NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, UnknownOfferError
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
@@ -264,8 +264,9 @@ class _LadderRun:
     def _move_request(self, index: int) -> ResourceDecision:
         """Move a request that cannot stay to the first rung that can serve it."""
         resource = self._rule.rungs[index].resource
-        need = Quantity(self._counts.effective(resource))
-        attempts = [Attempt(resource, False, f"requested, but no node offers {need}")]
+        nanos = self._counts.effective(resource)
+        reason = f"requested, but no node offers {Quantity(nanos)}{self._failure_clause({resource: nanos})}"
+        attempts = [Attempt(resource, False, reason)]
         for target in self._targets(index):
             after = self._counts_after(index, target)
             attempt = self._attempt(target, after)
@@ -313,11 +314,16 @@ class _LadderRun:
         demand = {name: after.effective(name) for name in together}
         if not target.rung.assume and not self._offers.cover(demand):
             missing = " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
-            return Attempt(resource, False, f"no node offers {missing}")
+            return Attempt(resource, False, f"no node offers {missing}{self._failure_clause(demand)}")
         for earlier in self._claims.ladders:
             if not self._would_keep(earlier, resource, demand[resource]):
                 return Attempt(resource, False, f"{earlier.rule.id} would move it on")
         return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
+
+    def _failure_clause(self, demand: Demand) -> str:
+        """Return a clause with the reason why the scheduler would reject the pod on all nodes; "" if it would not."""
+        failure = self._offers.failure(demand)
+        return failure and f": the scheduler rejects the pod on all nodes, since {failure}"
 
     def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
         """Return True if an earlier ladder keeps the resource, so that a second admission does not change the pod."""

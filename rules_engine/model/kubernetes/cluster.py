@@ -65,6 +65,9 @@ class Service(Protocol):
     def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
         """Return whether numbers of devices fit together; `free`: beside those in use."""
 
+    def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
+        """Return why the scheduler gives up these numbers, where `serve` says so."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:

@@ -69,6 +69,29 @@ class TestLadders:
         assert granted(cluster, count=3) == {MIG1: "3"}
         assert granted(cluster, count=5) == {GPU: "5"}
 
+    def test_requests_stay_only_if_they_fit_together(self, tmp_path: Path) -> None:
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
+        # Half a card and two quarters fit, half a card and three do not: the larger falls, to what is left.
+        assert resources(mutated(asks({MIG3: 1, MIG1: 2}), MIG, on=cluster))["limits"] == {MIG3: "1", MIG1: "2"}
+        fallen = mutated(asks({MIG3: 1, MIG1: 3}), MIG, on=cluster)
+        assert resources(fallen)["limits"] == {MIG1: "4"}
+        (_, moved) = fallen.trace[0].resources
+        assert moved.attempts[0].reason == "requested, but no node offers 1 beside the requests that stay"
+        assert resources(mutated(asks({MIG3: 2, MIG1: 3}), MIG, on=cluster))["limits"] == {MIG1: "3", GPU: "2"}
+
+    def test_a_later_ladder_keeps_what_an_earlier_one_decided(self, tmp_path: Path) -> None:
+        cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
+        first, second = ladder(MIG3, MIG1, name="a"), ladder(MIG2, MIG1, GPU, name="b")
+        # Two halves stay. A quarter is offered, but beside them the first ladder would move one of both.
+        assert resources(mutated(asks({MIG3: 2, MIG2: 1}), first, second, on=cluster))["limits"] == {
+            MIG3: "2",
+            MIG2: "1",
+        }
+        assert resources(mutated(asks({MIG3: 1, MIG2: 1}), first, second, on=cluster))["limits"] == {
+            MIG3: "1",
+            MIG1: "1",
+        }
+
     def test_a_request_falls_where_drivers_do_not_serve_it(self, tmp_path: Path) -> None:
         assert granted(loaded(tmp_path, NODE, *CLASSES).cluster) == {GPU: "1"}
         assert granted(loaded(tmp_path, NODE, *card()).cluster) == {GPU: "1"}

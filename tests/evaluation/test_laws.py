@@ -14,7 +14,7 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
 from rules_engine.model.json.patch import Json, json_pointer
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Mode, Rule
@@ -23,6 +23,7 @@ from tests.support.laws import (
     GPUS,
     RESOURCES,
     clusters,
+    driver_clusters,
     injections,
     jsons,
     ladder_sets,
@@ -137,6 +138,32 @@ def assert_settled(first: Decision, rules: Sequence[Rule], on: Cluster) -> None:
 @given(pods(), ladder_sets(), clusters())
 def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     assert_settled(mutated(made, *rules, on=on), rules, on)
+
+
+@law
+@given(pods(), ladder_sets(), driver_clusters())
+def test_ladders_change_nothing_on_their_own_result_where_drivers_offer_devices(
+    made: Json, rules: list[FallbackLadder], on: Cluster
+) -> None:
+    assert_settled(mutated(made, *rules, on=on), rules, on)
+
+
+@law
+@given(pods(), ladders(), driver_clusters())
+def test_devices_of_drivers_that_stay_fit_together(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+    (step,) = mutated(made, rule, on=on).trace
+    staying = [each.resource for each in step.resources if each.reason == "offered" and each.to is None]
+    served = frozenset[str]().union(*[node.service.resources for node in on.nodes if node.service])
+    demand = {name: effective(made, counts_of(made), name) for name in staying if name in served}
+    if len(demand) > 1:
+        assert one_node_covers(on, rule, demand)
+        free = rule.offered is Offered.AVAILABLE
+        assert any(serves(node, demand, free=free) for node in on.nodes)
+
+
+def serves(node: Node, demand: Mapping[str, int], *, free: bool) -> bool:
+    counts = {name: count for name, count in demand.items() if node.service and name in node.service.resources}
+    return node.service is None or not counts or node.service.serve(counts, free=free) is Served.YES
 
 
 @law

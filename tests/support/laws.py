@@ -1,18 +1,22 @@
 """Settings and Hypothesis strategies of the laws. All runs check the same few examples."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from rules_engine.devices.offers import with_device_offers
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
+from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import HERE, container, injection, ladder, pod
 
 
@@ -105,6 +109,28 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(nodes=tuple(draw(nodes(f"n{index}")) for index in range(draw(st.integers(0, 3)))))
+
+
+@st.composite
+def driver_clusters(draw: st.DrawFn) -> Cluster:
+    """Generate a cluster of `clusters` whose drivers offer some of the resources, also as parts of one card."""
+    cluster = draw(clusters())
+    classes = [DeviceClass(name=f"c{number}", resource=name) for number, name in enumerate(RESOURCES)]
+    served = draw(st.lists(st.sampled_from(classes), min_size=2, unique_by=lambda each: each.name))
+    classes = [kind_class(each.name, each.resource) for each in served]
+    slices: list[ResourceSlice] = []
+    for node in cluster.nodes:
+        counts = {"card/parts": draw(st.integers(1, 4))}
+        devices = [
+            device(
+                f"{each.name}-{number}", each.name, draw(st.sampled_from([{}, {"card/parts": 1}, {"card/parts": 2}]))
+            )
+            for each in classes
+            for number in range(draw(st.integers(0, 3)))
+        ]
+        where: dict[str, Any] = {"pool": node.name, "nodes": on(node.name), "slice_count": 2}
+        slices += [part(f"{node.name}-0", counts=counts, **where), part(f"{node.name}-1", *devices, **where)]
+    return with_device_offers(replace(cluster, devices=devices_of(classes, *slices)))
 
 
 _REQUIRE = (

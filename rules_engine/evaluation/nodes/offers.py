@@ -85,6 +85,10 @@ class Offers:
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         return capacity.covers(demand, among) and self._is_served(demand, among)
 
+    def may_be_served(self, resource: str) -> bool:
+        """Return True if drivers may serve a resource on some node."""
+        return resource in node_index_of(self._cluster).served
+
     def failure(self, demand: Demand) -> str:
         """Return why the scheduler rejects a pod that needs `demand` on all nodes, for one of them; "" if it does not.
 

@@ -1,6 +1,6 @@
 """Fallback ladders: they replace a requested GPU resource that no node offers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -218,13 +218,42 @@ class _LadderRun:
         ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
         # In every direction, requests that stay are settled before any request moves: a target must be on a node that
         # offers all settled resources together, since the pod runs on one node.
-        staying = [index for index in ordered if self._stays(index)]
+        staying: list[int] = []
+        for index in ordered:
+            if self._stays(index, [self._rule.rungs[each].resource for each in staying]):
+                staying.append(index)
         moving = [index for index in ordered if index not in staying]
         return [*[self._keep_request(index) for index in staying], *[self._move_request(index) for index in moving]]
 
-    def _stays(self, index: int) -> bool:
+    def _stays(self, index: int, staying: Sequence[str]) -> bool:
+        """Return True if a request stays beside others of the ladder."""
         rung = self._rule.rungs[index]
-        return rung.assume or self._offers.cover({rung.resource: self._counts.effective(rung.resource)})
+        return rung.assume or self._is_offered(rung.resource, staying, self._counts.effective, self._ladder)
+
+    def _is_offered(
+        self, resource: str, others: Iterable[str], effective: Callable[[str], int], ladder: CompiledLadder
+    ) -> bool:
+        """Return True if a node offers a resource to a ladder; of devices of drivers, beside other requests.
+
+        Two parts of a card may each be offered though they do not fit together. The assumed rung may be on any node.
+        """
+        offers = self._offers if ladder is self._ladder else self._offers_to(ladder)
+        demand = {resource: effective(resource)}
+        if not offers.cover(demand):
+            return False
+        if not offers.may_be_served(resource):
+            return True
+        for name in others:
+            assumed = any(rung.rung.assume for rung in ladder.rungs if rung.rung.resource == name)
+            if offers.may_be_served(name) and not assumed and (nanos := effective(name)):
+                self._spend(1)
+                demand[name] = nanos
+        return len(demand) == 1 or offers.cover(demand)
+
+    def _spend(self, resources: int) -> None:
+        """Spend the cost of counting resources in all containers; without it, many of both would take minutes."""
+        work = len(self._before.by_container) * resources
+        self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
 
     def _keep_all(self, resources: Sequence[str], reason: str, message: str) -> Step:
         """Return the step of a ladder that moves nothing, with a warning."""
@@ -265,7 +294,9 @@ class _LadderRun:
         """Move a request that cannot stay to the first rung that can serve it."""
         resource = self._rule.rungs[index].resource
         nanos = self._counts.effective(resource)
-        reason = f"requested, but no node offers {Quantity(nanos)}{self._failure_clause({resource: nanos})}"
+        alone = self._offers.may_be_served(resource) and self._offers.cover({resource: nanos})
+        beside = " beside the requests that stay" if alone else ""
+        reason = f"requested, but no node offers {Quantity(nanos)}{beside}{self._failure_clause({resource: nanos})}"
         attempts = [Attempt(resource, False, reason)]
         for target in self._targets(index):
             after = self._counts_after(index, target)
@@ -308,15 +339,13 @@ class _LadderRun:
         if target.when is not None and not self._scope.holds(target.when):
             return Attempt(resource, False, "its condition is false", target.when_field)
         together = dict.fromkeys((resource, *self._settled))
-        # Each attempt reads all containers: without a budget, many containers with many resources would take minutes.
-        work = len(after.by_container) * len(together)
-        self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
+        self._spend(len(together))
         demand = {name: after.effective(name) for name in together}
         if not target.rung.assume and not self._offers.cover(demand):
             missing = " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
             return Attempt(resource, False, f"no node offers {missing}{self._failure_clause(demand)}")
         for earlier in self._claims.ladders:
-            if not self._would_keep(earlier, resource, demand[resource]):
+            if not self._would_keep(earlier, resource, after):
                 return Attempt(resource, False, f"{earlier.rule.id} would move it on")
         return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
 
@@ -325,11 +354,17 @@ class _LadderRun:
         failure = self._offers.failure(demand)
         return failure and f": the scheduler rejects the pod on all nodes, since {failure}"
 
-    def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
+    def _would_keep(self, earlier: CompiledLadder, resource: str, after: DeviceCounts) -> bool:
         """Return True if an earlier ladder keeps the resource, so that a second admission does not change the pod."""
+
+        def effective(name: str) -> int:
+            own = name in self._ladder.resources
+            return (after if own else DeviceCounts.read(self._context.pod, (name,))).effective(name)
+
         for rung in earlier.rule.rungs:
             if rung.resource == resource:
-                return rung.assume or self._offers_to(earlier).cover({resource: need})
+                others = (name for name in earlier.resources if name != resource)
+                return rung.assume or self._is_offered(resource, others, effective, earlier)
         return True
 
     def _offers_to(self, ladder: CompiledLadder) -> Offers:

@@ -23,7 +23,15 @@ from rules_engine.devices.allocation import (
 from rules_engine.devices.pools import Pool, Pools, Shape
 from rules_engine.devices.selectors import Allowance, CostlyError, SelectorError, class_matches
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
+from rules_engine.model.kubernetes.devices import (
+    MAX_CLAIM_DEVICES,
+    Device,
+    DeviceClass,
+    DeviceKey,
+    Devices,
+    PoolKey,
+    too_many_devices,
+)
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 MAX_VERDICTS = 50_000
@@ -319,9 +327,8 @@ class _Service:
         return Served.NO if found is None else Served.YES
 
     def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
-        if (total := sum(counts.values())) > MAX_CLAIM_DEVICES:
-            return f"{total} devices are requested, and a claim has at most {MAX_CLAIM_DEVICES}"
-        return next(filter(None, (self._counts[name, free].failure for name in counts)), "")
+        failures = (self._counts[name, free].failure for name in counts)
+        return too_many_devices(counts) or next(filter(None, failures), "")
 
     @staticmethod
     def _served_alone(count: Count, number: int) -> Served:

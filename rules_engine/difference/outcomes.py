@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from rules_engine.difference.decisions import Decisions
+from rules_engine.difference.decisions import NOT_TOGETHER, Decisions, depends_on_devices
 from rules_engine.difference.user_readers import UserReaders
 from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fall, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
@@ -35,6 +35,8 @@ class Outcomes:
             reads = "reads" if len(user_readers) == 1 else "read"
             key = self._user_readers.userless_key(admission, decided, user_readers)
             return Outcome(unknown=f"{', '.join(user_readers)} {reads} request.userInfo", userless_key=key)
+        if not submitted.user_unknown and depends_on_devices(admission.trace, cluster):
+            return Outcome(unknown=NOT_TOGETHER, userless_key=self._user_readers.contents)
         warnings = tuple(_strip_locations(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
             message = _strip_locations(admission.message, admission.trace)

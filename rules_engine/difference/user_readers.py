@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -28,7 +29,12 @@ class UserReaders:
             for compiled in rule_set.rules
             if _may_read_user(compiled, compiled.programs)
         }
-        self._contents = tuple(_rule_content(compiled.rule) for compiled in rule_set.rules) if self._readers else ()
+        self._rules = tuple(compiled.rule for compiled in rule_set.rules)
+
+    @cached_property
+    def contents(self) -> Hashable:
+        """The contents of all rules: equal for rule sets that decide alike."""
+        return tuple(map(_rule_content, self._rules))
 
     def user_dependent_rules(self, admission: Admission) -> Collection[RuleId]:
         """Return the rules that may decide differently for another user, in the order of evaluation."""
@@ -54,7 +60,7 @@ class UserReaders:
         `contributions`: of rules to the outcome. `user_readers`: the result of `user_dependent_rules`.
         """
         if any(step.rule in user_readers for step in admission.mutation.trace):
-            return self._contents
+            return self.contents
         effects = {entry.rule: entry.effect for entry in contributions if entry.effect}
         steps = tuple(
             self._readers[step.rule].content if step.rule in user_readers else (step.rule, effects[step.rule])

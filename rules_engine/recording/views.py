@@ -9,8 +9,9 @@ from msgspec.json import encode
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, RuleSet, cluster_requirements
 from rules_engine.model.json.lenient import as_list, as_mapping, as_string_map, object_items, string_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
-from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Served, Taint
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, too_many_devices
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
@@ -96,6 +97,40 @@ class ViewFields:
                 if native is None or "/" in name or name in native
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedService:
+    """The amounts that drivers offered on a node; which of them fit together was not recorded.
+
+    `simple`: the amounts of single resources say all.
+    """
+
+    node: Node
+    resources: frozenset[str]
+    simple: bool
+
+    def shape(self, *, free: bool) -> Hashable:
+        return self.simple, self.resources, *(self._amount(name, free=free) for name in sorted(self.resources))
+
+    def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
+        if sum(counts.values()) > MAX_CLAIM_DEVICES:
+            return Served.GIVEN_UP
+        if not self.simple:
+            return Served.UNKNOWN
+        if any(count * NANOS > self._amount(name, free=free) for name, count in counts.items()):
+            return Served.NO
+        return Served.YES if len(counts) == 1 else Served.UNKNOWN
+
+    def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
+        del free
+        return too_many_devices(counts)
+
+    def _amount(self, resource: str, *, free: bool) -> int:
+        if free:
+            return self.node.available(resource).nanos
+        amount = self.node.allocatable.get(resource)
+        return amount.nanos if amount is not None else 0
 
 
 _COLLECTIONS = {"nodes": "nodes", "pods": "amounts in use", "namespaces": "labels of namespaces"}
@@ -208,6 +243,7 @@ def _node_classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) 
             }
         used = fields.amounts(node.used) if fields.reads.pods else ()
         amounts = fields.amounts(node.allocatable)
+        drivers = (node.service.resources, node.service.simple) if node.service else ()
         key: tuple[Hashable, ...] = (
             frozenset(labels.items()),
             node.taints,
@@ -216,6 +252,7 @@ def _node_classes(nodes: Sequence[Node], fields: ViewFields, omitted: Set[str]) 
             amounts,
             used,
             has_hostname,
+            drivers,
         )
         if key not in classes:
             classes[key] = _class_members(node, labels, amounts, used, has_hostname=has_hostname), []
@@ -243,6 +280,10 @@ def _class_members(
         members["unschedulable"] = True
     if has_hostname:
         members["hostnames"] = True
+    if node.service:
+        members["served"] = [*sorted(node.service.resources)]
+        if not node.service.simple:
+            members["uncertain"] = True
     return members
 
 
@@ -265,6 +306,9 @@ def _read_class(members: Mapping[str, Json]) -> Iterator[Node]:
         allocatable=_parse_quantities(members.get("allocatable")),
         used=_parse_quantities(members.get("used")),
     )
+    served = frozenset(string_items(members.get("served")))
+    if served:
+        node = replace(node, service=RecordedService(node, served, members.get("uncertain") is not True))
     for name in as_list(members.get("names")):
         if isinstance(name, str):
             own = {**labels, HOSTNAME: name} if members.get("hostnames") is True else labels

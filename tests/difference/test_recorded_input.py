@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.devices.offers import with_device_offers
+from rules_engine.difference.comparison import compare_outcomes
+from rules_engine.difference.decisions import NOT_TOGETHER
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading import recorded_input, recorded_views
@@ -28,14 +32,15 @@ from rules_engine.difference.reading.recorded_input import (
     is_decision_log,
 )
 from rules_engine.difference.reading.share import RUN_LENGTH, Share
-from rules_engine.difference.values import Submitted, Workload
+from rules_engine.difference.values import Kind, Submitted, Workload
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Operation, Rule
+from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Operation, Rule
 from rules_engine.recording import views
 from rules_engine.recording.fields import MAX_LINE_BYTES
 from server.state import State
+from tests.support.devices import device, devices_of, kind_class, part
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
 from tests.support.laws import law
 from tests.support.recorded import DIGEST, Call, recorded_log, recording
@@ -133,6 +138,25 @@ def test_lines_of_other_rules_and_of_other_decisions_are_counted(tmp_path: Path)
     path = log(tmp_path / "other", served(FALLS, digest="e"), ("/mutate", asks({MIG3: 1})))
     _, totals, _ = replayed(path, old=[])
     assert (totals.differing, totals.other_rules) == (0, 1)
+
+
+def test_an_outcome_is_unknown_if_it_depends_on_devices_that_fit_together(tmp_path: Path) -> None:
+    parts = (device("whole", "card", {"g/a": 2}), device("half", "part", {"g/a": 1}))
+    slices = (part("0", counts={"g/a": 2}, slice_count=2), part("1", *parts, slice_count=2))
+    devices = devices_of((kind_class("card", GPU), kind_class("part", MIG1)), *slices)
+    on = with_device_offers(replace(cluster(node("a")), devices=devices))
+    calls = [("/mutate", asks(amounts)) for amounts in ({GPU: 1, MIG1: 1}, {MIG3: 1}, {GPU: 1})]
+    old, new = ladder(MIG3, GPU, MIG1), ladder(MIG3, MIG1, GPU)
+    pods, totals, _ = replayed(log(tmp_path / "log", served(old, on=on), *calls), old=[old], new=[new])
+    # The first pod got what is left of the card, which is not recorded.
+    assert (totals.replayed, totals.differing) == (3, 0)
+    before, after = ([Outcomes(compiled(rule)).of(*each) for each in pods] for rule in (old, new))
+    assert [outcome.unknown for outcome in before] == [NOT_TOGETHER, "", ""]
+    changes = [compare_outcomes(*both) for both in zip(before, after, strict=True)]
+    assert [change.kinds if change else set() for change in changes] == [{Kind.UNKNOWN}, {Kind.RUNG}, set()]
+    audited = Outcomes(compiled(replace(old, mode=Mode.AUDIT))).of(*pods[0])
+    assert (audited.unknown, audited.allowed) == ("", True)
+    assert compare_outcomes(before[0], Outcomes(compiled(old)).of(*pods[0])) is None
 
 
 def test_a_patch_that_the_log_omits_is_not_compared(tmp_path: Path) -> None:

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.devices.offers import with_device_offers
+from rules_engine.difference.decisions import depends_on_devices
 from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.evaluation.nodes import NodeFilter
-from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Taint
+from rules_engine.evaluation.nodes import NodeFilter, Offered
+from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Served, Service, Taint
+from rules_engine.model.kubernetes.devices import DeviceClass, NodeSelection
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, keeps_path
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
@@ -20,10 +24,11 @@ from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import prepare_sources
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
+from tests.support.devices import DRIVER, device, devices_of, kind_class, part
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
-from tests.support.laws import clusters, law
+from tests.support.laws import clusters, driver_clusters, ladder_sets, law, pods
 
-GPU = "nvidia.com/gpu"
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 PART_BYTES = 20 * 1024
 
 
@@ -67,6 +72,75 @@ def test_a_recorded_request_is_decided_alike(
             repeated = decide(rule_set, AdmissionRequest.parse(through_json(reduced)), view)
             assert facts(repeated) == facts(decision)
         raw = data.draw(changed(raw))
+
+
+@law
+@given(pods(), ladder_sets(), driver_clusters())
+def test_a_decision_on_devices_of_drivers_is_repeated_or_known_to_be_unknown(
+    made: dict[str, Any], rules: list[FallbackLadder], on: Cluster
+) -> None:
+    rule_set = compiled(*rules)
+    view = again(on, rule_set)
+    raw = pod_request(made, namespace="default")
+    decision, repeated = (mutate(rule_set, raw, each) for each in (on, view))
+    if not depends_on_devices(repeated.trace, view):
+        assert facts(repeated) == facts(decision)
+    services = [node.service for node in view.nodes if node.service]
+    assert [service.resources for service in services] == [node.service.resources for node in on.nodes if node.service]
+
+
+class TestDevicesOfDrivers:
+    """A recorded view has amounts. It answers for one resource; for several, whether they fit together is unknown."""
+
+    devices = (
+        device("whole", "card", {"g/parts": 2}),
+        device("left", "part", {"g/parts": 1}),
+        device("right", "part", {"g/parts": 1}),
+    )
+
+    def recorded(self, *classes: DeviceClass, used: str = "", offered: Offered = Offered.ALLOCATABLE) -> Service:
+        slices = (
+            part("counts", counts={"g/parts": 2}, nodes=NodeSelection("n1"), slice_count=2),
+            part("devices", *self.devices, nodes=NodeSelection("n1"), slice_count=2),
+        )
+        allocated = {(DRIVER, "p", used): True} if used else {}
+        cluster = with_device_offers(
+            Cluster(nodes=(Node(name="n1"),), devices=devices_of(classes, *slices, allocated=allocated))
+        )
+        (read,) = again(cluster, compiled(ladder(GPU, MIG, offered=offered))).nodes
+        assert read.service is not None
+        return read.service
+
+    card, half = kind_class("card", GPU), kind_class("part", MIG)
+
+    def test_single_amounts_are_known(self) -> None:
+        service = self.recorded(self.card, self.half)
+        assert [service.serve({MIG: count}, free=False) for count in (1, 2, 3)] == [Served.YES, Served.YES, Served.NO]
+        assert service.serve({GPU: 1}, free=False) is Served.YES
+
+    def test_what_is_free_is_known(self) -> None:
+        service = self.recorded(self.card, self.half, used="left", offered=Offered.AVAILABLE)
+        assert [service.serve({MIG: count}, free=True) for count in (1, 2)] == [Served.YES, Served.NO]
+        assert service.serve({MIG: 2}, free=False) is Served.YES
+        assert service.serve({GPU: 1}, free=True) is Served.NO
+        assert service.shape(free=True) != service.shape(free=False)
+
+    def test_amounts_together_are_unknown_if_each_is_offered(self) -> None:
+        service = self.recorded(self.card, self.half)
+        assert service.serve({GPU: 1, MIG: 1}, free=False) is Served.UNKNOWN
+        assert service.serve({GPU: 2, MIG: 1}, free=False) is Served.NO
+
+    def test_too_many_devices_are_given_up(self) -> None:
+        service = self.recorded(self.card, self.half)
+        assert service.serve({MIG: 33}, free=False) is Served.GIVEN_UP
+        assert service.failure({MIG: 33}, free=False) == "33 devices are requested, and a claim has at most 32"
+
+    def test_all_is_unknown_with_a_failing_selector(self) -> None:
+        failing = DeviceClass(name="part", resource=MIG, selectors=("device.attributes['gpu.example.com'].other == 1",))
+        service = self.recorded(failing)
+        assert not service.simple
+        assert service.serve({MIG: 1}, free=False) is Served.UNKNOWN
+        assert service.node.allocatable == {}
 
 
 def reduced(fields: RecordedFields, made: Any, **other: Any) -> Any:

@@ -53,8 +53,11 @@ class Service(Protocol):
     resources say all.
     """
 
-    node: "Node"
-    resources: frozenset[str]
+    @property
+    def node(self) -> "Node": ...
+
+    @property
+    def resources(self) -> frozenset[str]: ...
 
     @property
     def simple(self) -> bool: ...

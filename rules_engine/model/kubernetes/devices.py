@@ -124,5 +124,11 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
         return classes
 
 
+def too_many_devices(counts: Mapping[str, int]) -> str:
+    """Return why a claim cannot have these numbers of devices; "" if it can."""
+    total = sum(counts.values())
+    return f"{total} devices are requested, and a claim has at most {MAX_CLAIM_DEVICES}" * (total > MAX_CLAIM_DEVICES)
+
+
 NO_DEVICES = Devices()
 """Devices of a cluster without drivers."""

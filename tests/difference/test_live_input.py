@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.reading import controllers, limit_ranges, usage
+from rules_engine.difference.reading import controllers, limit_ranges, live_input, usage
 from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import (
     DENIED,
@@ -28,6 +28,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
+from tests.support.devices import DRIVER, claim_object, class_object, counter_sets, device_object, slice_object
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -42,11 +43,13 @@ from tests.support.evaluation import (
     node,
     pod,
     quantities,
+    rung,
 )
 from tests.support.live_objects import controller, live, node_object, reference, template, write_list
 
 NODES = cluster({GPU: 4})
 DOWN = ladder(MIG3, GPU)
+EXHAUSTED = ladder(MIG3, GPU, when_exhausted=WhenExhausted.DENY)
 INDEX = "batch.kubernetes.io/job-completion-index"
 REPLICA_SET = ("ReplicaSet", "train-5d8")
 
@@ -66,10 +69,11 @@ def read(
         LiveInput() as found,
     ):
         found.add(file, problems)
+        found.read_slices(problems)
         found.report_left_out(problems)
         whole = found.usage.cluster if on is None else on
         assert whole is not None
-        views = ViewsWithout(whole, found.usage.counted, usage)
+        views = ViewsWithout(whole, found.usage.counted, usage, found.usage.claims)
         pods = [submitted for submitted, _ in found.pods(views, views, old, "", problems, Share())]
     assert not problems.failed
     return pods
@@ -285,6 +289,94 @@ def test_a_pod_is_decided_without_its_own_usage(tmp_path: Path) -> None:
     assert not second.as_it_is  # MIG3 is in use by the first one
     first, _ = read(tmp_path, dump, compiled(free), None)
     assert first.as_it_is
+
+
+class TestDevicesOfDrivers:
+    """Devices of drivers in a dump count as the server counts them, without those of the pod itself."""
+
+    parts = (
+        device_object("whole", {"g/parts": 2}, kind="card"),
+        device_object("left", {"g/parts": 1}, kind="half"),
+        device_object("right", {"g/parts": 1}, kind="half"),
+    )
+
+    def dump(self, *pods: Any) -> list[Any]:
+        classes: list[Any] = [
+            class_object(kind, resource, f"device.attributes['{DRIVER}'].kind == '{kind}'")
+            for kind, resource in (("card", GPU), ("half", MIG3))
+        ]
+        slices: list[Any] = [
+            slice_object("s0", node="node", count=2, sharedCounters=counter_sets({"g/parts": 2})),
+            slice_object("s1", *self.parts, node="node", count=2),
+        ]
+        claims = [self.claim(f"claim-{device}", device) for device in ("left", "right")]
+        for item in (*classes, *slices):
+            item["metadata"]["uid"] = f"uid-{item['metadata']['name']}"
+        # Slices first: their attributes are read once the classes are known.
+        return [*slices, node_object("node", {}), *pods, *classes, *claims, controller(*REPLICA_SET, asks({MIG3: 1}))]
+
+    @staticmethod
+    def claim(name: str, device: str) -> Any:
+        made: Any = claim_object({"driver": DRIVER, "pool": "node", "device": device})
+        made["metadata"] |= {"name": name, "namespace": "ml", "uid": f"uid-{name}"}
+        return made
+
+    @staticmethod
+    def pod(device: str) -> Any:
+        made = live(asks({MIG3: 1}), REPLICA_SET, on="node", name=f"train-{device}")
+        made["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": f"claim-{device}"}
+        return made
+
+    def test_a_pod_is_decided_without_its_own_devices(self, tmp_path: Path) -> None:
+        dump = self.dump(self.pod("left"), self.pod("right"))
+        free = ladder(MIG3, rung(GPU, assume=True), offered=Offered.AVAILABLE)
+        assert [each.as_it_is for each in read(tmp_path, dump, compiled(free), None, None)] == ["", ""]
+        held = [item for item in dump if item["kind"] != "ResourceClaim"]
+        taken = [*held, self.claim("claim-left", "left"), self.claim("other", "right")]
+        first, second = read(tmp_path, taken, compiled(free), None, None)
+        assert (first.as_it_is, second.as_it_is) == ("", OTHER_RESOURCES)
+
+    def test_what_drivers_offer_counts(self, tmp_path: Path) -> None:
+        dump = self.dump(self.pod("left"))
+        assert [each.as_it_is for each in read(tmp_path, dump, compiled(DOWN), None)] == [""]
+        (found,) = read(tmp_path, [item for item in dump if item["kind"] != "ResourceSlice"], compiled(EXHAUSTED), None)
+        assert found.as_it_is == DENIED
+
+    def problems(self, folder: Path, *items: Any) -> list[str]:
+        problems = Problems()
+        with (
+            ObjectFile(write_list(folder / "dump.json", items)) as file,
+            LiveInput() as found,
+        ):
+            found.add(file, problems)
+            found.read_slices(problems)
+            found.report_left_out(problems)
+        return [problem.message for problem in problems.items]
+
+    def test_slices_that_cannot_be_used_get_a_warning(self, tmp_path: Path) -> None:
+        bad = slice_object("bad", self.parts[0], self.parts[0])
+        assert self.problems(tmp_path, *self.dump(), bad) == [
+            "ResourceSlice bad is left out: it has two devices of one name"
+        ]
+
+    def test_devices_have_a_bound(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(usage, "MAX_DEVICES", 2)
+        monkeypatch.setattr(live_input, "MAX_DEVICES", 2)
+        assert self.problems(tmp_path, *self.dump()) == ["more than 2 devices of drivers: the others are left out"]
+
+    def test_a_dump_without_the_classes_gets_a_warning(self, tmp_path: Path) -> None:
+        older = [item for item in self.dump(self.pod("left")) if item["kind"] != "DeviceClass"]
+        (message,) = self.problems(tmp_path, *older)
+        assert message.startswith("pods have devices of drivers, but there is no DeviceClass: nodes seem not to offer")
+        assert self.problems(tmp_path, *[item for item in older if item["kind"] != "Node"]) == []
+
+    def test_a_file_that_gets_shorter_is_an_error(self, tmp_path: Path) -> None:
+        path, problems = write_list(tmp_path / "dump.json", self.dump()), Problems()
+        with ObjectFile(path) as file, LiveInput() as found:
+            found.add(file, problems)
+            path.write_text("")
+            found.read_slices(problems)
+        assert [problem.code for problem in problems.items] == ["unreadable-file"]
 
 
 LIMITED = "kubernetes.io/limit-ranger"

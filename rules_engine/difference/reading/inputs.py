@@ -15,7 +15,7 @@ from rules_engine.difference.reading.live_input import LiveInput, MutatePod
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress
 from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_decision_log, submit_manifest
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.reading.views import ViewsWithout
+from rules_engine.difference.reading.views import NO_CLAIMS, Claims, ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.load import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
@@ -51,13 +51,14 @@ RECORDED_COLUMN = "recorded"
 class ClusterColumn:
     """A cluster with its name, "" for a single cluster.
 
-    `counted`: the uids of the pods in its usage; the set is shared, since there may be a million. `file`: the real
-    path of its file; "" if there is none.
+    `counted`: the uids of the pods in its usage; the set is shared, since there may be a million. `claims`: the devices
+    of claims, by namespace and name. `file`: the real path of its file; "" if there is none.
     """
 
     name: str = ""
     cluster: Cluster
     counted: Container[str] = ()
+    claims: Claims = field(default_factory=lambda: NO_CLAIMS)
     file: str = ""
 
 
@@ -131,6 +132,7 @@ class Inputs:
             with self._reporting(file):
                 self._open(file, is_named=is_named)
         for live_input in self._live.values():
+            live_input.read_slices(self._problems)
             live_input.report_left_out(self._problems)
         self._unlisted_column = _live_column(self._live[""], "", "") if "" in self._live else None
         names = _cluster_names(self._clusters)
@@ -205,8 +207,10 @@ class Inputs:
         for real, live_input in self._live.items() if not self._problems.failed else ():
             home_column = self._unlisted_column if self.columns and not real else None
             for column in self._columns_of(real):
-                views = ViewsWithout(column.cluster, column.counted, usage)
-                home = views if home_column is None else ViewsWithout(home_column.cluster, home_column.counted, usage)
+                views = ViewsWithout(column.cluster, column.counted, usage, column.claims)
+                home = views
+                if home_column is not None:
+                    home = ViewsWithout(home_column.cluster, home_column.counted, usage, home_column.claims)
                 yield from live_input.pods(views, home, mutated, column.name, self._problems, share)
 
     def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
@@ -295,6 +299,7 @@ class Inputs:
         with suppress(OSError), ObjectFile(path) as file, LiveInput() as dump:
             dump_problems = Problems()
             if _is_json(file) and dump.add(file, dump_problems) and not dump_problems.failed:
+                dump.read_slices(self._problems)
                 dump.report_left_out(self._problems)
                 return _live_column(dump, name, real)
         return None
@@ -329,7 +334,8 @@ def _live_column(live_input: LiveInput, name: str, real: str) -> ClusterColumn |
     cluster = live_input.usage.cluster
     if cluster is None:
         return None
-    return ClusterColumn(name=name, cluster=cluster, counted=live_input.usage.counted, file=real)
+    usage = live_input.usage
+    return ClusterColumn(name=name, cluster=cluster, counted=usage.counted, claims=usage.claims, file=real)
 
 
 def _cluster_names(clusters: Sequence[Path]) -> Mapping[Path, str]:

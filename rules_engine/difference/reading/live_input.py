@@ -10,13 +10,14 @@ from rules_engine.difference.reading import limit_ranges, live_pods
 from rules_engine.difference.reading.controllers import Controllers, Owner, is_builtin_controller
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.share import Share
-from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES, ClusterUsage
+from rules_engine.difference.reading.usage import MAX_DEVICES, MAX_ENTRIES, MAX_NODES, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.loading.files import report_unreadable
 from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.device_objects import DeviceError, SliceReader
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import escape_controls
@@ -82,15 +83,45 @@ class LiveInput:
                 problems.error(Code.DUPLICATE_NODE, message, Location(file.name, 1, 1))
         return live
 
+    def read_slices(self, problems: Problems) -> None:
+        """Read the devices of drivers in another pass: the DeviceClasses say which of their attributes are kept.
+
+        Warns of slices that cannot be used.
+        """
+        reader = self.usage.slice_reader()
+        if reader is None:
+            return
+        for file in self.files:
+            try:
+                for item in file.objects(Problems(), lambda: True):
+                    if text_member(item, "kind") == "ResourceSlice":
+                        self._read_slice(item, reader, file.name, problems)
+            except OSError as error:
+                report_unreadable(Path(file.name), error, problems)
+
+    def _read_slice(self, item: Object, reader: SliceReader, file: str, problems: Problems) -> None:
+        try:
+            self.usage.add_slice(reader.slice(item))
+        except DeviceError as error:
+            name = escape_controls(text_member(as_mapping(item.get("metadata")), "name"))
+            problems.warning(Code.UNREAD_OBJECT, f"ResourceSlice {name} is left out: {error}", Location(file, 1, 1))
+
     def report_left_out(self, problems: Problems) -> None:
         """Warn of objects that exceed a bound."""
         for full, bound in (
             (self._limit_ranges.full, f"{limit_ranges.MAX_AMOUNTS:,} amounts of LimitRanges"),
+            (self.usage.too_many_devices, f"{MAX_DEVICES:,} devices of drivers"),
             (self.usage.too_many, f"{MAX_NODES:,} nodes or namespaces, or {MAX_ENTRIES:,} labels and amounts of them"),
         ):
             if full:
                 message = f"more than {bound}: the others are left out"
                 problems.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
+        if self.usage.lacks_classes:
+            message = (
+                "pods have devices of drivers, but there is no DeviceClass: nodes seem not to offer them. Add "
+                "deviceclasses,resourceslices,resourceclaims to the kinds of kubectl get"
+            )
+            problems.warning(Code.UNREAD_OBJECT, message, Location(self.files[-1].name, 1, 1))
 
     def pods(
         self,

@@ -18,6 +18,7 @@ from tests.support.loading import codes, load_text, rule
 
 CLASS = {"name": "gpu", "extendedResourceName": "nvidia.com/gpu", "selectors": ["device.driver == 'd.com'"]}
 HALVES = {"name": "half", "consumes": {"cores": 2}, "placements": {"size": 2, "starts": [0, 2]}}
+PART = {"name": "part", "count": 3, "consumes": {"cores": 1}}
 PARTITIONS = {"counters": {"cores": 4}, "memorySlices": 4, "profiles": [HALVES]}
 
 
@@ -110,7 +111,7 @@ def test_partitioned_cards_are_a_slice_of_counters_and_one_for_each_card(tmp_pat
 
 
 def test_partitions_without_places_are_counted(tmp_path: Path) -> None:
-    partitions = {"counters": {"cores": 4}, "wholeCards": False, "profiles": [{"name": "part", "count": 3}]}
+    partitions = {"counters": {"cores": 4}, "wholeCards": False, "profiles": [PART]}
     _, cards = raw_slices(inventory(tmp_path, {"driver": "d.com", "name": "card", "partitions": partitions}))
     assert [each["name"] for each in cards["spec"]["devices"]] == ["card-0-part-0", "card-0-part-1", "card-0-part-2"]
 
@@ -172,7 +173,7 @@ def test_an_entry_without_nodes_has_no_slices(tmp_path: Path) -> None:
             ("impossible-partition", "a partition of 2 memory slices at 2 is beyond the 3 of the card"),
         ),
         (
-            {**PARTITIONS, "profiles": [HALVES, HALVES | {"consumes": {}}]},
+            {**PARTITIONS, "profiles": [HALVES, HALVES]},
             ("duplicate-name", "'half' is already used in line 4"),
         ),
         (
@@ -183,6 +184,14 @@ def test_an_entry_without_nodes_has_no_slices(tmp_path: Path) -> None:
             {**PARTITIONS, "profiles": [{**HALVES, "consumes": {"cores": -1}}]},
             ("negative-quantity", "a quantity cannot be negative here"),
         ),
+        (
+            {**PARTITIONS, "profiles": [{"name": "half", "count": 2}]},
+            (
+                "impossible-partition",
+                "the partition consumes no counter of the card, so that any number fits beside the whole card",
+            ),
+        ),
+        ({**PARTITIONS, "profiles": [HALVES | {"consumes": {}}]}, ("wrong-count", "consumes must not be empty")),
         ({**PARTITIONS, "profiles": [{"name": "half"}]}, ("missing-field", "partition needs 'placements' or 'count'")),
         (
             {**PARTITIONS, "profiles": [{**HALVES, "count": 2}]},
@@ -192,6 +201,13 @@ def test_an_entry_without_nodes_has_no_slices(tmp_path: Path) -> None:
 )
 def test_what_no_card_can_have_is_an_error(tmp_path: Path, partitions: Any, expected: tuple[str, str]) -> None:
     assert problems_of(tmp_path, {"driver": "d.com", "partitions": partitions}) == [expected]
+
+
+def test_partitions_need_counters_or_memory_slices(tmp_path: Path) -> None:
+    assert problems_of(tmp_path, {"driver": "d.com", "partitions": {"profiles": [PART]}}) == [
+        ("missing-field", "partitions needs 'counters' or 'memorySlices'"),
+        ("impossible-partition", "the card has no counter 'cores'"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +230,7 @@ def test_a_node_has_a_bounded_number_of_devices(tmp_path: Path, monkeypatch: pyt
 
 
 def test_two_devices_of_one_name_make_the_pool_invalid(tmp_path: Path) -> None:
-    partitions = {**PARTITIONS, "profiles": [{"name": "half", "count": 2}]}
+    partitions = {**PARTITIONS, "profiles": [{**PART, "name": "half"}]}
     groups = [{"driver": "d.com", "partitions": partitions}, {"driver": "d.com", "name": "gpu-0-half"}]
     spec = {"deviceClasses": [CLASS], "nodes": [{"name": "n", "devices": groups}]}
     (read,) = load_text(tmp_path, rule("ClusterInventory", json.dumps(spec))).of(Inventory)
@@ -249,8 +265,8 @@ attributes = st.dictionaries(
     max_size=3,
 )
 profiles = st.fixed_dictionaries(
-    {"name": st.sampled_from(["a", "b", "c"]), "attributes": attributes},
-    optional={"consumes": st.just({"cores": 1}), "capacity": st.just({"memory": "1Gi"})},
+    {"name": st.sampled_from(["a", "b", "c"]), "attributes": attributes, "consumes": st.just({"cores": 1})},
+    optional={"capacity": st.just({"memory": "1Gi"})},
 ).flatmap(
     lambda profile: st.one_of(
         st.builds(lambda count: {**profile, "count": count}, st.integers(1, 40)),

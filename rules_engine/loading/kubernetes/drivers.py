@@ -182,6 +182,10 @@ class _Profile:
         starts = [each for each in fields.list_items(placements, "starts") if isinstance(each, ScalarNode)]
         self._starts = [int(each.value) for each in starts if isinstance(each.value, int | float)]
         self._count = fields.int_field(item, "count") or 0
+        if self._count and item.get("consumes") is None:
+            place = item.get("count") or item
+            message = "the partition consumes no counter of the card, so that any number fits beside the whole card"
+            problems.error(Code.IMPOSSIBLE_PARTITION, message, place.location, place.length)
         for key, value in fields.map_field(item, "consumes"):
             name = key.source.text
             amount = self._consumes.get(name)

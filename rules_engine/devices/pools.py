@@ -91,15 +91,21 @@ class Pools:
                 self._general.add(key)
 
     def reaching(self, node: Node) -> Sequence[Pool]:
-        """Return the pools with devices that reach a node; conditional ones come last.
-
-        A pool that has only counters there is left out: it changes no answer, only the scheduler's message.
-        """
+        """Return the pools with devices that reach a node; conditional ones come last."""
         keys = self._named.get(node.name, frozenset[PoolKey]()) | self._general
         found = [pool for key in keys if (pool := self._pools[key].reaching(node)) is not None]
         if not found:
             return self._everywhere(node)
         return sorted([*self._everywhere(node), *found], key=_order)
+
+    @cached_property
+    def invalid_elsewhere(self) -> Sequence[PoolKey]:
+        """The pools that are invalid on nodes that no device of them reaches, which see their counters.
+
+        They change no answer, only the scheduler's message.
+        """
+        pools = [each.build(each.counting, Node(name="")) for each in self._pools.values() if each.counting]
+        return [pool.pool_key for pool in pools if pool is not None and pool.invalid]
 
     def _everywhere(self, node: Node) -> Sequence[Pool]:
         """Return the pools that every node sees alike: there may be hundreds."""

@@ -23,6 +23,9 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 NO_DEVICES = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 
+FAILURE_START = 'running "DynamicResources" filter plugin: '
+"""The start of the message about a filter that failed on a node."""
+
 ONE_TAINT = "node(s) had untolerated taint {"
 """The start of the reason that earlier releases give for a taint."""
 

@@ -183,6 +183,18 @@ class TestValidity:
         slices = [part(f"s{name}", device("d"), nodes=on(name), slice_count=2) for name in "ab"]
         assert names(*slices) == ["d"]
 
+    def test_nodes_see_the_counters_of_pools_that_are_invalid_elsewhere(self) -> None:
+        consuming = part("s1", device("d", consumes={"g/other": 1}), nodes=on("b"), slice_count=2)
+        counting = part("s0", counts={"g/c": 1}, nodes=on("b"), slice_count=2)
+        key = ("gpu.example.com", "p")
+        assert Pools(devices_of((), counting, consuming)).invalid_elsewhere == [key]
+        assert Pools(devices_of((), consuming)).invalid_elsewhere == []
+        valid = part("s1", device("d", consumes={"g/c": 1}), nodes=on("b"), slice_count=2)
+        assert Pools(devices_of((), counting, valid)).invalid_elsewhere == []
+        newer = part("s2", device("d"), nodes=on("b"), generation=2)
+        assert Pools(devices_of((), counting, consuming, newer)).invalid_elsewhere == []
+        assert names(counting, consuming) == []
+
     def test_one_invalid_pool_does_not_harm_others(self) -> None:
         assert names(part("s0", device("d", consumes={"g/c": 1})), part("s1", device("e"), pool="q")) == ["e"]
 

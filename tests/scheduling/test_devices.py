@@ -90,6 +90,14 @@ def test_a_node_without_devices_is_excluded_only_by_the_last_filter() -> None:
     )
 
 
+def test_a_pool_that_is_invalid_on_another_node_is_counted_on_every_node() -> None:
+    counting, consuming = card_with_partitions("b")
+    consuming["spec"]["devices"][1]["consumesCounters"][0]["counterSet"] = "absent"
+    subject = _cycle([node("a"), node("b"), node("c")], GPUS, cards("c", 1), counting, consuming)
+    assert subject.explain(_gpus()).feasible_nodes == ("c",)
+    assert _message(subject, _gpus(2)) == "0/3 nodes are available: 3 invalid resource pools were encountered."
+
+
 def test_without_a_class_the_resource_is_insufficient() -> None:
     subject = _cycle([node("a")], cards("a", 2), MIGS)
     assert _message(subject, _gpus()) == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."

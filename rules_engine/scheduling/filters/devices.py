@@ -27,6 +27,9 @@ MAX_KINDS = 1_000
 SHARED = "consumable capacity of devices"
 CONDITIONAL = "binding conditions of devices"
 
+STEPS_EXCEEDED = "it takes too many steps to find out which devices fit together"
+"""The failure of a search that kube-scheduler may complete: it tries more steps."""
+
 _UNLIMITED = Quantity.of(2**64)
 """More than a pod can request."""
 
@@ -118,6 +121,10 @@ class DeviceUse:
                 raise DevicesError(kind.failures[number])
         return {why: found for why, nodes in kind.excluded.items() if (found := nodes & served)}
 
+    def serves(self, containers: Containers) -> bool:
+        """Return True if a DeviceClass has a resource that containers request, whatever serves it on nodes."""
+        return any(each.resource in self._classes and each.count for each in containers)
+
     def having(self, containers: Containers, among: NodeSet) -> NodeSet:
         """Return the nodes of `among` that have enough devices, each searched apart from the others."""
         if not containers or not self._classes:
@@ -134,11 +141,15 @@ class DeviceUse:
         kind.known |= 1 << number
         try:
             if self._allocate(containers, number) is None:
-                invalid = any(pool.invalid for pool in self._pools[number])
-                why = reasons.INVALID_POOLS if invalid else reasons.NO_DEVICES
+                why = reasons.INVALID_POOLS if self._sees_invalid_pool(number) else reasons.NO_DEVICES
                 kind.excluded[why] = kind.excluded.get(why, 0) | 1 << number
         except DevicesError as error:
-            kind.failures[number] = f'running "DynamicResources" filter plugin: {error}'
+            kind.failures[number] = f"{reasons.FAILURE_START}{error}"
+
+    def _sees_invalid_pool(self, number: int) -> bool:
+        pools = self._pools[number]
+        reaching = {pool.pool_key for pool in pools}
+        return any(pool.invalid for pool in pools) or not reaching.issuperset(self.offers.pools.invalid_elsewhere)
 
     def _allocate(self, containers: Containers, number: int) -> Sequence[DeviceKey] | None:
         """Return devices of a node for a pod; None if it has too few. Raises DevicesError."""
@@ -161,7 +172,7 @@ class DeviceUse:
         except SelectorError as error:
             raise DevicesError(str(error)) from None
         except StepsExceededError:
-            raise DevicesError("it takes too many steps to find out which devices fit together") from None
+            raise DevicesError(STEPS_EXCEEDED) from None
 
     def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[Request]) -> bool:
         """Return True if a class has too few devices, which a search finds out by trying all combinations of them."""

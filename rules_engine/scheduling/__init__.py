@@ -2,6 +2,7 @@
 
 from rules_engine.scheduling.fields_read import FIELDS_READ
 from rules_engine.scheduling.message import messages_agree, parse_recorded_message
+from rules_engine.scheduling.post_filter import PostFilter
 from rules_engine.scheduling.reasons import Wording
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
@@ -11,6 +12,7 @@ __all__ = [
     "DEFAULT_SCHEDULER",
     "FIELDS_READ",
     "Filter",
+    "PostFilter",
     "Scheduler",
     "Scheduling",
     "Wording",

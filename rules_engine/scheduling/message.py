@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rules_engine.scheduling.reasons import NO_NODES, ONE_TAINT, Wording
+from rules_engine.scheduling.reasons import FAILURE_START, NO_NODES, ONE_TAINT, Wording
 from rules_engine.scheduling.scheduling import Scheduling
 
 MAX_CHARACTERS = 20_000
@@ -19,12 +19,14 @@ class RecordedMessage:
     """A message that the scheduler wrote.
 
     `reasons`: the number of nodes for each reason; empty if a filter rejected the pod before it looked at any node, for
-    which `rejected` is the reason.
+    which `rejected` is the reason, or if a filter failed. `claims`: the plugin for claims took part in its end.
     """
 
     nodes: int
     reasons: Mapping[str, int]
     rejected: str = ""
+    failed: bool = False
+    claims: bool = True
 
     @property
     def wording(self) -> Wording:
@@ -40,22 +42,30 @@ def parse_recorded_message(text: str) -> RecordedMessage | None:
     text = text[:MAX_CHARACTERS].strip()
     if text == NO_NODES:
         return RecordedMessage(nodes=0, reasons={})
+    if text.startswith(FAILURE_START):
+        return RecordedMessage(nodes=0, reasons={}, failed=True)
     head = _HEAD.match(text)
     if head is None:
         return None
     # The part about preemption begins after a full stop and a space; names of resources have full stops alone.
-    reasons = text[head.end() :].partition(". ")[0].removesuffix(".")
+    reasons, _, end = text[head.end() :].partition(". ")
+    reasons, claims = reasons.removesuffix("."), not end.startswith("preemption:")
     parts = [_COUNTED.fullmatch(part) for part in re.split(r", (?=[0-9]{1,9} )", reasons)]
     counts: dict[str, int] = {}
     for part in parts:
         if part is None:
-            return RecordedMessage(nodes=int(head[1]), reasons={}, rejected=reasons)
+            return RecordedMessage(nodes=int(head[1]), reasons={}, rejected=reasons, claims=claims)
         counts[part[2]] = counts.get(part[2], 0) + int(part[1])
-    return RecordedMessage(nodes=int(head[1]), reasons=counts)
+    return RecordedMessage(nodes=int(head[1]), reasons=counts, claims=claims)
 
 
 def messages_agree(recorded: RecordedMessage, scheduling: Scheduling) -> bool:
-    """Return True if a recorded message counts what the recomputed answer counts."""
+    """Return True if a recorded message counts what the recomputed answer counts.
+
+    Failures agree: which of several the scheduler records depends on the order in which it looks at nodes.
+    """
+    if recorded.failed or scheduling.failure:
+        return recorded.failed and bool(scheduling.failure)
     return (
         recorded.nodes == len(scheduling.nodes)
         and not (recorded.nodes and scheduling.feasible)

@@ -106,7 +106,7 @@ class Preemption:
         scheduling = self._scheduler.answer(pod.requirements)
         # Victims do not free their devices for others: their claims live until the pods are gone.
         candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
-        other_filters = _nodes_needing_all_filters(pod.requirements, scheduling)
+        other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
         victims_by_node = {}
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
             cached = self._victim_cache(pod)
@@ -273,7 +273,7 @@ def _candidate_key(victims: Sequence[BoundPod]) -> CandidateKey:
     return first.pod.priority, total, len(victims), -first.start
 
 
-def _nodes_needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
+def nodes_needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
     """Return the nodes on which more than resources may depend on the victims.
 
     On others, resources alone keep the pod away: pods that end there take no port, add no anti-affinity, and do not

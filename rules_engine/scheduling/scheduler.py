@@ -21,7 +21,7 @@ from rules_engine.scheduling import reasons
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.filters import pod_affinity
 from rules_engine.scheduling.filters.bound_pods import BoundPods
-from rules_engine.scheduling.filters.devices import DevicesError, DeviceUse
+from rules_engine.scheduling.filters.devices import STEPS_EXCEEDED, DevicesError, DeviceUse
 from rules_engine.scheduling.filters.spread import exclude_by_spread
 from rules_engine.scheduling.filters.taints import Taints
 from rules_engine.scheduling.filters.topologies import Topologies
@@ -30,6 +30,7 @@ from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Footprint, R
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 
 NOMINATED = "pods that are nominated to nodes"
+MANY_STEPS = "requests for devices that take many steps to allocate"
 NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
 
 CACHED_SELECTIONS = 1_000
@@ -191,10 +192,10 @@ class Scheduler:
             repelled=self.taints.untolerated(placement.tolerations).every,
         )
 
-    def answer(self, pod: Requirements, name: str = "") -> Scheduling:
+    def answer(self, pod: Requirements, name: str = "", among: NodeSet | None = None) -> Scheduling:
         """Return the answer for a pod's requirements; `name`: the name of a pod that may be nominated.
 
-        Raises CostExceeded.
+        `among`: the nodes on which devices are searched; None: all. Raises CostExceeded.
         """
         self._grant()
         every, placement = self.index.every, pod.placement
@@ -209,7 +210,7 @@ class Scheduler:
             Filter.TAINT_TOLERATION: {reasons.TAINTED: untolerated.every},
             Filter.NODE_AFFINITY: {reasons.NOT_SELECTED: every & ~selected},
             Filter.NODE_PORTS: {reasons.PORTS_TAKEN: self._ports.taken(pod.ports)},
-            Filter.NODE_RESOURCES_FIT: {_resource_reason(resource): nodes for resource, nodes in fit.items()},
+            Filter.NODE_RESOURCES_FIT: {resource_reason(resource): nodes for resource, nodes in fit.items()},
             Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
             Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }
@@ -220,7 +221,9 @@ class Scheduler:
         }
         failure = ""
         try:
-            if without_devices := self.devices.exclude(pod.devices, every & ~_union_of(excluded.values())):
+            if without_devices := self.devices.exclude(
+                pod.devices, every & ~_union_of(excluded.values()) & (every if among is None else among)
+            ):
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)
@@ -232,7 +235,7 @@ class Scheduler:
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
             waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
-            not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name)),
+            not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name, failure)),
         )
 
     def _nodes_named(self, names: Iterable[str]) -> NodeSet:
@@ -262,8 +265,10 @@ class Scheduler:
             reasons.EXISTING_ANTI_AFFINITY: existing,
         }
 
-    def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
+    def _not_modelled(self, pod: Requirements, name: str, failure: str) -> Iterator[str]:
         yield from self.devices.not_modelled(pod.devices)
+        if failure.endswith(STEPS_EXCEEDED):
+            yield MANY_STEPS
         if any(
             priority >= pod.priority and (namespace, other) != (pod.namespace, name)
             for priority, namespace, other in self._nominated
@@ -275,7 +280,8 @@ class Scheduler:
                 yield NAMESPACE_SELECTORS
 
 
-def _resource_reason(resource: str) -> str:
+def resource_reason(resource: str) -> str:
+    """Return the reason of a node that has too little of a resource left; `pods`: the reason of a full node."""
     return reasons.TOO_MANY_PODS if resource == PODS else reasons.insufficient_reason(resource)
 
 

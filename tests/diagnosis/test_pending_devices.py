@@ -426,20 +426,23 @@ def test_the_reason_is_that_of_the_table(made: tuple[list[Object], dict[str, lis
 
 
 class TestMessages:
+    END = "still not schedulable, preemption: 0/1 nodes are available:"
+    NOT_HELPFUL = "1 Preemption is not helpful for scheduling."
+    NO_VICTIMS = "1 No preemption victims found for incoming pod."
+
     def test_a_lack_of_devices_is_recomputed(self) -> None:
         objects = POSITIVE["devices of other claims"][1][:-1]
-        message = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable."
+        message = f"0/1 nodes are available: 1 cannot allocate all claims. {self.END} {self.NOT_HELPFUL}"
         pending = answer(*objects, pod("p", {GPU: 1}, message=message))
-        assert pending.recomputed == "0/1 nodes are available: 1 cannot allocate all claims."
-        assert pending.agreement == Agreement.AGREES
+        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
 
     def test_other_filters_are_recomputed(self) -> None:
-        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        message = f"0/1 nodes are available: 1 node(s) had untolerated taint(s). {self.END} {self.NOT_HELPFUL}"
         pending = answer(node("a", taints=["x:NoSchedule"]), CLASS, TWO, pod("p", {GPU: 1}, message=message))
         assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
 
     def test_a_device_plugin_is_recomputed(self) -> None:
-        message = f"0/1 nodes are available: 1 Insufficient {GPU}."
+        message = f"0/1 nodes are available: 1 Insufficient {GPU}. {self.END} {self.NO_VICTIMS}"
         pending = answer(node("a", {GPU: 1}), CLASS, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1}, message=message))
         assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
 

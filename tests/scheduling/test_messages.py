@@ -2,9 +2,11 @@
 
 import pytest
 
-from rules_engine.scheduling import Wording, messages_agree, parse_recorded_message
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.scheduling import Wording, messages_agree, parse_recorded_message, scheduler_of
 from rules_engine.scheduling.message import RecordedMessage
-from tests.support.scheduling import GPU, node, pod, scheduled
+from tests.support.drivers import by_kind, cards, device_class
+from tests.support.scheduling import GPU, NOW, node, pod, scheduled
 
 TAINTED = [
     node("cp", taints=["node-role.kubernetes.io/control-plane:NoSchedule", "a=b:NoSchedule"]),
@@ -50,7 +52,21 @@ def test_recorded_messages_agree_in_both_wordings(text: str, rest: str) -> None:
 
 def test_a_pod_that_a_filter_rejects_before_it_looks_at_nodes_has_no_counts() -> None:
     recorded = parse_recorded_message("0/2 nodes are available: pod affinity terms conflict. preemption: not eligible.")
-    assert recorded == RecordedMessage(nodes=2, reasons={}, rejected="pod affinity terms conflict")
+    assert recorded == RecordedMessage(nodes=2, reasons={}, rejected="pod affinity terms conflict", claims=False)
+
+
+def test_failures_agree_whichever_node_fails_first() -> None:
+    text = 'running "DynamicResources" filter plugin: class gpu: selector #0: CEL runtime error: no such key: type'
+    recorded = parse_recorded_message(text)
+    assert recorded == RecordedMessage(nodes=0, reasons={}, failed=True)
+    nodes, drivers = [node("a")], [device_class("gpu", GPU, "device.attributes['x.example.com'].type == 'gpu'")]
+    failing = ClusterObjects({"Node": nodes, **by_kind(*drivers, cards("a", 1))}, now=NOW)
+    answer = scheduler_of(failing).explain(pod(requests={GPU: "1"}))
+    assert messages_agree(recorded, answer)
+    assert not messages_agree(recorded, scheduled(pod(requests={GPU: "1"}), nodes))
+    counted = parse_recorded_message("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert counted is not None
+    assert not messages_agree(counted, answer)
 
 
 def test_messages_without_counts_are_read() -> None:

@@ -35,6 +35,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.scheduling import (
     DEFAULT_SCHEDULER,
+    PostFilter,
     Scheduler,
     Scheduling,
     Wording,
@@ -120,6 +121,7 @@ class _Answers:
                 self._findings.setdefault(finding.object.name, []).append(finding)
         self._cluster = cluster
         self._scheduler = scheduler
+        self._post_filter = PostFilter(cluster, scheduler)
         self._rule_set = rule_set
         self._drivers = drivers_of(cluster)
         self._sets = NodeSets(cluster)
@@ -228,6 +230,8 @@ class _Answers:
         """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
         parsed = parse_recorded_message(recorded)
         recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
+        end = self._post_filter.message(pod, scheduling, claims=parsed is None or parsed.claims)
+        recomputed = f"{recomputed} {end}" if end else recomputed
         notes = []
         if scheduling.feasible:
             notes.append(f"nodes that pass all filters: {join_names(scheduling.feasible_nodes)}")

@@ -72,8 +72,7 @@ class RealScheduler:
             eventually(partial(self.core.read_namespaced_service_account, "default", name))
 
     def stop(self) -> None:
-        for name in self._priorities:
-            self._scheduling.delete_priority_class(name)
+        self.delete_priority_classes()
         for name, namespace in self._owners:
             self._apps.patch_namespaced_replica_set(name, namespace, {"metadata": {"finalizers": None}})
         for name in self.namespaces:
@@ -82,9 +81,7 @@ class RealScheduler:
     def create_priorities_and_owners(self) -> None:
         """Create the PriorityClasses of scenarios, and their ReplicaSets, which get no pods of their own."""
         for name, values in PRIORITIES.items():
-            full = f"{self.kube.name}-{name}"
-            self._scheduling.create_priority_class({"metadata": {"name": full}, **values})
-            self._priorities.append(full)
+            self.create_priority_class(f"{self.kube.name}-{name}", **values)
         for namespace in self.namespaces:
             for name, selector in OWNERS.items():
                 template = {
@@ -101,6 +98,14 @@ class RealScheduler:
                 self._owners[name, namespace] = made.metadata.uid
                 # One that is being deleted is read by the scheduler as any other, and its controller leaves it alone.
                 self._apps.delete_namespaced_replica_set(name, namespace, propagation_policy="Orphan")
+
+    def create_priority_class(self, name: str, value: int, **fields: Any) -> None:
+        self._scheduling.create_priority_class({"metadata": {"name": name}, "value": value, **fields})
+        self._priorities.append(name)
+
+    def delete_priority_classes(self) -> None:
+        for name in self._priorities:
+            self._scheduling.delete_priority_class(name)
 
     def own(self, pod: Object, owner: str) -> None:
         """Add the reference to the ReplicaSet that controls a pod."""

@@ -1,0 +1,142 @@
+"""Allocation of devices agrees with a real kube-scheduler of Kubernetes 1.36, pod by pod.
+
+KUBECONFIG=… CLUSTERS=300 pytest -m cluster tests/scheduling/test_real_devices.py
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+
+from rules_engine.diagnosis.objects.drivers import drivers_of
+from rules_engine.diagnosis.pending.pods import pending_pods
+from rules_engine.diagnosis.values import Agreement
+from rules_engine.evaluation import mutate
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.devices import DeviceKey
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.scheduling import PostFilter, Scheduler, Scheduling, scheduler_of
+from rules_engine.scheduling.reasons import FAILURE_START, TOO_MANY_PODS
+from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.scheduler import MANY_STEPS
+from tests.support.device_clusters import MIG, DeviceGenerator
+from tests.support.evaluation import compiled, ladder, rung
+from tests.support.real import REAL
+from tests.support.real_devices import RealDevices, real_devices
+from tests.support.real_scheduler import Attempt, Object
+from tests.support.scheduling import GPU, NOW
+
+pytestmark = REAL
+
+CLUSTERS = int(os.environ.get("CLUSTERS", "20"))
+BATCH = 10
+"""Clusters of one test; a failure names its seed."""
+PODS = 3
+
+OTHER = "nvidia.com/other"
+PLACES = NodeFilter(require=frozenset({NodeRequirement.SCHEDULABLE, NodeRequirement.MATCHES_POD}))
+LADDERS = {
+    (resource, offered): compiled(
+        ladder(rung(resource), rung(OTHER, assume=True), offered=offered, nodes=PLACES, name="ladder")
+    )
+    for resource in (GPU, MIG)
+    for offered in Offered
+}
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealDevices]:
+    with real_devices() as made:
+        yield made
+
+
+@pytest.mark.parametrize("first", range(0, CLUSTERS, BATCH))
+def test_devices_and_messages_agree_with_kube_scheduler(real: RealDevices, first: int) -> None:
+    for seed in range(first, min(first + BATCH, CLUSTERS)):
+        generator = DeviceGenerator(Random(seed), f"s{seed}-", real.low)
+        nodes, classes = generator.nodes(), generator.classes()
+        slices = generator.slices(nodes)
+        holders, bound = generator.holders(nodes, slices), generator.bound(nodes)
+        with real.cluster(nodes, bound, classes, slices, holders, f"s{seed}"):
+            for number in range(PODS):
+                subject = real.placed(generator.pending(f"p{number}", classes))
+                if not _agree(real, subject, f"seed {seed}, pod {number}"):
+                    break
+
+
+def _agree(real: RealDevices, subject: Object, case: str) -> bool:
+    """Compare the decisions on a pod; return False if other pods end for it, which changes the cluster."""
+    objects = real.objects()
+    scheduler = scheduler_of(objects)
+    answer = scheduler.explain(subject)
+    attempt = real.attempt(subject)
+    if MANY_STEPS in answer.not_modelled:
+        return True
+    _compare_ladders(subject, objects, attempt, answer, case)
+    if attempt.node and not attempt.message:
+        assert attempt.node in answer.feasible_nodes, f"{case}: bound to {attempt.node}\n{answer.message()}"
+        ours = _allocated(scheduler, subject, attempt.node)
+        assert real.devices_of(subject["metadata"]["name"]) == ours, case
+        return True
+    try:
+        _compare_message(real, answer, attempt, case)
+    finally:
+        real.scheduler.delete(attempt.pod)
+    return not attempt.node
+
+
+def _allocated(scheduler: Scheduler, subject: Object, node: str) -> Sequence[DeviceKey]:
+    """Return the devices that a pod gets on a node."""
+    number = next(number for number, each in enumerate(scheduler.nodes) if each.name == node)
+    before = {*scheduler.devices.offers.allocated}
+    scheduler.devices.bind("p", number, Requirements.of(subject).devices, None)
+    return tuple(key for key in scheduler.devices.offers.allocated if key not in before)
+
+
+def _compare_message(real: RealDevices, answer: Scheduling, attempt: Attempt, case: str) -> None:
+    """Compare the message of a pod that waits with the one that the doctor computes of the cluster."""
+    assert not answer.feasible, f"{case}: {attempt.message}\nfeasible: {answer.feasible_nodes}"
+    objects = real.objects()
+    (stored,) = [pod for pod in objects.pods if pod.metadata["uid"] == attempt.pod["metadata"]["uid"]]
+    recomputed = answer.message()
+    if not attempt.node:
+        end = PostFilter(objects, scheduler_of(objects)).message(stored, answer)
+        recomputed = f"{recomputed} {end}" if end else recomputed
+    if FAILURE_START in recomputed:
+        # Of several nodes, a random one fails; and the errors of CEL have other words.
+        (ours, _, _), (theirs, failed, _) = (text.partition(FAILURE_START) for text in (recomputed, attempt.message))
+        assert failed, f"{case}: {attempt.message}\n{recomputed}"
+        assert theirs == ours, case
+    else:
+        assert attempt.message == recomputed, case
+    (entry,) = pending_pods(objects, scheduler_of(objects), None, lambda pod: pod is stored) or (None,)
+    if entry is not None:
+        assert entry.agreement is Agreement.AGREES, f"{case}: {entry.recorded}\n{entry.recomputed}"
+        assert entry.recomputed == recomputed, case
+
+
+def _compare_ladders(subject: Object, objects: ClusterObjects, attempt: Attempt, answer: Scheduling, case: str) -> None:
+    """Compare a ladder with the scheduler, for a pod with one resource on nodes with room for everything else."""
+    requests = [each["resources"]["requests"] for each in subject["spec"]["containers"]]
+    if len(requests) > 1 or len(requests[0]) != 1 or "initContainers" in subject["spec"]:
+        return
+    (resource,) = requests[0]
+    if (resource, Offered.AVAILABLE) not in LADDERS:
+        return
+    if TOO_MANY_PODS in answer.reasons:
+        return
+    kinds = ("Node", "DeviceClass", "ResourceSlice")
+    empty = ClusterObjects({kind: [dict(each) for each in objects.of(kind)] for kind in kinds}, now=NOW)
+    could = bool(scheduler_of(empty).explain(subject).feasible)
+    stays = {offered: _stays(subject, resource, offered, objects) for offered in Offered}
+    bound = bool(attempt.node) and not attempt.message
+    assert stays == {Offered.AVAILABLE: bound, Offered.ALLOCATABLE: could}, f"{case}: {attempt}"
+
+
+def _stays(subject: Object, resource: str, offered: Offered, objects: ClusterObjects) -> bool:
+    """Return True if a ladder keeps the resource of a pod."""
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": subject["metadata"], "spec": subject["spec"]}
+    decision = mutate(LADDERS[resource, offered], pod_request(made, namespace="ml"), drivers_of(objects).view)
+    return not decision.patch

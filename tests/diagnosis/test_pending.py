@@ -301,14 +301,6 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient {GPU}."),
         ],
     ),
-    "a resource claim whose template does not exist": (
-        PendingReason.NO_SCHEDULER_MESSAGE,
-        [
-            node("a"),
-            pod("p", resourceClaims=CLAIMS),
-            event(pod("p"), "FailedResourceClaimCreation", 'resourceclaimtemplate "gpu" not found'),
-        ],
-    ),
     "a scheduler that does not run": (
         PendingReason.NO_SCHEDULER_MESSAGE,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulerName="gang")],

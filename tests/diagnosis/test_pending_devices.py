@@ -45,6 +45,8 @@ CLAIMS = [{"name": "gpu", "resourceClaimName": "shared"}]
 TEMPLATE = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 CREATED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
 
+DELETED = resource_claim("shared", ["gpu-0"], deletionTimestamp="2026-01-01T00:00:00Z")
+
 
 def consuming(memory: str) -> Object:
     return {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]}
@@ -154,6 +156,14 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     "a claim that does not exist": (
         PendingReason.CLAIM_MISSING,
         [node("a"), CLASS, TWO, pod("p", resourceClaims=CLAIMS)],
+    ),
+    "a claim that does not exist in a cluster without classes": (
+        PendingReason.CLAIM_MISSING,
+        [node("a"), pod("p", resourceClaims=CLAIMS)],
+    ),
+    "a claim that is being deleted": (
+        PendingReason.CLAIM_MISSING,
+        [node("a"), CLASS, TWO, DELETED, pod("p", resourceClaims=CLAIMS)],
     ),
     "a deleted claim of a template": (
         PendingReason.CLAIM_MISSING,

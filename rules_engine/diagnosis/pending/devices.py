@@ -278,8 +278,8 @@ def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several
 
 
 def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet) -> Explanation | None:
-    """Explain a pod if a claim of it does not exist, or is allocated on nodes other than those on which it fits."""
-    if CLAIM in cluster.absent or not drivers.classes:
+    """Explain a pod if a claim of it is missing or being deleted, or allocated on nodes without room for the pod."""
+    if CLAIM in cluster.absent:
         return None
     created = {
         text_member(each, "name"): text_member(each, "resourceClaimName")
@@ -289,7 +289,9 @@ def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, ro
         own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
         name = text_member(each, "resourceClaimName") or created.get(own, "")
         claim = cluster.find(CLAIM, name, pod.namespace)
-        if claim is not None:
+        if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
+            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod is being deleted", ())
+        elif claim is not None:
             explanation = _explain_elsewhere(claim, drivers, room)
         elif name:
             explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod does not exist", ())

@@ -14,7 +14,7 @@ from rules_engine.diagnosis.pending.pods import pending_pods
 from rules_engine.diagnosis.values import Agreement
 from rules_engine.evaluation import mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.scheduling import PostFilter, Scheduler, Scheduling, scheduler_of
@@ -80,11 +80,14 @@ def _agree(real: RealDevices, subject: Object, case: str) -> bool:
         ours = _allocated(scheduler, subject, attempt.node)
         assert real.devices_of(subject["metadata"]["name"]) == ours, case
         return True
+    end = PostFilter(objects, scheduler).message(PodObject(attempt.pod), answer)
     try:
-        _compare_message(real, answer, attempt, case)
+        _compare_message(attempt.message, f"{answer.message()} {end}" if end else answer.message(), answer, case)
+        if end or answer.failure:
+            _compare_doctor(real, attempt, case)
     finally:
         real.scheduler.delete(attempt.pod)
-    return not attempt.node
+    return bool(end or answer.failure)
 
 
 def _allocated(scheduler: Scheduler, subject: Object, node: str) -> Sequence[DeviceKey]:
@@ -95,26 +98,24 @@ def _allocated(scheduler: Scheduler, subject: Object, node: str) -> Sequence[Dev
     return tuple(key for key in scheduler.devices.offers.allocated if key not in before)
 
 
-def _compare_message(real: RealDevices, answer: Scheduling, attempt: Attempt, case: str) -> None:
-    """Compare the message of a pod that waits with the one that the doctor computes of the cluster."""
-    assert not answer.feasible, f"{case}: {attempt.message}\nfeasible: {answer.feasible_nodes}"
-    objects = real.objects()
-    (stored,) = [pod for pod in objects.pods if pod.metadata["uid"] == attempt.pod["metadata"]["uid"]]
-    recomputed = answer.message()
-    if not attempt.node:
-        end = PostFilter(objects, scheduler_of(objects)).message(stored, answer)
-        recomputed = f"{recomputed} {end}" if end else recomputed
+def _compare_message(recorded: str, recomputed: str, answer: Scheduling, case: str) -> None:
+    assert not answer.feasible, f"{case}: {recorded}\nfeasible: {answer.feasible_nodes}"
     if FAILURE_START in recomputed:
         # Of several nodes, a random one fails; and the errors of CEL have other words.
-        (ours, _, _), (theirs, failed, _) = (text.partition(FAILURE_START) for text in (recomputed, attempt.message))
-        assert failed, f"{case}: {attempt.message}\n{recomputed}"
+        (ours, _, _), (theirs, failed, _) = (text.partition(FAILURE_START) for text in (recomputed, recorded))
+        assert failed, f"{case}: {recorded}\n{recomputed}"
         assert theirs == ours, case
     else:
-        assert attempt.message == recomputed, case
-    (entry,) = pending_pods(objects, scheduler_of(objects), None, lambda pod: pod is stored) or (None,)
-    if entry is not None:
+        assert recorded == recomputed, case
+
+
+def _compare_doctor(real: RealDevices, attempt: Attempt, case: str) -> None:
+    """Compare the message of a pod that waits with the one that the doctor computes of the cluster."""
+    objects = real.objects()
+    (stored,) = [pod for pod in objects.pods if pod.metadata["uid"] == attempt.pod["metadata"]["uid"]]
+    for entry in pending_pods(objects, scheduler_of(objects), None, lambda pod: pod is stored):
         assert entry.agreement is Agreement.AGREES, f"{case}: {entry.recorded}\n{entry.recomputed}"
-        assert entry.recomputed == recomputed, case
+        assert FAILURE_START in attempt.message or entry.recomputed == attempt.message, case
 
 
 def _compare_ladders(subject: Object, objects: ClusterObjects, attempt: Attempt, answer: Scheduling, case: str) -> None:

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from rules_engine.scheduling import messages_agree, parse_recorded_message, scheduler_of
+from rules_engine.model.kubernetes.cluster_objects import PodObject
+from rules_engine.scheduling import PostFilter, messages_agree, parse_recorded_message, scheduler_of
 from tests.support.clusters import Generator
 from tests.support.real import REAL
 from tests.support.real_scheduler import RealScheduler, real_scheduler
@@ -36,7 +37,8 @@ def test_counts_agree_with_the_message_of_kube_scheduler(real: RealScheduler, fi
             for number in range(PODS):
                 subject = generator.pending(nodes)
                 subject["metadata"]["name"] = f"p{number}"
-                answer = scheduler_of(real.objects()).explain(subject)
+                objects = real.objects()
+                answer = scheduler_of(objects).explain(subject)
                 attempt = real.attempt(subject)
                 if attempt.node:
                     assert attempt.node in answer.feasible_nodes, seed
@@ -46,3 +48,5 @@ def test_counts_agree_with_the_message_of_kube_scheduler(real: RealScheduler, fi
                 assert messages_agree(recorded, answer), (
                     f"seed {seed}, pod {number}:\n{attempt.message}\n{answer.message()}"
                 )
+                end = PostFilter(objects, scheduler_of(objects)).message(PodObject(attempt.pod), answer)
+                assert attempt.message == f"{answer.message()} {end}", f"seed {seed}, pod {number}"

@@ -126,7 +126,9 @@ class DeviceGenerator:
         draw = self._random
         driver = OTHER_DRIVER if self._chance(0.1) else DRIVER
         counters = self._chance(0.45)
-        devices = self._partitioned() if counters else self._cards(draw.randint(1, 5))
+        # Of a slice, selectors may also fail on devices of other nodes, which is not modelled.
+        sound = self._sound or bool(nodes)
+        devices = self._partitioned(sound) if counters else self._cards(draw.randint(1, 5), sound)
         if nodes:
             for each in devices:
                 each.update(self._selection(nodes))
@@ -154,7 +156,7 @@ class DeviceGenerator:
             for number, spec in enumerate(specs)
         ]
         if self._chance(0.1):
-            old = self._cards(draw.randint(1, 3))
+            old = self._cards(draw.randint(1, 3), self._sound)
             place = {"nodeName": nodes[0]["metadata"]["name"]} if nodes else where
             made.append(self._slice(f"{name}-0", driver, name, 0, 1, {**place, "devices": old}))
         return made
@@ -171,32 +173,34 @@ class DeviceGenerator:
             },
         }
 
-    def _cards(self, count: int) -> list[Object]:
-        return [self._device(f"gpu-{number}", "gpu") for number in range(count)]
+    def _cards(self, count: int, sound: bool) -> list[Object]:
+        return [self._device(f"gpu-{number}", "gpu", sound) for number in range(count)]
 
-    def _partitioned(self) -> list[Object]:
+    def _partitioned(self, sound: bool) -> list[Object]:
         """Draw two cards that are allocated whole or in parts."""
         devices = []
         for card in range(2):
-            devices.append(self._device(f"gpu-{card}", "gpu", card, 7, 80))
+            devices.append(self._device(f"gpu-{card}", "gpu", sound, card, 7, 80))
             sizes = self._random.choice(((1, 10, 7), (3, 40, 2), (2, 20, 3)))
             devices += [
-                self._device(f"gpu-{card}-part-{number}", "mig", card, sizes[0], sizes[1]) for number in range(sizes[2])
+                self._device(f"gpu-{card}-part-{number}", "mig", sound, card, sizes[0], sizes[1])
+                for number in range(sizes[2])
             ]
         if self._chance(0.3):
             self._random.shuffle(devices)
         return devices
 
-    def _device(self, name: str, kind: str, card: int = 0, slices: int = 0, memory: int = 40) -> Object:
+    def _device(self, name: str, kind: str, sound: bool, card: int = 0, slices: int = 0, memory: int = 40) -> Object:
+        """Draw a device; `sound`: no selector fails on it."""
         attributes: Object = {"type": {"string": kind}}
-        if self._sound or self._chance(0.8):
+        if sound or self._chance(0.8):
             attributes["cores"] = {"int": self._random.randint(1, 4)}
             attributes["version"] = {"version": self._random.choice(("0.9.0", "1.2.3", "2.0.0-rc.1"))}
             attributes[f"{DRIVER}/healthy"] = {"bool": self._chance(0.8)}
-        if not self._sound and self._chance(0.1):
+        if not sound and self._chance(0.1):
             del attributes["type"]
         made: Object = {"name": name, "attributes": attributes}
-        if self._chance(0.8):
+        if sound or self._chance(0.8):
             made["capacity"] = {"memory": {"value": f"{memory}Gi"}}
         if slices:
             counters = {"slices": {"value": str(slices)}, "memory": {"value": f"{memory}Gi"}}

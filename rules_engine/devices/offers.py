@@ -123,7 +123,7 @@ class DeviceOffers:
         allocatable, used = dict(node.allocatable), dict(node.used)
         for name in classes:
             most, free = service.amounts(name)
-            if most:
+            if most or free:
                 allocatable[name] = Quantity.of(most)
                 used[name] = Quantity.of(most - free)
         return replace(node, allocatable=allocatable, used=used, service=service)

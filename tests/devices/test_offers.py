@@ -195,6 +195,7 @@ class TestUse:
     def test_more_may_be_free_than_there_is_if_the_failing_device_is_used(self) -> None:
         devices = [device("a", "card"), Device(name="x"), device("b", "card")]
         assert amounts(offered(plain(*devices), allocated=keys("x")), CARDS) == (1, 2)
+        assert amounts(offered(plain(*devices[1:]), allocated=keys("x")), CARDS) == (0, 1)
 
 
 class TestJointRequests:

@@ -15,11 +15,13 @@ from rules_engine.diagnosis.values import Agreement
 from rules_engine.evaluation import mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.rules.admission import pod_request
-from rules_engine.scheduling import PostFilter, Scheduler, Scheduling, scheduler_of
+from rules_engine.model.rules.simulation import SchedulerOptions
+from rules_engine.scheduling import PostFilter, Scheduling, scheduler_of
+from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.reasons import FAILURE_START, TOO_MANY_PODS
-from rules_engine.scheduling.requirements import Requirements
 from rules_engine.scheduling.scheduler import MANY_STEPS
 from tests.support.device_clusters import MIG, DeviceGenerator
 from tests.support.evaluation import compiled, ladder, rung
@@ -60,25 +62,27 @@ def test_devices_and_messages_agree_with_kube_scheduler(real: RealDevices, first
         slices = generator.slices(nodes)
         holders, bound = generator.holders(nodes, slices), generator.bound(nodes)
         with real.cluster(nodes, bound, classes, slices, holders, f"s{seed}"):
+            cycle = _cycle(real.objects())
             for number in range(PODS):
                 subject = real.placed(generator.pending(f"p{number}", classes))
-                if not _agree(real, subject, f"seed {seed}, pod {number}"):
+                if not _agree(real, cycle, subject, f"seed {seed}, pod {number}"):
                     break
 
 
-def _agree(real: RealDevices, subject: Object, case: str) -> bool:
-    """Compare the decisions on a pod; return False if other pods end for it, which changes the cluster."""
+def _agree(real: RealDevices, cycle: SchedulingCycle, subject: Object, case: str) -> bool:
+    """Compare the decisions on a pod, in a cycle as well; return False if the cycle then differs from the cluster."""
     objects = real.objects()
     scheduler = scheduler_of(objects)
     answer = scheduler.explain(subject)
     attempt = real.attempt(subject)
     if MANY_STEPS in answer.not_modelled:
-        return True
+        return False
+    assert cycle.explain(SchedulablePod.of(subject)).message() == answer.message(), case
     _compare_ladders(subject, objects, attempt, answer, case)
     if attempt.node and not attempt.message:
         assert attempt.node in answer.feasible_nodes, f"{case}: bound to {attempt.node}\n{answer.message()}"
-        ours = _allocated(scheduler, subject, attempt.node)
-        assert real.devices_of(subject["metadata"]["name"]) == ours, case
+        number = next(number for number, node in enumerate(scheduler.nodes) if node.name == attempt.node)
+        assert real.devices_of(subject["metadata"]["name"]) == _bind(cycle, subject, number), case
         return True
     end = PostFilter(objects, scheduler).message(PodObject(attempt.pod), answer)
     try:
@@ -90,12 +94,28 @@ def _agree(real: RealDevices, subject: Object, case: str) -> bool:
     return bool(end or answer.failure)
 
 
-def _allocated(scheduler: Scheduler, subject: Object, node: str) -> Sequence[DeviceKey]:
-    """Return the devices that a pod gets on a node."""
-    number = next(number for number, each in enumerate(scheduler.nodes) if each.name == node)
-    before = {*scheduler.devices.offers.allocated}
-    scheduler.devices.bind("p", number, Requirements.of(subject).devices, None)
-    return tuple(key for key in scheduler.devices.offers.allocated if key not in before)
+def _cycle(objects: ClusterObjects) -> SchedulingCycle:
+    """Return a cycle as a simulation makes it of a cluster."""
+    view = objects.view
+    made = SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(), 1, objects.devices)
+    numbers = {node.name: number for number, node in enumerate(view.nodes)}
+    held = {
+        reference["name"]: [key for key, _ in read_allocated(claim)]
+        for claim in objects.of("ResourceClaim")
+        for reference in claim.metadata.get("ownerReferences", [])
+    }
+    for pod in objects.pods:
+        if pod.node_name:
+            made.bind(BoundPod(pod.name, SchedulablePod.of(pod), numbers[pod.node_name], 0), held.get(pod.name))
+    return made
+
+
+def _bind(cycle: SchedulingCycle, subject: Object, number: int) -> Sequence[DeviceKey]:
+    """Bind a pod in a cycle, and return its devices."""
+    allocated = cycle.devices.offers.allocated
+    before = {*allocated}
+    cycle.bind(BoundPod(subject["metadata"]["name"], SchedulablePod.of(subject), number, 0))
+    return tuple(key for key in allocated if key not in before)
 
 
 def _compare_message(recorded: str, recomputed: str, answer: Scheduling, case: str) -> None:

@@ -111,15 +111,23 @@ class DeviceGenerator:
         if self._chance(0.15):
             made += self._pool(f"{self._prefix}everywhere", {"allNodes": True})
         if self._chance(0.15):
-            made += self._pool(f"{self._prefix}zone", {"nodeSelector": self._zone()})
+            made += self._pool(f"{self._prefix}zone", {"nodeSelector": self._nodes_selected()})
         if self._chance(0.15):
             made += self._pool(f"{self._prefix}mixed", {"perDeviceNodeSelection": True}, nodes)
         self._random.shuffle(made)
         return made
 
-    def _zone(self) -> Object:
-        expression = {"key": "zone", "operator": self._random.choice(("In", "NotIn")), "values": ["a"]}
-        return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    def _nodes_selected(self) -> Object:
+        """Draw a selector of nodes."""
+        draw = self._random
+        number = {"key": "number", "operator": draw.choice(("Gt", "Lt")), "values": [draw.choice("12")]}
+        zone = {"key": "zone", "operator": draw.choice(("In", "NotIn")), "values": ["a"]}
+        exists = {"key": "number", "operator": draw.choice(("Exists", "DoesNotExist"))}
+        name = {"key": "metadata.name", "operator": draw.choice(("In", "NotIn")), "values": [f"{self._prefix}n0"]}
+        term: Object = {"matchExpressions": draw.choice(([zone], [number], [exists], [zone, number]))}
+        if self._chance(0.3):
+            term = {**(term if self._chance(0.5) else {}), "matchFields": [name]}
+        return {"nodeSelectorTerms": [term]}
 
     def _pool(self, name: str, where: Object, nodes: Sequence[Object] = ()) -> list[Object]:
         """Draw the slices of a pool; `nodes`: among which each device has its own."""
@@ -147,6 +155,8 @@ class DeviceGenerator:
                 shared.pop()
             everywhere = {"allNodes": True} if nodes else where
             specs.append({**everywhere, "sharedCounters": shared})
+        if not self._sound and parts == 2 and len(groups) == 2 and self._chance(0.1):
+            groups[1][0]["name"] = groups[0][0]["name"]
         generation = draw.randint(1, 3)
         count = len(specs)
         if not self._sound and self._chance(0.1):
@@ -212,7 +222,7 @@ class DeviceGenerator:
             (
                 {"nodeName": self._random.choice(nodes)["metadata"]["name"]},
                 {"allNodes": True},
-                {"nodeSelector": self._zone()},
+                {"nodeSelector": self._nodes_selected()},
             )
         )
 

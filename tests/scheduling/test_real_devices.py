@@ -14,6 +14,7 @@ from rules_engine.diagnosis.pending.pods import pending_pods
 from rules_engine.diagnosis.values import Agreement
 from rules_engine.evaluation import mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
@@ -100,9 +101,9 @@ def _cycle(objects: ClusterObjects) -> SchedulingCycle:
     made = SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(), 1, objects.devices)
     numbers = {node.name: number for number, node in enumerate(view.nodes)}
     held = {
-        reference["name"]: [key for key, _ in read_allocated(claim)]
+        text_member(reference, "name"): [key for key, _ in read_allocated(claim)]
         for claim in objects.of("ResourceClaim")
-        for reference in claim.metadata.get("ownerReferences", [])
+        for reference in object_items(claim.metadata.get("ownerReferences"))
     }
     for pod in objects.pods:
         if pod.node_name:

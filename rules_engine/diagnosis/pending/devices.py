@@ -289,6 +289,7 @@ def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, ro
         own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
         name = text_member(each, "resourceClaimName") or created.get(own, "")
         claim = cluster.find(CLAIM, name, pod.namespace)
+        explanation: Explanation | None
         if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
             explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod is being deleted", ())
         elif claim is not None:

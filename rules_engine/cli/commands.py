@@ -14,6 +14,7 @@ from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
 from rules_engine.cli.pre_commit import pre_commit
+from rules_engine.cli.preflight import preflight
 from rules_engine.cli.rule_list import list_command
 from rules_engine.cli.rule_tests import test
 from rules_engine.cli.schema import schema
@@ -30,6 +31,7 @@ COMMANDS: tuple[click.Command, ...] = (
     init,
     list_command,
     pre_commit,
+    preflight,
     schema,
     sets,
     simulate,

@@ -231,7 +231,12 @@ class ClusterArgument:
 
 
 def cluster_option(
-    help_end: str, collections: str = "nodes,pods,namespaces", *, multiple: bool = False, help_start: str = ""
+    help_end: str,
+    collections: str = "nodes,pods,namespaces",
+    *,
+    multiple: bool = False,
+    help_start: str = "",
+    default: str | None = None,
 ) -> Decorator:
     """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
 
@@ -244,6 +249,7 @@ def cluster_option(
         cls=click.Option if multiple else SingleOption,
         type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
         metavar=f"{KUBECONFIG}|FILE",
+        default=default,
         help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
         f"kubectl get {collections} -A -o json, with drivers of devices also "
         f"deviceclasses,resourceslices,resourceclaims{help_end}",

@@ -1,4 +1,4 @@
-"""Large output of kubectl, read object by object and reduced to what a simulation reads, with equal values shared."""
+"""Large output of kubectl, read object by object and reduced to what plays read, with equal values shared."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 MAX_SHARED = 50_000
 """Cached values to share: pods of a workload have equal containers and tolerations."""
 
-_KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS, *DEVICE_KINDS})
+_KINDS = frozenset({"Node", "Pod", "Namespace", "ResourceQuota", "LimitRange", PRIORITY_CLASS, *DEVICE_KINDS})
 
 _STATUS = (
     "phase",
@@ -30,6 +30,8 @@ _STATUS = (
     "capacity",
     "allocatable",
     "allocation",
+    "hard",
+    "used",
 )
 """Members of a status to keep unchanged."""
 

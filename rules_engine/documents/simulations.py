@@ -9,7 +9,7 @@ from pathlib import Path
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import load_reduced_inventory, load_single_document
 from rules_engine.documents.references import Inventory, References, Sources, read_cluster
-from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
+from rules_engine.documents.workloads import ArrivalReader, Priorities, Workload
 from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
@@ -75,7 +75,7 @@ def _build_simulation(
     _report_twice(objects, spec.key("cluster") or root, problems)
     priorities = Priorities.of(objects)
     until = _read_duration(spec.get("until"), problems)
-    arrivals = _Arrivals(WorkloadReader(folder, problems, references, priorities), problems, until)
+    arrivals = _Arrivals(ArrivalReader(folder, problems, references, priorities), problems, until)
     for line in map_items(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
@@ -112,7 +112,7 @@ def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:
 class _Arrivals:
     """Reader of arrivals. `items`: the arrivals read so far."""
 
-    def __init__(self, workloads: WorkloadReader, problems: Problems, until: int | None) -> None:
+    def __init__(self, workloads: ArrivalReader, problems: Problems, until: int | None) -> None:
         self.items: list[simulation.Arrival] = []
         self._workloads = workloads
         self._problems = problems

@@ -29,7 +29,9 @@ from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import PodGroup
 from rules_engine.scheduling.requirements import Requirements, read_selector
 
-_JOBS = ("Job", "CronJob")
+DAEMON_SET = "DaemonSet"
+
+JOBS = ("Job", "CronJob")
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Kinds whose selector the scheduler uses to spread pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
 
@@ -110,14 +112,14 @@ class Workload:
     groups: tuple[PodGroup, ...]
 
 
-class WorkloadReader:
+class ArrivalReader:
     """Reader of the Pods and workloads of a Simulation, in its folder."""
 
     def __init__(self, folder: FilePath, problems: Problems, references: References, priorities: Priorities) -> None:
         self._folder = folder
         self._problems = problems
         self._references = references
-        self._priorities = priorities
+        self._workloads = WorkloadReader(problems, priorities)
 
     def pod(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
         """Read the Pod of an arrival; None, with problems, if it cannot arrive."""
@@ -132,7 +134,7 @@ class WorkloadReader:
             self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
             return None
         return (
-            self._workload([manifest], _arrival_name(line, manifest, fallback), priority)
+            self._workloads.read([manifest], _arrival_name(line, manifest, fallback), priority)
             if manifest is not None
             else None
         )
@@ -150,10 +152,10 @@ class WorkloadReader:
             self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
             return None
         (templates,) = of_root.values()
-        if templates[0].kind == "DaemonSet":
+        if templates[0].kind == DAEMON_SET:
             self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
             return None
-        return self._workload(templates, _arrival_name(line, templates[0], fallback), priority)
+        return self._workloads.read(templates, _arrival_name(line, templates[0], fallback), priority)
 
     def _refuse(self, message: str, place: Node) -> None:
         self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
@@ -168,7 +170,16 @@ class WorkloadReader:
         documents = read_manifests(file, self._folder, self._problems, self._references, single=single)
         return file or line, documents or ()
 
-    def _workload(self, templates: Sequence[Manifest], name: str, priority: int | None) -> Workload:
+
+class WorkloadReader:
+    """Reader of objects with pods: of all the pod templates of one object, with their numbers of pods."""
+
+    def __init__(self, problems: Problems, priorities: Priorities) -> None:
+        self._problems = problems
+        self._priorities = priorities
+
+    def read(self, templates: Sequence[Manifest], name: str, priority: int | None = None) -> Workload:
+        """Read an object by all its templates, under a name. `priority`: of its pods, in place of their class's."""
         first = templates[0]
         self._check_name("name", first, is_valid=is_subdomain)
         self._check_name("namespace", first, is_valid=is_label)
@@ -263,7 +274,12 @@ def _container_amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
 
 def _arrival_name(line: MapNode, manifest: Manifest, fallback: str) -> str:
     """Return an object's name: from the arrival, the object, or its generateName without the "-"."""
-    return string_field(line, "name") or manifest.name or manifest.generate_name.rstrip("-") or fallback
+    return string_field(line, "name") or object_name(manifest, fallback)
+
+
+def object_name(manifest: Manifest, fallback: str) -> str:
+    """Return an object's name, or its generateName without the "-"."""
+    return manifest.name or manifest.generate_name.rstrip("-") or fallback
 
 
 def _template_roles(templates: Sequence[Manifest]) -> list[str]:
@@ -307,7 +323,7 @@ class _Counts:
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
             owner = find_node(manifest.root, path[:length])
             if isinstance(owner, MapNode):  # pods may also be in a list of lists
-                self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
+                self._multiply(owner, is_job=manifest.kind in JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
 
     def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
         replicas = self._number(owner, "replicas")

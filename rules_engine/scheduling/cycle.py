@@ -49,6 +49,11 @@ class SchedulingCycle:
         self._preemption = Preemption(self._scheduler, self._choice)
 
     @property
+    def scheduler(self) -> Scheduler:
+        """The filters on the nodes and pods as they are now."""
+        return self._scheduler
+
+    @property
     def devices(self) -> DeviceUse:
         """The devices of drivers."""
         return self._scheduler.devices
@@ -82,7 +87,7 @@ class SchedulingCycle:
         except DevicesError:
             return None  # kube-scheduler does not preempt after a failure
         if nodes:
-            bound = Bound(self._choice.choose_node(name, nodes))
+            bound = Bound(self._choice.choose_node(name, nodes), equal=nodes)
         elif self._preempts(pod):
             preempted = self._preemption.find(name, pod)
             if preempted is None:

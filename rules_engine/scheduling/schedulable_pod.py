@@ -4,6 +4,7 @@ from typing import Self
 
 from msgspec import Struct
 
+from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import Milliseconds
@@ -55,8 +56,12 @@ class BoundPod(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """The node for a pod, and the pods released for it, the most important first; `waits`: it was not bound even so."""
+    """The node for a pod, and the pods released for it, the most important first; `waits`: it was not bound even so.
+
+    `equal`: the nodes from which a hash of the names chose the node, with it.
+    """
 
     node: int
     victims: tuple[BoundPod, ...] = ()
     waits: bool = False
+    equal: NodeSet = 0

@@ -308,6 +308,11 @@ def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet)
 _VIEW: Final = "scheduler"
 
 
+def use_scheduler(objects: ClusterObjects, scheduler: Scheduler) -> None:
+    """Let a scheduler be that of a cluster's objects: its nodes and bound pods are the same."""
+    objects.views[_VIEW] = scheduler
+
+
 def scheduler_of(objects: ClusterObjects) -> Scheduler:
     """Return the scheduler of a cluster's objects, built once: building takes a second for 100,000 pods."""
     scheduler = objects.views.get(_VIEW)

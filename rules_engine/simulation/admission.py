@@ -54,11 +54,12 @@ class Template:
 class Admitted(Struct, frozen=True):
     """A pod after admission; `pod` is None if it was denied.
 
-    `grace`: time on a node that is not ready before its eviction; None: never evicted.
+    `object`: the pod as JSON. `grace`: time on a node that is not ready before its eviction; None: never evicted.
     """
 
     record: AdmittedPod
     priority: int
+    object: Object
     pod: SchedulablePod | None = None
     grace: Milliseconds | None = None
 
@@ -133,7 +134,7 @@ class Admissions:
         record = AdmittedPod(
             requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
         )
-        return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))))
+        return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
 
     def _build_admitted(
         self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]
@@ -152,7 +153,7 @@ class Admissions:
             warnings=warnings,
             not_modelled=tuple(self._not_modelled(schedulable, spec)),
         )
-        return Admitted(record, schedulable.requirements.priority, schedulable, grace_period_of(spec))
+        return Admitted(record, schedulable.requirements.priority, pod, schedulable, grace_period_of(spec))
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled

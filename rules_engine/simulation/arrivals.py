@@ -22,6 +22,12 @@ class PodNames:
         self._taken: dict[str, int] = {}
         """The last number appended to each name that is taken."""
 
+    def copy(self) -> "PodNames":
+        """Return the names so far, to which others are added apart from these."""
+        names = PodNames()
+        names._taken = {**self._taken}
+        return names
+
     def take(self, namespace: str, wanted: str) -> str:
         """Return the wanted name in a namespace, with a number if the name is taken."""
         first = f"{namespace}/{wanted}"
@@ -136,9 +142,13 @@ class ExistingPods:
         if owner is not None:
             metadata.update(first_pod_names(text_member(owner, "kind"), text_member(owner, "name")))
         spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}
-        raw = with_default_requests({"metadata": metadata, "spec": spec})
+        raw: dict[str, Json] = {"metadata": metadata, "spec": spec}
+        key = marshal_value([namespace, raw])
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = Template(with_default_requests(raw), namespace)
         return Run(
-            template=self._templates.setdefault(marshal_value([namespace, raw]), Template(raw, namespace)),
+            template=template,
             base=name,
             arrival=None,
             run_for=None if stays else run_for,

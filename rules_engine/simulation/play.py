@@ -5,7 +5,7 @@ arrive, each after the previous one was scheduled.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -135,7 +135,7 @@ def play_simulation(
 
     KeyboardInterrupt ends it with the record so far. If `progress` raises it, that is a moment between two pods.
     """
-    played = _Play(simulation, rule_set, progress)
+    played = Play(simulation, rule_set, progress)
     interrupted = False
     try:
         played.start()
@@ -145,10 +145,13 @@ def play_simulation(
     return played.record(rules, interrupted=interrupted)
 
 
-class _Play:
-    """A simulation at one moment."""
+class Play:
+    """A simulation at one moment.
 
-    def __init__(self, simulation: Simulation, rule_set: RuleSet, progress: Progress | None) -> None:
+    `cycle`: the scheduler; `view`: the cluster as rules see it; `admissions`: decisions; `names`: of pods.
+    """
+
+    def __init__(self, simulation: Simulation, rule_set: RuleSet, progress: Progress | None = None) -> None:
         self._simulation = simulation
         self._progress = progress
         self._now: Milliseconds = 0
@@ -156,24 +159,24 @@ class _Play:
         self._nodes = [_SimulatedNode(node, {}) for node in nodes]
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
         devices = _without_ownerless_claims(simulation)
-        self._cycle = SchedulingCycle(
+        self.cycle = SchedulingCycle(
             nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed, devices
         )
-        offers = self._cycle.devices.offers
+        offers = self.cycle.devices.offers
         self._offering_nodes = [*map(offers.capacity, nodes)] if devices.classes else nodes
         """The nodes at the beginning, with the devices of drivers."""
-        self._queue = Queue(self._cycle)
-        self._view = RulesView(
+        self._queue = Queue(self.cycle)
+        self.view = RulesView(
             simulation.cluster,
             reads_pods=cluster_requirements(rule_set).pods,
             offers=offers if devices.classes else None,
         )
-        self._admissions = Admissions(
+        self.admissions = Admissions(
             rule_set,
             namespaces_read=bool(simulation.objects.of("Namespace")),
-            devices_not_modelled=self._cycle.devices.not_modelled,
+            devices_not_modelled=self.cycle.devices.not_modelled,
         )
-        self._names = PodNames()
+        self.names = PodNames()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []
         self._events: list[_Event] = []
@@ -199,6 +202,14 @@ class _Play:
             self._plan(arrival.at, _EventKind.ARRIVAL, number, planned)
         self._report()
 
+    def settle(self) -> None:
+        """Let the pods run that wait and can, and the pods that replace their victims."""
+        while self._queue.has_candidates or self._arriving:
+            if self._queue.has_candidates:
+                self._queue.flush(self._attempt)
+            else:
+                self._arrive(*self._arriving.popleft())
+
     def run(self) -> None:
         """Play all events to the end."""
         steps = 0
@@ -222,6 +233,15 @@ class _Play:
         else:
             return False
         return True
+
+    @property
+    def node_of_pod(self) -> Mapping[str, str]:
+        """The nodes of the pods that run, by namespace/name."""
+        return {name: simulated.node.name for simulated in self._nodes for name in simulated.running}
+
+    def given(self, pod: BoundPod) -> Amounts:
+        """Return the amounts of a pod that runs."""
+        return self._nodes[pod.node].running[pod.name].arrived_pod.record.admitted.given
 
     def record(self, rules: str, *, interrupted: bool) -> Record:
         """Return the record so far, with the messages of the pods that wait."""
@@ -283,9 +303,9 @@ class _Play:
         if pod.node_name and pod.node_name not in self._numbers:
             self._notices.leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
             return
-        name = self._names.take(namespace, pod.name or "pod")
+        name = self.names.take(namespace, pod.name or "pod")
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
-        admitted = self._admissions.admit_existing(run.template, pod.metadata.get("deletionTimestamp"))
+        admitted = self.admissions.admit_existing(run.template, pod.metadata.get("deletionTimestamp"))
         if admitted.pod is None:
             self._notices.leave_out(f"{namespace}/{name}", admitted.record.message)
             return
@@ -294,7 +314,7 @@ class _Play:
         if pod.node_name:
             started = _start_time(pod, self._simulation.objects.now)
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
-            self._cycle.bind(bound, self._claimed_devices(pod))
+            self.cycle.bind(bound, self._claimed_devices(pod))
             self._run_on(arrived, bound)
         else:
             self._queue.add(arrived, tried=False)
@@ -320,14 +340,14 @@ class _Play:
             self._notices.beyond_bound += 1
             return
         if replaced is None:
-            name = self._names.take(run.template.namespace, run.next_name())
+            name = self.names.take(run.template.namespace, run.next_name())
         elif run.template.is_generated:
-            name = self._names.take(run.template.namespace, f"{replaced.origin}-r{replaced.losses + 1}")
+            name = self.names.take(run.template.namespace, f"{replaced.origin}-r{replaced.losses + 1}")
         else:
             # A StatefulSet reuses the name of the lost pod.
             name = replaced.record.name
-        self._view.reservations.expire(self._now)
-        admitted = self._admissions.admit(run.template, name, self._view.cluster)
+        self.view.reservations.expire(self._now)
+        admitted = self.admissions.admit(run.template, name, self.view.cluster)
         record = self._create_record(run, name, admitted)
         origin, losses = name, 0
         if replaced is not None:
@@ -339,7 +359,7 @@ class _Play:
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
         if self._queue.is_waiting(arrived.pod) or not self._attempt(arrived):
             self._queue.add(arrived)
-            self._view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
+            self.view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
 
     def _create_record(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
         """Return the record of a new pod."""
@@ -358,7 +378,7 @@ class _Play:
         """Run a pod; return False if it cannot run now."""
         name = pod.name
         try:
-            placement = self._cycle.schedule(name, pod.pod, self._now)
+            placement = self.cycle.schedule(name, pod.pod, self._now)
         except CostExceeded:
             return False
         if placement is None:
@@ -367,8 +387,8 @@ class _Play:
             self._record_exit(self._nodes[victim.node].running[victim.name], State.PREEMPTED, name)
         if placement.waits:
             return False
-        self._view.reservations.drop(PodKey(name, ""))
-        self._hold(placement.node, pod.record.admitted.given, 1)
+        self.view.reservations.drop(PodKey(name, ""))
+        self.hold(placement.node, pod.record.admitted.given, 1)
         self._run_on(pod, BoundPod(name, pod.pod, placement.node, self._now))
         return True
 
@@ -398,14 +418,14 @@ class _Play:
 
     def _end_pod(self, pod: _Running, state: State, by: str = "") -> None:
         """End a pod."""
-        self._cycle.release(pod.bound)
+        self.cycle.release(pod.bound)
         self._record_exit(pod, state, by)
 
     def _record_exit(self, pod: _Running, state: State, by: str) -> None:
         """Record that a pod has left its node, after the cycle did; its controller may create another pod."""
         arrived_pod, simulated = pod.arrived_pod, self._nodes[pod.bound.node]
         del simulated.running[pod.bound.name]
-        self._hold(pod.bound.node, arrived_pod.record.admitted.given, -1)
+        self.hold(pod.bound.node, arrived_pod.record.admitted.given, -1)
         self._queue.on_release(arrived_pod.pod, pod.bound.node)
         record, run = arrived_pod.record, arrived_pod.run
         record.state, record.ended, record.by = state, self._now, by
@@ -416,11 +436,11 @@ class _Play:
             run.created += 1
             self._arriving.append((run, None))
 
-    def _hold(self, number: int, amounts: Amounts, sign: int) -> None:
-        """Show rules that a pod holds amounts of a node, or has left it."""
-        self._view.hold(self._nodes[number].node.name, amounts, sign)
-        if neighbours := self._cycle.devices.neighbours(number):
-            self._view.on_device_change({self._nodes[other].node.name for other in neighbours})
+    def hold(self, number: int, amounts: Amounts, sign: int) -> None:
+        """Show rules that a pod holds amounts of a node, or has left it with the sign -1."""
+        self.view.hold(self._nodes[number].node.name, amounts, sign)
+        if neighbours := self.cycle.devices.neighbours(number):
+            self.view.on_device_change({self._nodes[other].node.name for other in neighbours})
 
     # Nodes
 
@@ -446,12 +466,12 @@ class _Play:
         before = simulated.node
         after = simulated.node = change(before)
         if after != before:
-            self._cycle.change_node(number, after)
-            self._view.change(after.name, change)
+            self.cycle.change_node(number, after)
+            self.view.change(after.name, change)
 
     def _scheduler_message(self, pod: SchedulablePod) -> str:
         try:
-            return self._cycle.explain(pod).message()
+            return self.cycle.explain(pod).message()
         except CostExceeded as error:
             return error.message
 

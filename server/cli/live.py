@@ -33,6 +33,7 @@ COLLECTION_KINDS: Mapping[str, str] = {
     "replicationcontrollers": "ReplicationController",
     "controllerrevisions": "ControllerRevision",
     "limitranges": "LimitRange",
+    "resourcequotas": "ResourceQuota",
 }
 """The kinds of the collections that commands read."""
 

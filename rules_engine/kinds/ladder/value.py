@@ -1,13 +1,13 @@
 """FallbackLadder, as loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.problems.source import Location, SourceText
-from rules_engine.model.rules.rule import Interests, Mode, Rule
+from rules_engine.model.rules.rule import Interests, Mode, Replacement, Rule
 
 FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
 """Default annotation of pods that a ladder changes."""
@@ -82,6 +82,16 @@ class FallbackLadder(Rule):
     def query(self) -> NodeQuery:
         """The query for the nodes that offer its resources, the same for every pod."""
         return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.rung_resources)
+
+    def replacements(self, resource: str) -> Sequence[Replacement]:
+        source = next((rung for rung in self.rungs if rung.resource == resource), None)
+        if source is None:
+            return ()
+        position, scaled = self.rungs.index(source), self.counts is Counts.SCALE
+        return [
+            Replacement(rung.resource, source.weight or 1, rung.weight or 1) if scaled else Replacement(rung.resource)
+            for rung in (*self.rungs[position + 1 :], *reversed(self.rungs[:position]))
+        ]
 
     @property
     def rung_resources(self) -> tuple[str, ...]:

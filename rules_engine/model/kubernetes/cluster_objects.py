@@ -44,8 +44,9 @@ API_RESOURCES: Mapping[str, str] = {
 
 PRIORITY_CLASS = "PriorityClass"
 
-FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS)
-"""The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass."""
+FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS, "LimitRange")
+"""The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass, a
+preflight LimitRange."""
 
 API_GROUPS: Mapping[str, str] = {
     **dict.fromkeys(API_RESOURCES, ""),

@@ -194,8 +194,13 @@ class DeviceUse:
         free = pool.key(device) not in self.offers.allocated
         return free and self.offers.matches(device_class, pool, device) and not device.tainted
 
+    @property
+    def held(self) -> Mapping[str, Sequence[DeviceKey]]:
+        """The devices of pods, by their names."""
+        return {**self._held}
+
     def bind(self, name: str, number: int, containers: Containers, claimed: Sequence[DeviceKey] | None) -> None:
-        """Allocate the first devices that fit to a pod on its node; `claimed`: those that its claim has already."""
+        """Allocate devices to a pod on its node: `claimed`, those of its claim, or else the first that fit."""
         if not containers or not self._classes:
             return
         if claimed is None:
@@ -203,8 +208,8 @@ class DeviceUse:
                 claimed = self._allocate(containers, number) or ()
             except DevicesError:
                 claimed = ()
-            self.offers.allocated.update(dict.fromkeys(claimed, True))
-            self._forget(claimed)
+        self.offers.allocated.update(dict.fromkeys(claimed, True))
+        self._forget(claimed)
         self._held[name] = claimed
 
     def release(self, name: str) -> None:

@@ -1,0 +1,112 @@
+"""`preflight`: which pods of workloads would start now, and what would start the others."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from rules_engine.cli.options import (
+    KUBECONFIG,
+    ClusterArgument,
+    Target,
+    cluster_option,
+    manifests_option,
+    request_namespace_option,
+    rules_option,
+    targets_option,
+)
+from rules_engine.cli.program import (
+    Command,
+    InputProblems,
+    check_writable,
+    fail_if,
+    help_examples,
+    json_text,
+    write_answer,
+    write_report,
+)
+from rules_engine.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rules_engine.preflight.answer import Answer
+    from rules_engine.sources.rule_sources import RuleSource
+
+
+@click.command(
+    cls=Command,
+    short_help="Show whether a workload would start now, and what would start it.",
+    epilog=help_examples(
+        "gpu-rules preflight -f job.yaml",
+        "gpu-rules preflight -f job.yaml --rules rules --cluster cluster.yaml",
+        "gpu-rules preflight -f job.yaml --rungs",
+        "gpu-rules preflight -f manifests --fail-on never",
+    ),
+)
+@manifests_option(required=True)
+@rules_option
+@cluster_option(
+    f". Default: {KUBECONFIG}.",
+    "nodes,pods,namespaces,priorityclasses,resourcequotas,limitranges",
+    default=KUBECONFIG,
+)
+@request_namespace_option
+@click.option("--rungs", is_flag=True, help="Show what would become of the pods with each resource of the ladders.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["waits", "never"]),
+    default="waits",
+    show_default=True,
+    help="Exit with 1 if a pod waits, or only if one can never start, or is denied or refused.",
+)
+@targets_option("text", "json", "html")
+def preflight(
+    manifests: tuple[Path, ...],
+    rules: "tuple[RuleSource, ...]",
+    cluster: ClusterArgument,
+    namespace: str,
+    rungs: bool,
+    fail_on: str,
+    targets: tuple[Target, ...],
+) -> None:
+    """Show which pods of workloads would start now on a cluster as it is, and why others would not.
+
+    The pods pass the rules, ResourceQuotas and a model of kube-scheduler; nothing is created. For workloads that do not
+    start, changes are listed that would start them: each was tried.
+
+    Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
+    """
+    from rules_engine.preflight.answer import build_answer
+    from rules_engine.preflight.reading import read_inputs
+    from rules_engine.preflight.state import Verdict
+    from rules_engine.sources.rule_files import has_errors
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+
+    problems = InputProblems("preflight", targets)
+    sources = rules or DEFAULT_SOURCES
+    files = read_sources(sources)
+    inputs, input_problems, lines = read_inputs(manifests, cluster.file, namespace)
+    seen = tuple(dict.fromkeys((*files.rule_problems, *input_problems)))
+    problems.add(seen, {**files.loaded.sources, **lines})
+    if inputs is None or has_errors(seen):
+        problems.end()
+    for target in targets:
+        check_writable(target.file)
+    with progress_bar("count") as show:
+        answer = build_answer(
+            inputs, files.rule_set, rungs=rungs, progress=lambda done, total: show("workloads", done, total)
+        )
+    name = " ".join(map(str, sources))
+    write_answer("preflight", targets, partial(_write_answer, answer, name, problems.members))
+    worst = {Verdict.NEVER, Verdict.DENIED, Verdict.REFUSED}
+    fail_if(bool(answer.verdicts & (worst if fail_on == "never" else {*worst, Verdict.WAITS})))
+
+
+def _write_answer(answer: "Answer", rules: str, problems: list[dict[str, Any]], format: str, stream: TextIO) -> None:
+    from rules_engine.preflight.document import preflight_document
+    from rules_engine.preflight.report import preflight_report
+
+    if format == "json":
+        stream.write(f"{json_text(preflight_document(answer, problems), stream)}\n")
+    else:
+        write_report(preflight_report(answer, rules), format, stream)

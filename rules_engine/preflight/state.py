@@ -1,5 +1,6 @@
 """A cluster as it is, on which workloads are played without lasting effect."""
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
@@ -27,6 +28,7 @@ from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.simulation.admission import Admitted, Template
 from rules_engine.simulation.arrivals import PlannedArrival, Run
 from rules_engine.simulation.play import Play
+from rules_engine.simulation.queue import is_selective
 from rules_engine.simulation.record import Amounts
 
 
@@ -122,13 +124,21 @@ class _WorkloadPlay:
         """The usage of quotas by the pods so far, by namespace."""
         self._placed: dict[str, PlayedPod] = {}
         """The pods that run, by namespace/name."""
-        self._waiting: set[int] = set()
-        """The identities of pods that could not start, with the same nodes as now."""
+        self._waiting: list[tuple[PlayedPod, Admitted, SchedulablePod]] = []
+        """The pods that others may help, the highest priority first."""
+        self._failed: set[int] = set()
+        """The identities of pods that could not start, since the last one that did."""
 
     def pods_of(self, number: int, arrival: Arrival) -> Sequence[PlayedPod]:
         """Let the pods of a workload arrive that run at the same time."""
         runs = PlannedArrival(number, arrival).arrive()
         return [self._create(run, group) for group, run in enumerate(runs) for _ in range(run.parallel)]
+
+    def _retry(self) -> None:
+        """Run the pods that wait and can run now, such as those with affinity to others."""
+        while (started := next((each for each in self._waiting if self._starts(*each)), None)) is not None:
+            self._waiting.remove(started)
+            self._state.play.view.reservations.drop(PodKey(started[0].name, ""))
 
     def _create(self, run: Run, group: int) -> PlayedPod:
         state, template = self._state, run.template
@@ -142,8 +152,16 @@ class _WorkloadPlay:
             pod.verdict, pod.message = Verdict.DENIED, admitted.record.message
             return pod
         pod.message = self._exceeded_quota(template.namespace, admitted)
-        if not pod.message:
-            self._start(pod, admitted, admitted.pod)
+        if pod.message:
+            return pod
+        if self._starts(pod, admitted, admitted.pod):
+            self._retry()
+        else:
+            if is_selective(admitted.pod):
+                insort(self._waiting, (pod, admitted, admitted.pod), key=lambda each: -each[2].priority)
+            pod.verdict = Verdict.WAITS if state.could_hold(admitted.pod) else Verdict.NEVER
+            state.play.view.reserve(pod.name, admitted.pod.requirements.placement, admitted.record.given, 0)
+            self._undo.callback(state.play.view.reservations.drop, PodKey(pod.name, ""))
         return pod
 
     def _unknown_class(self, template: Template) -> str:
@@ -167,20 +185,17 @@ class _WorkloadPlay:
             earlier.update({name: earlier.get(name, Quantity(0)) + amount for name, amount in usage.items()})
         return refused
 
-    def _start(self, pod: PlayedPod, admitted: Admitted, schedulable: SchedulablePod) -> None:
-        """Run a pod, or let it wait."""
-        play, given = self._state.play, admitted.record.given
-        bound = None if id(schedulable) in self._waiting else self._bind(pod, schedulable)
+    def _starts(self, pod: PlayedPod, admitted: Admitted, schedulable: SchedulablePod) -> bool:
+        """Run a pod; return False if it has to wait."""
+        bound = None if id(schedulable) in self._failed else self._bind(pod, schedulable)
         if bound is None:
-            self._waiting.add(id(schedulable))
-            pod.verdict = Verdict.WAITS if self._state.could_hold(schedulable) else Verdict.NEVER
-            play.view.reserve(pod.name, schedulable.requirements.placement, given, 0)
-            self._undo.callback(play.view.reservations.drop, PodKey(pod.name, ""))
-            return
-        self._waiting.clear()
+            self._failed.add(id(schedulable))
+            return False
+        self._failed.clear()
         pod.verdict, pod.node, pod.equal = Verdict.STARTS, bound.node, bound.equal
         self._placed[pod.name] = pod
-        self._hold(bound.node, given, 1)
+        self._hold(bound.node, admitted.record.given, 1)
+        return True
 
     def _bind(self, pod: PlayedPod, schedulable: SchedulablePod) -> Bound | None:
         """Bind a pod to a node, where need be in place of others; None if no node can run it."""

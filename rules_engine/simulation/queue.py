@@ -102,7 +102,7 @@ class Queue:
             return
         group = self._groups[id(pod)] = _Group(pod, self._shape_of(pod), deque((waiting,)))
         _insert_group(group)
-        if _is_selective(pod):
+        if is_selective(pod):
             self._selective[id(pod)] = group
         if not tried:
             self._active[id(pod)] = group
@@ -355,7 +355,8 @@ def _remove_group(group: _Group) -> None:
             insort(shapes, (groups[0][0], shape), key=itemgetter(0))
 
 
-def _is_selective(pod: SchedulablePod) -> bool:
+def is_selective(pod: SchedulablePod) -> bool:
+    """Return True if other pods may help a pod by more than room: by their place."""
     requirements = pod.requirements
     return bool(requirements.spread or requirements.affinity or requirements.anti_affinity)
 

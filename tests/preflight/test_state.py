@@ -1,0 +1,77 @@
+"""Workloads played on a cluster leave no trace, and run where a simulation runs them."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.rules.simulation import Distribution, Simulation
+from rules_engine.preflight.state import ClusterState, Plays
+from rules_engine.simulation.play import play_simulation
+from tests.support.generated_simulations import SimulationGenerator
+from tests.support.laws import law
+
+SEEDS = st.integers(0, 2**32)
+
+
+def drawn_simulation(random: Random, **members: Any) -> Simulation:
+    """Draw a cluster at which all workloads arrive at once, and never end."""
+    generator = SimulationGenerator(random)
+    for each in generator.nodes:
+        each["status"].pop("conditions", None)  # nothing is evicted
+    drawn = generator.draw()
+    arrivals = [replace(each, at=0, count=1, every=Distribution(), run_for=None) for each in drawn.arrivals]
+    return replace(drawn, arrivals=tuple(arrivals), events=(), running_for=None, until=0, **members)
+
+
+def outcome(plays: Plays) -> list[list[tuple[Any, ...]]]:
+    return [[(each.name, each.verdict, each.node, each.victims, each.message) for each in pods] for pods in plays]
+
+
+def whole_state(state: ClusterState) -> tuple[Any, ...]:
+    """Return all that a play may change."""
+    cycle, view = state.play.cycle, state.play.view
+    scheduler = cycle.scheduler
+    resources = sorted({name for each in scheduler.nodes for name in each.allocatable})
+    free = [[scheduler.free(number, name) for name in (*resources, "pods")] for number in range(len(scheduler.nodes))]
+    victims = [sorted(use.pods) for use in cycle._preemption._nodes]
+    available = [{name: each.available(name) for name in resources} for each in view.cluster.nodes]
+    return free, victims, sorted(cycle.devices.held.items()), available, state.play.node_of_pod
+
+
+@law
+@given(SEEDS, st.booleans())
+def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
+    random = Random(seed)
+    generator = SimulationGenerator(random)
+    drawn, rule_set = drawn_simulation(random), generator.rules()
+    state = ClusterState(drawn, rule_set)
+    before = whole_state(state)
+    with state.played(drawn.arrivals, ending=ending) as plays:
+        first = outcome(plays)
+    assert whole_state(state) == before
+    with state.played(drawn.arrivals, ending=ending) as plays:
+        assert outcome(plays) == first
+
+
+@law
+@given(SEEDS)
+def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
+    random = Random(seed)
+    generator = SimulationGenerator(random)
+    options = replace(generator.draw().scheduler, preemption=False)
+    drawn, rule_set = drawn_simulation(random, scheduler=options), generator.rules()
+    bound = [each for each in drawn.objects.pods if each.node_name]
+    objects = type(drawn.objects)(
+        {"Node": drawn.objects.nodes, "Pod": bound, "Namespace": drawn.objects.of("Namespace")}, now=drawn.objects.now
+    )
+    drawn = replace(drawn, objects=objects, cluster=objects.view)
+    record = play_simulation(drawn, rule_set, "rules")
+    expected = {f"{each.namespace}/{each.name}": each.node for each in record.pods if each.arrival is not None}
+    state = ClusterState(drawn, rule_set)
+    names = [each.name for each in state.play.cycle.scheduler.nodes]
+    with state.played(drawn.arrivals) as plays:
+        found = {each.name: names[each.node] if each.node >= 0 else "" for pods in plays for each in pods}
+    assert found == {name: expected[name] for name in found}

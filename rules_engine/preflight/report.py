@@ -18,6 +18,13 @@ _TONES: Mapping[Verdict, Tone] = {
     Verdict.REFUSED: Tone.BAD,
 }
 
+_VERBS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.WAITS: ("waits", "wait"),
+    Verdict.NEVER: ("never starts", "never start"),
+    Verdict.DENIED: ("is denied", "are denied"),
+    Verdict.REFUSED: ("is refused", "are refused"),
+}
+
 _NOUNS = {"Node": "node", "Pod": "pod", "Namespace": "namespace"}
 
 MAX_EVIDENCE = 3
@@ -62,35 +69,19 @@ def _item(each: WorkloadAnswer) -> Item:
 
 
 def _verdict_text(each: WorkloadAnswer) -> str:
-    counts = {verdict: sum(part.pods for part in each.stopped if part.verdict is verdict) for verdict in Verdict}
-    if not each.stopped:
-        return f"starts: {_all_of(each.pods)} now"
-    verdict, stopped = each.verdict, each.pods - each.started
-    words = {
-        Verdict.WAITS: "waits",
-        Verdict.NEVER: "never starts",
-        Verdict.DENIED: "denied",
-        Verdict.REFUSED: "refused",
-    }
-    parts = [f"{each.started} of {format_count(each.pods, 'pod')} start{'s' if each.pods == 1 else ''} now"]
-    verbs = {
-        Verdict.WAITS: ("waits", "wait"),
-        Verdict.NEVER: ("never starts", "never start"),
-        Verdict.DENIED: ("is denied", "are denied"),
-        Verdict.REFUSED: ("is refused", "are refused"),
-    }
-    parts += [f"{count} {verbs[kind][count != 1]}" for kind, count in counts.items() if count]
-    del stopped
-    return f"{words[verdict]}: {', '.join(parts)}"
-
-
-def _all_of(pods: int) -> str:
-    return "its pod starts" if pods == 1 else f"all {pods} pods start"
+    """Return the verdict in words: `waits: 6 of 8 pods start now, 2 wait`."""
+    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.first else 'now'}"
+    parts = [f"{each.started} of {format_count(each.pods, 'pod')} {start}"]
+    for verdict, (one, several) in _VERBS.items():
+        count = sum(part.pods for part in each.stopped if part.verdict is verdict)
+        if count:
+            parts.append(f"{count} {one if count == 1 else several}")
+    return f"{_VERBS[each.verdict][0].removeprefix('is ')}: {', '.join(parts)}" if each.stopped else f"starts: {parts[0]}"
 
 
 def _fields(each: WorkloadAnswer) -> Iterator[Field]:
     if each.first:
-        yield Field("first", f"{' and '.join(each.first)} decides; what follows is the scheduler's answer after that")
+        yield Field("first", f"{' and '.join(each.first)} decides, then the scheduler")
     for fallen in each.falls:
         moved = f"{short_name(fallen.fall.requested)} → {short_name(fallen.fall.given)}"
         of = "" if fallen.pods == each.pods else f", {format_count(fallen.pods, 'pod')}"

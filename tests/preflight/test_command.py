@@ -1,0 +1,339 @@
+"""The command `preflight`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.support.authoring import cli, ladder, validation, write
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "schemas" / "output" / "preflight.json").read_text())
+LARGE, MIDDLE, SMALL = (f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb"))
+NODE = "cpu: 32, memory: 256Gi, pods: 110"
+CLUSTER = f"""\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {{name: mig}}
+spec:
+  nodes:
+    - {{name: gpu-1, allocatable: {{{NODE}, {MIDDLE}: 4, {SMALL}: 8}}}}
+    - {{name: gpu-2, allocatable: {{{NODE}, {MIDDLE}: 4}}}}
+    - name: gpu-3
+      taints: [{{key: dedicated, value: infer, effect: NoSchedule}}]
+      allocatable: {{{NODE}, {MIDDLE}: 8}}
+    - {{name: cpu-1, allocatable: {{{NODE}}}}}
+  pods:
+    - metadata: {{name: eval-3, namespace: ml-batch}}
+      spec: {{nodeName: gpu-1, containers: [{{name: main, resources: {{limits: {{{MIDDLE}: 2}}}}}}]}}
+  namespaces: {{ml: {{}}}}
+"""
+RULES = ladder("a100", LARGE, MIDDLE, SMALL)
+
+
+def pod_spec(limits: str, **fields: str) -> str:
+    members = "".join(f"{name}: {value}, " for name, value in fields.items())
+    return f"{{{members}containers: [{{name: main, image: i, resources: {{limits: {{{limits}}}}}}}]}}"
+
+
+def pod(limits: str, name: str = "one", **fields: str) -> str:
+    metadata = f"{{name: {name}, namespace: ml}}"
+    return f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {pod_spec(limits, **fields)}}}\n"
+
+
+def job(limits: str, count: int = 8, labels: str = "{}", **fields: str) -> str:
+    spec = f"{{parallelism: {count}, completions: {count}, template: {{spec: {pod_spec(limits, **fields)}}}}}"
+    metadata = f"{{name: train, namespace: ml, labels: {labels}}}"
+    return f"{{apiVersion: batch/v1, kind: Job, metadata: {metadata}, spec: {spec}}}\n"
+
+
+def deployment(limits: str, count: int = 2, **fields: str) -> str:
+    template = f"{{metadata: {{labels: {{a: b}}}}, spec: {pod_spec(limits, **fields)}}}"
+    spec = f"{{replicas: {count}, selector: {{matchLabels: {{a: b}}}}, template: {template}}}"
+    return f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web, namespace: ml}}, spec: {spec}}}\n"
+
+
+def cluster(*objects: str, pods: str = "") -> str:
+    """Return the cluster with further objects."""
+    lines = "".join(f"    - {each}\n" for each in objects)
+    text = CLUSTER.replace("  namespaces:", f"{pods}  namespaces:")
+    return f"{text}  objects:\n{lines}" if objects else text
+
+
+def quota(name: str = "gpus", hard: str = f"{{requests.{MIDDLE}: 6}}", spec: str = "", **status: str) -> str:
+    lines = "".join(f", status: {{{', '.join(f'{key}: {value}' for key, value in status.items())}}}" if status else "")
+    return f"{{kind: ResourceQuota, metadata: {{name: {name}, namespace: ml}}, spec: {{hard: {hard}{spec}}}{lines}}}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(write(tmp_path, {"cluster.yaml": CLUSTER, "rules.yaml": RULES}))
+    return tmp_path
+
+
+def answer(manifest: str, *arguments: str, on: str = CLUSTER, rules: str = RULES, code: int = 0) -> Any:
+    """Return the document for a manifest, which agrees with the schema."""
+    write(Path(), {"manifest.yaml": manifest, "cluster.yaml": on, "rules.yaml": rules})
+    line = ("-f", "manifest.yaml", "--cluster", "cluster.yaml", "--rules", "rules.yaml", "-o", "json", *arguments)
+    result = cli("preflight", *line)
+    assert (result.exit_code, result.stderr) == (code, "")
+    document = json.loads(result.stdout)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    return document
+
+
+def workload(manifest: str, *arguments: str, **fields: Any) -> Any:
+    (only,) = answer(manifest, *arguments, **fields)["workloads"]
+    return only
+
+
+def text(manifest: str, *arguments: str, on: str = CLUSTER, code: int = 0) -> str:
+    write(Path(), {"manifest.yaml": manifest, "cluster.yaml": on})
+    line = ("-f", "manifest.yaml", "--cluster", "cluster.yaml", "--rules", "rules.yaml", *arguments)
+    result = cli("preflight", *line)
+    assert (result.exit_code, result.stderr) == (code, "")
+    return result.stdout
+
+
+def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
+    assert text(job(f"{LARGE}: 1, cpu: 1"), "--rungs", code=1) == (
+        "Preflight\n"
+        "  cluster: mig: 4 nodes, 1 pod, 1 namespace\n"
+        "  rules: rules.yaml\n"
+        "\n"
+        "Workloads\n"
+        "  Job ml/train  waits: 6 of 8 pods start now, 2 wait\n"
+        "    admission: 3g.40gb → 2g.20gb by FallbackLadder/a100 (rules.yaml:3:18)\n"
+        "    starts: gpu-2 ×4, gpu-1 ×2\n"
+        "    waits: 2 pods: 0/4 nodes are available: 1 node(s) had untolerated taint(s), "
+        "3 Insufficient nvidia.com/mig-2g.20gb.\n"
+        "    because: GPUsAllocated: all nvidia.com/mig-2g.20gb that the pod may use are allocated, on 2 nodes\n"
+        "    evidence: nodes that offer 1 nvidia.com/mig-2g.20gb: gpu-1, gpu-2 and gpu-3\n"
+        "    evidence: excluded by taints that the pod does not tolerate: gpu-3\n"
+        "    evidence: nvidia.com/mig-2g.20gb: 1 requested; of 8 on 2 nodes, 0 are free, at most 0 on one node "
+        "(gpu-1)\n"
+        "    would start: 8 of 8 with 1 nvidia.com/mig-1g.10gb · 8 of 8 with a toleration of dedicated=infer · "
+        "6 of 6 with parallelism: 6 · 8 of 8 after Pod ml-batch/eval-3 ends\n"
+        "    REQUEST                   STARTS  WAITS  NEVER  DENIED  REFUSED\n"
+        "    1 nvidia.com/mig-3g.40gb       6      2      0       0        0\n"
+        "    1 nvidia.com/mig-2g.20gb       6      2      0       0        0\n"
+        "    1 nvidia.com/mig-1g.10gb       8      0      0       0        0\n"
+    )
+
+
+def test_pods_that_all_start() -> None:
+    assert text(pod(f"{MIDDLE}: 1")).splitlines()[5:] == [
+        "  Pod ml/one  starts: 1 of 1 pod starts now",
+        "    starts: gpu-1 (or equal nodes: gpu-2)",
+    ]
+    found = workload(deployment("cpu: 1", count=3))
+    assert (found["verdict"], found["started"], found["stopped"], found["wouldStart"]) == ("Starts", 3, [], [])
+
+
+def test_equal_nodes_are_named() -> None:
+    nodes = f"[{{name: a, allocatable: {{{NODE}}}}}, {{name: b, allocatable: {{{NODE}}}}}]"
+    on = f"{{apiVersion: gpurules.io/v1, kind: ClusterInventory, metadata: {{name: c}}, spec: {{nodes: {nodes}}}}}\n"
+    found = workload(pod("cpu: 1"), on=on)
+    assert {*found["starts"], *found["equalNodes"]} == {"a", "b"}
+    assert "(or equal nodes: " in text(pod("cpu: 1"), on=on)
+
+
+def test_preemption_names_who_is_evicted() -> None:
+    high = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
+    found = workload(job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster(high))
+    assert (found["verdict"], found["started"], found["evicted"]) == ("Starts", 8, ["ml-batch/eval-3"])
+    assert "    evicts: 1 pod: ml-batch/eval-3\n" in text(
+        job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster(high)
+    )
+
+
+def test_pods_that_no_node_could_hold_never_start() -> None:
+    found = workload(pod(f"{MIDDLE}: 9"), "--fail-on", "never", code=1)
+    (stopped,) = found["stopped"]
+    assert (found["verdict"], stopped["verdict"]) == ("Never", "Never")
+    assert [change["text"] for change in found["wouldStart"]] == ["with 4 nvidia.com/mig-2g.20gb"]
+    assert "never: 1 pod: no node that exists could hold it: 0/4" in text(pod(f"{MIDDLE}: 9"), code=1)
+
+
+@pytest.mark.parametrize("state", ["unschedulable: true", "ready: false"])
+def test_nodes_that_are_cordoned_or_not_ready_could_hold_pods(state: str) -> None:
+    on = CLUSTER.replace("{name: gpu-2,", f"{{name: gpu-2, {state},").replace(
+        "{name: gpu-1,", f"{{name: gpu-1, {state},"
+    )
+    found = workload(pod(f"{MIDDLE}: 1"), on=on, code=1)
+    assert found["verdict"] == "Waits"
+    assert answer(pod(f"{MIDDLE}: 1"), "--fail-on", "never", on=on)["workloads"][0]["verdict"] == "Waits"
+
+
+def test_declared_nodes_could_hold_pods() -> None:
+    declared = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {LARGE}: 4}}}}\n  pods:"
+    found = workload(
+        pod(f"{LARGE}: 1"), on=CLUSTER.replace("  pods:", declared), rules=validation("keep", "'true'"), code=1
+    )
+    assert found["verdict"] == "Waits"
+
+
+def test_denied_pods_name_the_rule() -> None:
+    rules = validation("none", "object.metadata.name != 'one'", optOut="Forbidden")
+    found = workload(pod(f"{MIDDLE}: 1"), "--fail-on", "never", rules=rules, code=1)
+    (stopped,) = found["stopped"]
+    assert (found["verdict"], stopped["pods"], stopped["finding"]) == ("Denied", 1, None)
+    assert "Validation/none" in stopped["message"]
+
+
+def test_an_unknown_priority_class_is_refused() -> None:
+    high = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
+    found = workload(pod("cpu: 1", priorityClassName="gold"), on=cluster(high), code=1)
+    assert found["stopped"] == [
+        {"verdict": "Refused", "pods": 1, "message": "no PriorityClass with name gold was found", "finding": None}
+    ]
+    # A cluster without any was not read for them.
+    assert workload(pod("cpu: 1", priorityClassName="gold"))["verdict"] == "Starts"
+
+
+def test_a_quota_refuses_the_pods_beyond_it() -> None:
+    on = cluster(quota(hard=f"{{requests.{MIDDLE}: 6}}", used=f"{{requests.{MIDDLE}: 3}}"))
+    found = workload(job(f"{MIDDLE}: 1", count=5), on=on, code=1)
+    (stopped,) = found["stopped"]
+    assert (found["started"], stopped["verdict"], stopped["pods"]) == (3, "Refused", 2)
+    assert stopped["message"] == (
+        f"exceeded quota: gpus, requested: requests.{MIDDLE}=1, used: requests.{MIDDLE}=6, limited: requests.{MIDDLE}=6"
+    )
+    assert [(change["kind"], change["pods"]) for change in found["wouldStart"]] == [("Rung", 5), ("Replicas", 3)]
+    shown = text(job(f"{MIDDLE}: 1", count=5), on=on, code=1)
+    assert (
+        "refused: the API server creates the Job and refuses 2 pods of its controller: exceeded quota: gpus," in shown
+    )
+
+
+def test_what_is_not_checked_is_named() -> None:
+    namespace = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: restricted}}}"
+    limits = "{kind: LimitRange, metadata: {name: l, namespace: ml}}"
+    found = workload(pod("cpu: 1"), on=cluster(namespace, limits, quota(spec=", scopes: [BestEffort]")))
+    assert found["notices"] == [
+        "not checked: the LimitRange of namespace ml",
+        "not checked: the Pod Security Standard restricted of namespace ml",
+        "not checked: ResourceQuota gpus of namespace ml, which has scopes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "first"),
+    [
+        (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "the owner of scheduling gate example.com/g"),
+        (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
+        (
+            job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"),
+            "Kueue (label kueue.x-k8s.io/queue-name: a)",
+        ),
+    ],
+)
+def test_components_that_decide_first_are_named(manifest: str, first: str) -> None:
+    found = workload(manifest)
+    assert (found["first"], found["verdict"]) == ([first], "Starts")
+    shown = text(manifest)
+    assert f"first: {first} decides, then the scheduler" in shown
+    assert "then\n" in shown
+
+
+def test_pods_that_wait_and_can_run_go_first() -> None:
+    node = f"{{kind: Node, metadata: {{name: gpu-1}}, status: {{allocatable: {{{NODE}, {MIDDLE}: 4}}}}}}"
+    old = f"{{kind: Pod, metadata: {{name: old, namespace: ml}}, spec: {pod_spec(f'{MIDDLE}: 4')}}}"
+    on = f"{{kind: List, items: [{node}, {old}, {{kind: Namespace, metadata: {{name: ml}}}}]}}\n"
+    found = answer(pod(f"{MIDDLE}: 4"), on=on, code=1)
+    assert found["startedBefore"] == {"ml/old": "gpu-1"}
+    assert found["workloads"][0]["verdict"] == "Waits"
+    # The reason counts it on its node.
+    assert "0 are free" in " ".join(found["workloads"][0]["stopped"][0]["finding"]["evidence"])
+    assert "pods that wait and can run go first: ml/old on gpu-1" in text(pod(f"{MIDDLE}: 4"), on=on, code=1)
+
+
+def test_selectors_of_free_nodes_are_proposed() -> None:
+    on = CLUSTER.replace("{name: gpu-2,", "{name: gpu-2, labels: {zone: b},").replace(
+        "{name: gpu-1,", "{name: gpu-1, labels: {zone: a},"
+    )
+    found = workload(pod(f"{MIDDLE}: 3", nodeSelector="{zone: a}"), on=on, code=1)
+    texts = [change["text"] for change in found["wouldStart"]]
+    assert "with nodeSelector zone: b" in texts
+    assert "with a toleration of dedicated=infer and without nodeSelector zone" in texts
+    terms = "[{matchExpressions: [{key: zone, operator: In, values: [a]}]}]"
+    required = f"{{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: {terms}}}}}}}"
+    found = workload(pod(f"{MIDDLE}: 3", affinity=required), on=on, code=1)
+    assert "without required node affinity" in [change["text"] for change in found["wouldStart"]]
+
+
+def test_the_smallest_change_comes_first() -> None:
+    found = workload(job(f"{MIDDLE}: 4", count=2), code=1)
+    assert [(change["kind"], change["text"], change["pods"], change["ends"]) for change in found["wouldStart"]] == [
+        ("Rung", "with 4 nvidia.com/mig-1g.10gb", 2, []),
+        ("Nodes", "with a toleration of dedicated=infer", 2, []),
+        ("Replicas", "with parallelism: 1", 1, []),
+        ("Devices", "with 2 nvidia.com/mig-2g.20gb", 2, []),
+        ("Ends", "after Pod ml-batch/eval-3 ends", 2, ["ml-batch/eval-3"]),
+    ]
+
+
+def test_scaled_ladders_scale_the_number_of_devices() -> None:
+    rungs = (f"{{resource: {LARGE}, weight: 3}}", f"{{resource: {SMALL}, weight: 1}}")
+    found = workload(pod(f"{LARGE}: 2"), rules=ladder("a100", *rungs, counts="Scale", direction="Up"), code=1)
+    assert [change["text"] for change in found["wouldStart"]] == ["with 6 nvidia.com/mig-1g.10gb"]
+
+
+def test_several_workloads_arrive_in_order() -> None:
+    found = answer(
+        "---\n".join((deployment(f"{MIDDLE}: 3", count=1), pod(f"{MIDDLE}: 4"), pod(f"{MIDDLE}: 1", "two"))), code=1
+    )
+    assert [each["verdict"] for each in found["workloads"]] == ["Starts", "Waits", "Starts"]
+
+
+def test_a_daemon_set_is_left_out_with_a_warning() -> None:
+    manifest = deployment("cpu: 1").replace("Deployment", "DaemonSet").replace("replicas: 2, ", "")
+    found = answer("---\n".join((manifest, pod("cpu: 1"))))
+    assert [each["kind"] for each in found["workloads"]] == ["Pod"]
+    assert [each["severity"] for each in found["problems"]] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ("{kind: ConfigMap, apiVersion: v1, metadata: {name: a}}\n", "pod"),
+        ("- 1\n", "pod"),
+        ("{\n", ""),
+        (pod("cpu: -1"), "cannot be negative"),
+    ],
+)
+def test_manifests_without_usable_pods_are_errors(manifest: str, message: str) -> None:
+    write(Path(), {"manifest.yaml": manifest})
+    result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml", "--rules", "rules.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "manifest.yaml:" in result.stderr
+    assert message in result.stderr
+
+
+def test_another_namespace_than_that_of_a_manifest_is_an_error() -> None:
+    write(Path(), {"manifest.yaml": pod("cpu: 1")})
+    result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml", "-n", "other")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Pod one has namespace ml, not other" in result.stderr
+
+
+def test_views_say_what_they_lack() -> None:
+    on = "{kind: NodeList, apiVersion: v1, items: []}\n"
+    shown = text(pod("cpu: 1"), on=on, code=1)
+    assert "the cluster has no nodes" in shown
+    assert "the cluster's view has no pods: all nodes count as empty" in shown
+    assert "the cluster's view has no namespaces: their labels are unknown" in shown
+    assert "no nodes available to schedule pods" in shown
+
+
+def test_a_page_has_the_answer() -> None:
+    text(job(f"{LARGE}: 1"), "-o", "html=page.html", code=1)
+    assert "6 of 8 pods start now, 2 wait" in Path("page.html").read_text()
+
+
+def test_a_workload_that_exists_is_named() -> None:
+    existing = f"    - metadata: {{name: one, namespace: ml}}\n      spec: {pod_spec('cpu: 1', nodeName='cpu-1')}\n"
+    found = workload(pod("cpu: 1"), on=cluster(pods=existing))
+    assert found["notices"] == ["the cluster has a Pod ml/one already: these pods are further ones"]

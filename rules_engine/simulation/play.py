@@ -44,6 +44,9 @@ STEPS_PER_REPORT = 100
 MAX_LEFT_OUT = 20
 """Pods of the cluster that are left out and named in notices; the others are counted."""
 
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+"""Message of existing pods with scheduling gates (pkg/scheduler/framework/plugins/schedulinggates)."""
+
 _RUN_TIME, _INTERVAL = "run time", "interval"
 """Purposes of random draws."""
 
@@ -316,6 +319,8 @@ class Play:
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
             self.cycle.bind(bound, self._claimed_devices(pod))
             self._run_on(arrived, bound)
+        elif pod.spec.get("schedulingGates"):
+            record.message = GATED
         else:
             self._queue.add(arrived, tried=False)
 

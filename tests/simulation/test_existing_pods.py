@@ -152,6 +152,12 @@ def test_pods_on_unknown_nodes_are_left_out_with_a_notice() -> None:
     assert record.notices == ("pod default/lost is left out: node 'absent' not found",)
 
 
+def test_existing_pods_with_gates_wait() -> None:
+    record = played(NODES, pods=[gpus("gated", schedulingGates=[{"name": "queue"}]), gpus("free")])
+    assert states(record) == {"gated": "Pending", "free": "Running"}
+    assert by_name(record)["gated"].message == "Scheduling is blocked due to non-empty scheduling gates"
+
+
 def test_gates_and_unknown_labels_of_namespaces_are_named() -> None:
     term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
     pods = [

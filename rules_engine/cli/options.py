@@ -236,12 +236,12 @@ def cluster_option(
     *,
     multiple: bool = False,
     help_start: str = "",
-    default: str | None = None,
+    live: bool = False,
 ) -> Decorator:
     """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
 
     `help_end` ends the help, after the formats; `collections` are the collections that the command reads.
-    `multiple`: a tuple `clusters` in place of `cluster`.
+    `multiple`: a tuple `clusters` in place of `cluster`. `live`: without the option, it is the live cluster.
     """
     option = click.option(
         "--cluster",
@@ -249,7 +249,6 @@ def cluster_option(
         cls=click.Option if multiple else SingleOption,
         type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
         metavar=f"{KUBECONFIG}|FILE",
-        default=default,
         help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
         f"kubectl get {collections} -A -o json, with drivers of devices also "
         f"deviceclasses,resourceslices,resourceclaims{help_end}",
@@ -264,7 +263,8 @@ def cluster_option(
             def argument(file: Path) -> ClusterArgument:
                 return ClusterArgument(str(file), context, collections.split(","))
 
-            files = values["clusters"] if multiple else filter(None, [values["cluster"]])
+            default = Path(KUBECONFIG) if live else None
+            files = values["clusters"] if multiple else filter(None, [values["cluster"] or default])
             arguments = tuple(map(argument, files))
             if not any(each.name == KUBECONFIG for each in arguments):
                 check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")

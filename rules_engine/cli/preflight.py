@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 @cluster_option(
     f". Default: {KUBECONFIG}.",
     "nodes,pods,namespaces,priorityclasses,resourcequotas,limitranges",
-    default=KUBECONFIG,
+    live=True,
 )
 @request_namespace_option
-@click.option("--rungs", is_flag=True, help="Show what would become of the pods with each resource of the ladders.")
+@click.option("--rungs", is_flag=True, help="Show the number of pods by outcome for each resource of the ladders.")
 @click.option(
     "--fail-on",
     type=click.Choice(["waits", "never"]),
@@ -98,8 +98,8 @@ def preflight(
         )
     name = " ".join(map(str, sources))
     write_answer("preflight", targets, partial(_write_answer, answer, name, problems.members))
-    worst = {Verdict.NEVER, Verdict.DENIED, Verdict.REFUSED}
-    fail_if(bool(answer.verdicts & (worst if fail_on == "never" else {*worst, Verdict.WAITS})))
+    passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}
+    fail_if(any(each.verdict not in passing for each in answer.workloads))
 
 
 def _write_answer(answer: "Answer", rules: str, problems: list[dict[str, Any]], format: str, stream: TextIO) -> None:

@@ -1,5 +1,6 @@
 """Files that documents refer to, relative to their own file: clusters and manifests."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from rules_engine.loading.kubernetes.kubectl import inventory_objects, kubectl_o
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
@@ -137,6 +139,15 @@ def _warn_of_selectors(spec: MapNode, problems: Problems) -> None:
         for each in selector_problems(selector):
             message = f"a selector of DeviceClass {name} does not compile: {each.message}"
             problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
+
+
+def report_duplicate_nodes(objects: ClusterObjects, location: Location, problems: Problems, length: int = 1) -> None:
+    """Report a node that is in a cluster twice, as in joined lists: events and pods refer to nodes by name."""
+    names = Counter(node.name for node in objects.nodes)
+    twice = next((name for name, count in names.items() if count > 1), None)  # joined lists have each node twice
+    if twice is not None:
+        message = f"the cluster has the node '{truncate(twice)}' twice"
+        problems.error(Code.DUPLICATE_NODE, message, location, length)
 
 
 def _with_devices(cluster: Cluster) -> Cluster:

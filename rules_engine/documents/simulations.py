@@ -1,14 +1,13 @@
 """Simulations: the cluster, the arrivals of pods and the changes of nodes."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import load_reduced_inventory, load_single_document
-from rules_engine.documents.references import Inventory, References, Sources, read_cluster
+from rules_engine.documents.references import Inventory, References, Sources, read_cluster, report_duplicate_nodes
 from rules_engine.documents.workloads import ArrivalReader, Priorities, Workload
 from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.loading.rule_fields import document_name
@@ -72,7 +71,9 @@ def _build_simulation(
     name, location, _ = document_name(root)
     folder = Path(location.file).parent
     objects = inventory.objects() if inventory is not None else None
-    _report_twice(objects, spec.key("cluster") or root, problems)
+    if objects is not None:
+        place = spec.key("cluster") or root
+        report_duplicate_nodes(objects, place.location, problems, place.length)
     priorities = Priorities.of(objects)
     until = _read_duration(spec.get("until"), problems)
     arrivals = _Arrivals(ArrivalReader(folder, problems, references, priorities), problems, until)
@@ -91,15 +92,6 @@ def _build_simulation(
         scheduler=_read_scheduler(map_field(spec, "scheduler")),
         **scalar_arguments(spec, simulation.Simulation),
     )
-
-
-def _report_twice(objects: ClusterObjects | None, place: Node, problems: Problems) -> None:
-    """Report a node that is in a cluster twice, as in joined lists: events and pods refer to nodes by name."""
-    names = Counter(node.name for node in objects.nodes) if objects is not None else {}
-    for name in (name for name, count in names.items() if count > 1):
-        message = f"the cluster has the node '{truncate(name)}' twice"
-        problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
-        return  # joined lists have each node twice; one problem is enough
 
 
 def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:

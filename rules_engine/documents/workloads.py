@@ -18,7 +18,7 @@ from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, fin
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, json_type
-from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, PRIORITY_CLASS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -98,8 +98,7 @@ class Priorities:
             return objects
         unresolved = set(map(id, lacking))
         pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
-        by_kind = {kind: objects.of(kind) for kind in FILE_KINDS}
-        return ClusterObjects({**by_kind, "Pod": pods}, now=objects.now)
+        return objects.with_pods(pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

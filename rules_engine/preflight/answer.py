@@ -1,35 +1,48 @@
-"""The answer of a preflight: for each workload, what becomes of its pods now, and what would start all of them."""
+"""The answer of a preflight: for each workload, which pods start now, and changes with which all of them start."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.evaluation.nodes import numbers_of, union
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
-from rules_engine.preflight.changes import Change, ChangeSearch, NodeNeed, RungResult, find_needs
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.preflight.changes import Change, ChangeSearch, RungResult, find_needs
 from rules_engine.preflight.reading import Inputs, Submitted
-from rules_engine.preflight.state import ClusterState, PlayedPod, Plays, Verdict
+from rules_engine.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, has_scopes
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import use_scheduler
-from rules_engine.simulation.record import Fall
+from rules_engine.simulation.admission import SCHEDULING_GATES
+
+COUNTED = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "ResourceQuota": "resourcequotas",
+}
+"""Kinds whose objects an answer counts, with their names in kubectl."""
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 """Label of namespaces whose pods the API server checks against a Pod Security Standard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FallenPods:
-    """Pods that a rule moves to another resource; `location`: of the rule."""
+class MovedPods:
+    """Pods that a rule moves to another resource; `source`: the location of the rule."""
 
-    fall: Fall
-    location: Location
+    rule: RuleId
+    source: Location
+    requested: str
+    given: str
     pods: int
 
 
@@ -45,26 +58,26 @@ class StoppedPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
-    """What becomes of a workload. `starts`: the number of pods by node; `equal_nodes`: other nodes that were as good.
+    """The answer for one workload. `starts`: the number of pods by node; `equal_nodes`: other nodes that were as good.
 
-    `evicted`: pods that are preempted. `first`: components that decide before the scheduler. `notices`: what is not
-    checked.
+    `evicted`: pods that leave their nodes for it. `decided_first`: what decides before the scheduler, or in its place.
+    `notices`: what the answer does not cover.
     """
 
     kind: str
     name: str
     namespace: str
-    location: Location
+    source: Location
     pods: int
     starts: Mapping[str, int]
     equal_nodes: tuple[str, ...]
     evicted: tuple[str, ...]
-    falls: tuple[FallenPods, ...]
+    moves: tuple[MovedPods, ...]
     stopped: tuple[StoppedPods, ...]
-    first: tuple[str, ...]
-    changes: tuple[Change, ...]
-    rungs: tuple[RungResult, ...]
+    decided_first: tuple[str, ...]
     notices: tuple[str, ...]
+    would_start: tuple[Change, ...] = ()
+    rungs: tuple[RungResult, ...] = ()
 
     @property
     def started(self) -> int:
@@ -72,7 +85,7 @@ class WorkloadAnswer:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the pods that do not start, the worst first."""
+        """The worst verdict of a pod."""
         verdicts = {each.verdict for each in self.stopped}
         return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), Verdict.STARTS)
 
@@ -89,193 +102,163 @@ class Answer:
     started_before: Mapping[str, str]
     workloads: tuple[WorkloadAnswer, ...]
 
-    @property
-    def verdicts(self) -> frozenset[Verdict]:
-        return frozenset(each.verdict for each in self.workloads)
-
 
 def build_answer(
     inputs: Inputs, rule_set: RuleSet, *, rungs: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> Answer:
-    """Play the workloads, then, for those that do not start, the changes that may start them.
+    """Simulate the workloads, then the changes that may start the pods that do not.
 
-    `rungs`: also play each resource of the ladders. `progress` gets the number of workloads so far, and of all.
+    `rungs`: also simulate each resource of the ladders. `progress` gets the number of workloads so far, and of all.
     """
-    state = ClusterState(inputs.simulation, rule_set)
-    builder = _AnswerBuilder(state, inputs.workloads, rule_set, rungs=rungs)
-    with state.played([each.arrival for each in inputs.workloads]) as plays:
-        played = builder.examine(plays)
-    answers = []
-    for number, each in enumerate(played):
-        answers.append(builder.complete(number, each))
+    state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
+    with state.simulated([each.arrival for each in workloads]) as simulated:
+        findings, places = _findings(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
+        answers = [
+            _workload_answer(state, workload, pods, findings, places)
+            for workload, pods in zip(workloads, simulated, strict=True)
+        ]
+        needs = [find_needs(state.play.cycle, pods) for pods in simulated]
+    for number, pods in enumerate(simulated):
+        search = ChangeSearch(state, rule_set, workloads, number, pods)
+        would_start = tuple(search.find(needs[number])) if answers[number].stopped else ()
+        results = tuple(search.rung_results()) if rungs else ()
+        answers[number] = replace(answers[number], would_start=would_start, rungs=results)
         if progress is not None:
-            progress(number + 1, len(played))
+            progress(number + 1, len(simulated))
     objects = inputs.simulation.objects
     return Answer(
         cluster=inputs.simulation.name,
-        objects={
-            kind: len(objects.of(kind)) for kind in ("Node", "Pod", "Namespace", "PriorityClass", "ResourceQuota")
-        },
+        objects={kind: len(objects.of(kind)) for kind in COUNTED},
         started_before={name: state.node_of_pod[name] for name in state.started},
         workloads=tuple(answers),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Examined:
-    """The pods of a workload, and what is only known while they are on their nodes."""
+def _workload_answer(
+    state: ClusterState,
+    workload: Submitted,
+    pods: Sequence[SimulatedPod],
+    findings: Mapping[str, Finding],
+    places: Mapping[RuleId, Location],
+) -> WorkloadAnswer:
+    """Return the answer for a workload, without changes, while its pods are on their nodes."""
+    starts = Counter(pod.node for pod in pods if pod.starts)
+    equal = numbers_of(union([pod.equal for pod in pods]))
+    moves = Counter(move for pod in pods for move in pod.admitted.record.falls)
+    names = [state.play.cycle.scheduler.nodes[number].name for number in equal]
+    return WorkloadAnswer(
+        kind=workload.kind,
+        name=workload.name,
+        namespace=workload.arrival.namespace,
+        source=workload.location,
+        pods=len(pods),
+        starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
+        equal_nodes=tuple(name for name in names if name not in starts),
+        evicted=tuple(victim for pod in pods for victim in pod.victims),
+        moves=tuple(
+            MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
+            for each, count in moves.items()
+        ),
+        stopped=tuple(_stopped_pods(state, pods, findings)),
+        decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
+        notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
+    )
 
-    pods: Sequence[PlayedPod]
-    stopped: tuple[StoppedPods, ...]
-    needs: Sequence[NodeNeed]
-    equal_nodes: tuple[str, ...]
+
+def _stopped_pods(
+    state: ClusterState, pods: Sequence[SimulatedPod], findings: Mapping[str, Finding]
+) -> Iterator[StoppedPods]:
+    """Yield the pods that do not start, by their message."""
+    groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
+    for pod in pods:
+        if not pod.starts:
+            message = pod.message or (state.play.scheduler_message(pod.admitted.pod) if pod.admitted.pod else "")
+            groups.setdefault((pod.verdict, message), []).append(pod)
+    for (verdict, message), group in groups.items():
+        finding = next((findings[pod.name] for pod in group if pod.name in findings), None)
+        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
 
 
-class _AnswerBuilder:
-    def __init__(self, state: ClusterState, workloads: Sequence[Submitted], rule_set: RuleSet, *, rungs: bool) -> None:
-        self._state = state
-        self._workloads = workloads
-        self._rule_set = rule_set
-        self._rungs = rungs
-        self._places = {compiled.rule.id: compiled.rule.location for compiled in rule_set.rules}
-        self._node_names = [node.name for node in state.play.cycle.scheduler.nodes]
-
-    def examine(self, plays: Plays) -> Sequence[_Examined]:
-        """Return what is known of the workloads while their pods are on their nodes."""
-        waiting = [pod for pods in plays for pod in pods if pod.verdict in (Verdict.WAITS, Verdict.NEVER)]
-        first = {id(pod.admitted): pod for pod in reversed(waiting)}
-        findings = _findings(self._state, plays, [*first.values()], self._rule_set)
-        return [self._examine(pods, first, findings) for pods in plays]
-
-    def _examine(
-        self, pods: Sequence[PlayedPod], first: Mapping[int, PlayedPod], findings: Mapping[str, Finding]
-    ) -> _Examined:
-        cycle = self._state.play.cycle
-        needs: dict[NodeNeed, None] = {}
-        stopped: dict[tuple[Verdict, str], list[PlayedPod]] = {}
-        for pod in pods:
-            if pod.verdict is Verdict.STARTS:
-                continue
-            message = pod.message
-            if not message and pod.admitted is not None and pod.admitted.pod is not None:
-                message = cycle.explain(pod.admitted.pod).message()
-                if not needs:
-                    needs |= dict.fromkeys(find_needs(cycle, pod.admitted.pod))
-            stopped.setdefault((pod.verdict, message), []).append(pod)
-        used = {pod.node for pod in pods}
-        equal: NodeSet = 0
-        for pod in pods:
-            equal |= pod.equal
-        return _Examined(
-            pods=pods,
-            stopped=tuple(
-                StoppedPods(
-                    verdict=verdict,
-                    message=message,
-                    pods=len(group),
-                    finding=findings.get(first[id(group[0].admitted)].name) if id(group[0].admitted) in first else None,
-                )
-                for (verdict, message), group in stopped.items()
-            ),
-            needs=[*needs],
-            equal_nodes=tuple(
-                name for number, name in enumerate(self._node_names) if equal >> number & 1 and number not in used
-            ),
-        )
-
-    def complete(self, number: int, examined: _Examined) -> WorkloadAnswer:
-        """Return the answer for a workload, once its pods are gone."""
-        workload, pods = self._workloads[number], examined.pods
-        search = ChangeSearch(self._state, self._rule_set, self._workloads, number, pods, examined.needs)
-        starts = Counter(self._node_names[pod.node] for pod in pods if pod.verdict is Verdict.STARTS)
-        return WorkloadAnswer(
-            kind=workload.kind,
-            name=workload.name,
-            namespace=workload.arrival.namespace,
-            location=workload.location,
-            pods=len(pods),
-            starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
-            equal_nodes=examined.equal_nodes,
-            evicted=tuple(victim for pod in pods for victim in pod.victims),
-            falls=tuple(self._falls(pods)),
-            stopped=examined.stopped,
-            first=tuple(dict.fromkeys(_components(workload, pods))),
-            changes=tuple(search.find()) if examined.stopped else (),
-            rungs=tuple(search.rung_results()) if self._rungs else (),
-            notices=tuple(dict.fromkeys(self._notices(workload, pods))),
-        )
-
-    def _falls(self, pods: Sequence[PlayedPod]) -> Iterator[FallenPods]:
-        falls = Counter(fall for pod in pods if pod.admitted is not None for fall in pod.admitted.record.falls)
-        for fall, count in falls.items():
-            yield FallenPods(fall=fall, location=self._places[fall.rule], pods=count)
-
-    def _notices(self, workload: Submitted, pods: Sequence[PlayedPod]) -> Iterator[str]:
-        objects, namespace = self._state.simulation.objects, workload.arrival.namespace
-        if any(item.namespace == namespace for item in objects.of("LimitRange")):
-            yield f"not checked: the LimitRange of namespace {namespace}"
-        found = objects.find("Namespace", namespace)
-        level = as_string_map(found.metadata.get("labels")).get(POD_SECURITY) if found is not None else None
+def _namespace_notices(state: ClusterState, workload: Submitted) -> Iterator[str]:
+    """Yield what is not checked of a workload's namespace."""
+    objects, namespace = state.simulation.objects, workload.arrival.namespace
+    if any(item.namespace == namespace for item in objects.of("LimitRange")):
+        yield f"not checked: the LimitRange of namespace {namespace}"
+    namespace_object = objects.find("Namespace", namespace)
+    if namespace_object is not None:
+        level = as_string_map(namespace_object.metadata.get("labels")).get(POD_SECURITY)
         if level and level != "privileged":
             yield f"not checked: the Pod Security Standard {level} of namespace {namespace}"
-        for name in self._state.scoped_quotas.get(namespace, ()):
-            yield f"not checked: ResourceQuota {name} of namespace {namespace}, which has scopes"
-        if objects.find(workload.kind, workload.name, namespace) is not None:
-            yield f"the cluster has a {workload.kind} {namespace}/{workload.name} already: these pods are further ones"
-        for pod in pods:
-            if pod.admitted is not None:
-                yield from (f"not modelled: {what}" for what in pod.admitted.record.not_modelled)
-                yield from pod.admitted.record.warnings
+    elif objects.of("Namespace"):
+        yield f"the cluster's view has no namespace {namespace}"
+    for item in objects.of("ResourceQuota"):
+        if item.namespace == namespace and has_scopes(item.spec):
+            yield f"not checked: ResourceQuota {item.name}, which has scopes"
+    for quota in state.quotas.get(namespace, ()):
+        if quota.unchecked:
+            yield f"not checked: {', '.join(quota.unchecked)} of ResourceQuota {quota.name}"
+    if objects.find(workload.kind, workload.name, namespace) is not None:
+        yield f"{workload.kind} {namespace}/{workload.name} already exists; these pods are counted in addition"
 
 
-def _components(workload: Submitted, pods: Sequence[PlayedPod]) -> Iterator[str]:
-    """Yield the components that decide on pods before the default scheduler."""
-    yield from workload.queues
+def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield what is not modelled of pods, and the warnings of rules."""
     for pod in pods:
-        spec = as_mapping(pod.admitted.object.get("spec")) if pod.admitted is not None else {}
+        spec = as_mapping(pod.admitted.object.get("spec"))
+        deciders = ("scheduler ", SCHEDULING_GATES)
+        not_modelled = pod.admitted.record.not_modelled
+        yield from (f"not modelled: {what}" for what in not_modelled if not what.startswith(deciders))
+        yield from pod.admitted.record.warnings
+        if text_member(spec, "nodeName"):
+            yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
+        name = text_member(spec, "priorityClassName")
+        if name and "priority" not in spec:
+            yield f"the cluster's view has no PriorityClass {name}: the pods count with priority 0"
+
+
+def _first_deciders(workload: Submitted, pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield what decides on pods before the scheduler does, or in its place."""
+    yield from workload.decided_first
+    for pod in pods:
+        spec = as_mapping(pod.admitted.object.get("spec"))
         scheduler = text_member(spec, "schedulerName")
         if scheduler not in ("", DEFAULT_SCHEDULER):
             yield f"scheduler {scheduler}"
         for gate in object_items(spec.get("schedulingGates")):
-            yield f"the owner of scheduling gate {text_member(gate, 'name')}"
+            yield f"scheduling gate {text_member(gate, 'name')}"
 
 
-def _findings(
-    state: ClusterState, plays: Plays, waiting: Sequence[PlayedPod], rule_set: RuleSet
-) -> Mapping[str, Finding]:
-    """Return the first reasons that are true for waiting pods, by name."""
-    if not waiting:
+def _findings(state: ClusterState, workloads: PodsByWorkload) -> Mapping[str, Finding]:
+    """Return the first reasons that are true, by the name of a pod that waits: one of all equal pods."""
+    waiting = [pod for pods in workloads for pod in pods if pod.verdict in (Verdict.WAITS, Verdict.NEVER)]
+    first = {id(pod.admitted): pod for pod in reversed(waiting)}
+    if not first:
         return {}
-    objects, scheduler = _objects_now(state, plays, waiting), state.play.cycle.scheduler
+    names = {pod.name for pod in first.values()}
+    objects, scheduler = _objects_now(state, workloads, [*first.values()]), state.play.cycle.scheduler
     use_scheduler(objects, scheduler)
-    names = {pod.name for pod in waiting}
-    pending = pending_pods(objects, scheduler, rule_set, lambda item: f"{item.namespace}/{item.name}" in names)
-    return {f"{pod.namespace}/{pod.name}": entry.finding for entry in pending for pod in entry.pods}
+    # Without rules: what ladders would give is among the changes.
+    pending = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in names)
+    findings = {f"{pod.namespace}/{pod.name}": entry.finding for entry in pending for pod in entry.pods}
+    return {name: each for name, each in findings.items() if each.reason != PendingReason.NO_SCHEDULER_MESSAGE}
 
 
-def _objects_now(state: ClusterState, plays: Plays, waiting: Sequence[PlayedPod]) -> ClusterObjects:
+def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:
     """Return the objects of the cluster with the pods of the workloads on their nodes, and waiting pods."""
-    objects, nodes = state.simulation.objects, state.play.cycle.scheduler.nodes
-    placed = [pod for pods in plays for pod in pods if pod.verdict is Verdict.STARTS]
-    evicted = {victim for pods in plays for pod in pods for victim in pod.victims}
+    objects = state.simulation.objects
+    evicted = {victim for pods in workloads for pod in pods for victim in pod.victims}
     pods: list[dict[str, Json]] = []
     for item in objects.pods:
         name = f"{item.namespace}/{item.name}"
         node = state.node_of_pod.get(name, "")
-        if is_finished(item) or name in evicted:
-            continue
-        if node == item.node_name:
-            pods.append(item)
-        elif node:
-            pods.append({**item, "spec": {**item.spec, "nodeName": node}})
-    pods += [_pod_object(pod, nodes[pod.node].name) for pod in placed]
-    pods += [_pod_object(pod, "") for pod in waiting]
-    by_kind = {kind: objects.of(kind) for kind in FILE_KINDS if kind != "Pod"}
-    return ClusterObjects({**by_kind, "Pod": pods}, absent=objects.absent, partial=objects.partial, now=objects.now)
+        if node and name not in evicted and not is_finished(item):
+            pods.append(item if node == item.node_name else {**item, "spec": {**item.spec, "nodeName": node}})
+    pods += [_pod_object(pod) for pods_of in workloads for pod in pods_of if pod.starts]
+    return objects.with_pods([*pods, *map(_pod_object, waiting)])
 
 
-def _pod_object(pod: PlayedPod, node: str) -> dict[str, Json]:
-    raw = pod.admitted.object if pod.admitted is not None else {}
+def _pod_object(pod: SimulatedPod) -> dict[str, Json]:
+    raw = pod.admitted.object
     namespace, _, name = pod.name.partition("/")
     metadata: dict[str, Json] = {**as_mapping(raw.get("metadata")), "name": name, "namespace": namespace}
-    return {**raw, "kind": "Pod", "metadata": metadata, "spec": {**as_mapping(raw.get("spec")), "nodeName": node}}
+    return {**raw, "kind": "Pod", "metadata": metadata, "spec": {**as_mapping(raw.get("spec")), "nodeName": pod.node}}

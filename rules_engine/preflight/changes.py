@@ -1,15 +1,16 @@
-"""Changes of a workload, each played: with them, all of its pods start now."""
+"""Changes of a workload, each simulated: with it, all pods start now."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
+from itertools import islice
 
 from msgspec import Struct
 
-from rules_engine.evaluation import RuleSet
+from rules_engine.cel import CostExceeded
+from rules_engine.diagnosis.pending.excluded import taint_text
+from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.model.gpu.resources import is_gpu
@@ -19,20 +20,24 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.rule import Replacement
 from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.preflight.reading import Submitted
-from rules_engine.preflight.state import ClusterState, PlayedPod, Verdict
-from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
+from rules_engine.preflight.state import ClusterState, SimulatedPod, Verdict
+from rules_engine.scheduling.cycle import SchedulingCycle
 from rules_engine.scheduling.scheduling import Filter
+from rules_engine.simulation.words import format_gpus
 
 MAX_CHANGES = 6
 """Changes that an answer has."""
 
 MAX_NEEDS = 4
-"""Needs of nodes that are played, those of the fewest parts first, then those of the most nodes."""
+"""Needs of nodes that are tried, the simplest first, then the most common."""
+
+MAX_FEWER = 64
+"""Smaller numbers of devices that are tried: a node has 8 whole cards, and some 50 parts of them."""
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -40,31 +45,22 @@ _COMPONENT_TAINTS = "node.kubernetes.io/"
 """Prefix of taints for the state of a node, which no manifest should tolerate to start."""
 
 
-class ChangeKind(StrEnum):
-    """Kinds of changes, the smallest first."""
-
-    RUNG = "Rung"
-    NODES = "Nodes"
-    REPLICAS = "Replicas"
-    DEVICES = "Devices"
-    ENDS = "Ends"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change with which `pods` pods start, all that the workload then has. `ends`: the pods that end before."""
 
-    kind: ChangeKind
+    kind: str
     text: str
     pods: int
     ends: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RungResult:
-    """The number of pods by verdict if the workload requests a resource of a ladder."""
+    """The number of pods by verdict if they request a resource of a ladder. `given`: what rules make of the request."""
 
     request: str
+    given: str
     pods: Mapping[Verdict, int]
 
 
@@ -80,16 +76,13 @@ class NodeNeed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        parts = [
-            f"a toleration of {taint.key}={taint.value}" if taint.value else f"a toleration of {taint.key}"
-            for taint in self.taints
-        ]
+        parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
         parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
         absent = [f"nodeSelector {key}" for key, value in self.selector if value is None]
         if self.affinity:
             absent.append("required node affinity")
-        with_parts = [f"with {' and '.join(parts)}"] if parts else []
-        return " and ".join([*with_parts, *([f"without {' and '.join(absent)}"] if absent else [])])
+        both = (("with", parts), ("without", absent))
+        return " and ".join(f"{word} {' and '.join(each)}" for word, each in both if each)
 
     def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return the pod with what it lacks."""
@@ -110,9 +103,16 @@ class NodeNeed(Struct, frozen=True):
         return {**pod, "spec": spec}
 
 
-def find_needs(cycle: SchedulingCycle, pod: SchedulablePod) -> Sequence[NodeNeed]:
-    """Return what a pod lacks for nodes that only their taints and labels keep from running it now."""
-    scheduling, placement = cycle.explain(pod), pod.requirements.placement
+def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:
+    """Return what the first pod that waits lacks for nodes that only their taints and labels keep from running it."""
+    waiting = (each.admitted.pod for each in pods if each.verdict in (Verdict.WAITS, Verdict.NEVER))
+    pod = next(filter(None, waiting), None)
+    if pod is None:
+        return ()
+    try:
+        scheduling, placement = cycle.explain(pod), pod.requirements.placement
+    except CostExceeded:
+        return ()
     by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
     tainted = by_filter.pop(Filter.TAINT_TOLERATION, 0)
     unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
@@ -147,155 +147,147 @@ class ChangeSearch:
         rule_set: RuleSet,
         workloads: Sequence[Submitted],
         number: int,
-        pods: Sequence[PlayedPod],
-        needs: Sequence[NodeNeed],
+        pods: Sequence[SimulatedPod],
     ) -> None:
-        """Take the state, the workloads, the number of one, and its pods and needs as the play of all gave them."""
+        """Take the state, the workloads, the number of one, and its pods as the simulation of all gave them."""
         self._state = state
         self._rule_set = rule_set
         self._arrivals = [workload.arrival for workload in workloads]
         self._number = number
         self._workload = workloads[number]
         self._pods = pods
-        self._needs = needs
-        stopped = {pod.group for pod in pods if pod.verdict is not Verdict.STARTS}
-        self._stuck = stopped or {pod.group for pod in pods}
-        """The templates to change: those whose pods do not all start."""
+        stopped = {pod.group for pod in pods if not pod.starts}
+        self._changed = stopped or {pod.group for pod in pods}
+        """The templates to change: those with pods that do not start."""
+        self._groups = [self._workload.arrival.groups[index] for index in sorted(self._changed)]
 
-    def find(self) -> Sequence[Change]:
-        """Return the first MAX_CHANGES changes, the smallest first."""
-        changes: list[Change] = []
-        for change in self._changes():
-            changes.append(change)
-            if len(changes) == MAX_CHANGES:
-                break
-        return changes
+    def find(self, needs: Sequence[NodeNeed]) -> Sequence[Change]:
+        """Return the first MAX_CHANGES changes, the smallest first; `needs`: what the pods lack for nodes."""
+        return [*islice(self._changes(needs), MAX_CHANGES)]
 
-    def _changes(self) -> Iterator[Change]:
-        for text, arrival in self.rungs():
-            yield from self._verified(ChangeKind.RUNG, f"with {text}", arrival)
-        for need in self._needs:
-            yield from self._verified(ChangeKind.NODES, need.text, self._with_pods(need.apply))
+    def _changes(self, needs: Sequence[NodeNeed]) -> Iterator[Change]:
+        for text, arrival in self._rungs():
+            yield from self._verified("Rung", f"with {text}{self._in_templates()}", arrival)
+        if any(pod.verdict is Verdict.DENIED for pod in self._pods):
+            return  # the rule's message says what is wrong
+        for need in needs:
+            yield from self._verified("Nodes", f"{need.text}{self._in_templates()}", self._with_pods(need.apply))
         if (fewer := self._with_fewer_pods()) is not None:
             field = self._workload.count_field
-            counts = [group.parallel for group in fewer.groups]
-            text = f"with {field}: {counts[0]}" if field else f"with {sum(counts)} pods at once"
-            yield from self._verified(ChangeKind.REPLICAS, text, fewer)
+            counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
+            text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
+            yield from self._verified("Replicas", f"with {text}", fewer)
         yield from self._fewer_devices()
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
 
     def rung_results(self) -> Iterator[RungResult]:
-        """Yield the number of pods by verdict for each resource of the ladders, after the requested one."""
-        for source in self._gpus():
-            arrival = self._workload.arrival
-            yield RungResult(_request_text(arrival, self._stuck, source), self._verdicts(arrival))
-        for text, arrival in self.rungs():
-            yield RungResult(text, self._verdicts(arrival))
+        """Yield the results for the requested resource, then for each resource of the ladders."""
+        own = [(_request_text(self._groups, name), self._workload.arrival) for name in self._gpus()]
+        for text, arrival in (*own, *self._rungs()):
+            pods = self._simulate(arrival)
+            given = {format_gpus(pod.admitted.record.given) for pod in pods if pod.group in self._changed}
+            counts = Counter(pod.verdict for pod in pods)
+            yield RungResult(
+                request=text, given=" or ".join(sorted(given)), pods={each: counts[each] for each in Verdict}
+            )
 
-    def _verdicts(self, arrival: Arrival) -> Mapping[Verdict, int]:
-        with self._played(arrival) as pods:
-            return Counter(pod.verdict for pod in pods)
-
-    def rungs(self) -> Iterator[tuple[str, Arrival]]:
-        """Yield the workload with each other resource of the ladders that have a requested one, with its amount."""
+    def _rungs(self) -> Iterator[tuple[str, Arrival]]:
+        """Yield the workload with each other resource of the ladders that apply, with its request."""
         for source in self._gpus():
-            seen: set[str] = set()
-            for replacement in self._replacements(source):
-                if replacement.resource not in seen:
-                    seen.add(replacement.resource)
-                    arrival = self._with_pods(partial(_with_devices, source=source, to=replacement))
-                    yield _request_text(arrival, self._stuck, replacement.resource), arrival
+            replacements = {each.resource: each for each in reversed([*self._replacements(source)])}
+            for to in reversed(replacements.values()):
+                arrival = self._with_pods(partial(_with_devices, source=source, to=to))
+                groups = [arrival.groups[index] for index in sorted(self._changed)]
+                yield _request_text(groups, to.resource), arrival
 
     def _replacements(self, resource: str) -> Iterator[Replacement]:
+        """Yield the replacements of a resource by ladders that apply to the pods."""
+        play, namespace = self._state.play, self._workload.arrival.namespace
+        decisions = [
+            mutate(self._rule_set, pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
+            for group in self._groups
+        ]
+        steps = [step for decision in decisions for step in decision.trace if not step.audit]
+        applying = {step.rule for step in steps if step.applies or step.reason == "already-decided"}
         for compiled in self._rule_set.rules_at(Endpoint.MUTATE):
-            yield from compiled.rule.replacements(resource)
+            if compiled.rule.id in applying:
+                yield from compiled.rule.replacements(resource)
 
     def _gpus(self) -> Sequence[str]:
-        """Return the GPU resources of the pods that do not start."""
-        pods = [Pod.parse(dict(group.pod)) for index, group in self._groups() if index in self._stuck]
-        return sorted({name for pod in pods for name in pod.resources if is_gpu(name)})
+        """Return the GPU resources that the templates request."""
+        names = {name for group in self._groups for name in Pod.parse(dict(group.pod)).resources}
+        return sorted(filter(is_gpu, names))
 
-    def _groups(self) -> Iterator[tuple[int, PodGroup]]:
-        yield from enumerate(self._workload.arrival.groups)
+    def _in_templates(self) -> str:
+        """Return the names of the templates to change; "" for all."""
+        every = len(self._groups) == len(self._workload.arrival.groups)
+        return "" if every else f" in {' and '.join(group.name for group in self._groups)}"
 
     def _with_pods(self, change: Callable[[Mapping[str, Json]], Mapping[str, Json]]) -> Arrival:
-        """Return the workload with changed pods in the templates whose pods do not all start."""
+        """Return the workload with changed pods in the templates to change."""
         groups = [
-            replace(each, pod=change(each.pod)) if index in self._stuck else each for index, each in self._groups()
+            replace(each, pod=change(each.pod)) if index in self._changed else each
+            for index, each in enumerate(self._workload.arrival.groups)
         ]
         return replace(self._workload.arrival, groups=tuple(groups))
 
     def _with_fewer_pods(self) -> Arrival | None:
         """Return the workload with the pods that start; None if none does of a template, or it is a Pod."""
-        groups = []
-        for index, group in self._groups():
-            started = sum(pod.group == index and pod.verdict is Verdict.STARTS for pod in self._pods)
-            if not started or not group.controlled:
-                return None
-            groups.append(replace(group, parallel=started))
-        return replace(self._workload.arrival, groups=tuple(groups))
+        groups = self._workload.arrival.groups
+        started = Counter(pod.group for pod in self._pods if pod.starts)
+        if len(started) < len(groups) or not all(group.controlled for group in groups):
+            return None
+        fewer = [replace(group, parallel=started[index]) for index, group in enumerate(groups)]
+        return replace(self._workload.arrival, groups=tuple(fewer))
 
     def _fewer_devices(self) -> Iterator[Change]:
         """Yield the largest smaller number of devices with which all pods start."""
         for resource in self._gpus():
-            most = max(_count(group, resource) for index, group in self._groups() if index in self._stuck)
-            low, high, best = 1, most - 1, None
-            while low <= high:
-                count = (low + high) // 2
-                arrival = self._with_pods(
-                    partial(_with_devices, source=resource, to=Replacement(resource, count, most))
-                )
-                text = f"with {_request_text(arrival, self._stuck, resource)}"
-                change = next(self._verified(ChangeKind.DEVICES, text, arrival), None)
-                if change is None:
-                    high = count - 1
-                else:
-                    best, low = change, count + 1
-            if best is not None:
-                yield best
+            most = max(_count(group, resource) for group in self._groups)
+            for count in range(most - 1, max(most - MAX_FEWER, 1) - 1, -1):
+                to = Replacement(resource, count, most)
+                arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
+                text = f"with {count} {resource}{self._in_templates()}"
+                if (change := next(self._verified("Devices", text, arrival), None)) is not None:
+                    yield change
+                    break
 
     def _after_others_end(self) -> Iterator[Change]:
-        with self._state.played(self._arrivals, ending=True) as plays:
-            pods = plays[self._number]
-            if not all(pod.verdict is Verdict.STARTS for pod in pods):
-                return
-            earlier = plays[: self._number + 1]
-            ends = tuple(dict.fromkeys(victim for each in earlier for pod in each for victim in pod.victims))
-        text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
-        yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
+        with self._state.simulated(self._arrivals, ending=self._number) as workloads:
+            pods = workloads[self._number]
+        if all(pod.starts for pod in pods):
+            ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
+            text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
+            yield Change(kind="Ends", text=f"after {text}", pods=len(pods), ends=ends)
 
-    def _verified(self, kind: ChangeKind, text: str, arrival: Arrival) -> Iterator[Change]:
-        """Yield the change if all pods start with it."""
-        with self._played(arrival) as pods:
-            if all(pod.verdict is Verdict.STARTS for pod in pods):
-                yield Change(kind=kind, text=text, pods=len(pods))
+    def _verified(self, kind: str, text: str, arrival: Arrival) -> Iterator[Change]:
+        """Yield the change if all pods start with it, on what they then request."""
+        pods = self._simulate(arrival)
+        moved = kind == "Rung" and any(pod.admitted.record.falls for pod in pods if pod.group in self._changed)
+        if all(pod.starts for pod in pods) and not moved:
+            yield Change(kind=kind, text=text, pods=len(pods))
 
-    @contextmanager
-    def _played(self, arrival: Arrival) -> Iterator[Sequence[PlayedPod]]:
-        """Play all workloads, with this one changed; its pods are gone after the block."""
+    def _simulate(self, arrival: Arrival) -> Sequence[SimulatedPod]:
+        """Return the pods of the workload if it is changed to this."""
         arrivals = [*self._arrivals]
         arrivals[self._number] = arrival
-        with self._state.played(arrivals) as plays:
-            yield plays[self._number]
+        with self._state.simulated(arrivals) as workloads:
+            return workloads[self._number]
 
 
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:
     """Return a pod with its devices of `source` replaced."""
     before = DeviceCounts.read(Pod.parse(dict(pod)), [*dict.fromkeys((source, to.resource))])
-    if source not in before.resources:
-        return pod
     after = before.move_resource(source, to.resource, to.numerator, to.denominator)
     return as_mapping(apply_edits(dict(pod), edits_between(before, after, {source: to.resource})))
 
 
 def _count(group: PodGroup, resource: str) -> int:
     """Return the number of devices of a resource that a pod requests."""
-    pod = Pod.parse(dict(group.pod))
-    return pod.effective_requests().get(resource, 0) // NANOS
+    return Pod.parse(dict(group.pod)).effective_requests().get(resource, 0) // NANOS
 
 
-def _request_text(arrival: Arrival, groups: Collection[int], resource: str) -> str:
-    """Return the request of a resource by the pods of these templates."""
-    counts = {_count(arrival.groups[index], resource) for index in groups} - {0}
-    return f"{max(counts, default=0)} {resource}"
+def _request_text(groups: Iterable[PodGroup], resource: str) -> str:
+    """Return the largest request of a resource by pods of templates."""
+    return f"{max(_count(group, resource) for group in groups)} {resource}"

@@ -1,7 +1,7 @@
-"""Refusals of the API server before a pod exists: by a ResourceQuota, or for an unknown PriorityClass.
+"""ResourceQuotas: the refusal of pods by the API server.
 
-Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); pkg/quota/v1/evaluator/core (pods.go);
-plugin/pkg/admission/priority. Only quotas without scopes, and of them pods, cpu, memory and extended resources.
+Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); pkg/quota/v1/evaluator/core (pods.go).
+Only quotas without scopes, and of them pods, cpu, memory and extended resources.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, PodObject
 from rules_engine.model.kubernetes.pod import Pod, is_finished
-from rules_engine.model.kubernetes.quantity import Format, Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 _COMPUTE = ("cpu", "memory")
+_ZERO = Quantity(0)
 
 Usage = Mapping[str, Quantity]
 """Amounts by the name of a quota's resource, such as `requests.nvidia.com/gpu`."""
@@ -20,52 +21,74 @@ Usage = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The hard limits of a ResourceQuota, and the usage that its controller recorded."""
+    """The hard limits of a ResourceQuota, and the usage that its controller recorded. `unchecked`: other limits."""
 
     name: str
     hard: Usage
     used: Usage
+    unchecked: Sequence[str]
 
-    def refusal(self, pod: Pod, requested: Usage, earlier: Usage) -> str:
-        """Return why the quota refuses a pod, in the words of the API server; "" if it admits the pod.
-
-        `earlier`: the usage of pods that were admitted since `used` was recorded.
-        """
-        missing = {resource: names for resource in sorted(self.hard) if (names := _containers_without(pod, resource))}
-        if missing:
-            required = "; ".join(f"{resource} for: {','.join(names)}" for resource, names in missing.items())
-            return f"failed quota: {self.name}: must specify {required}"
-        used = {name: self.used.get(name, Quantity(0)) + earlier.get(name, Quantity(0)) for name in self.hard}
-        exceeded = [
-            name
-            for name in sorted(self.hard)
-            if (amount := requested.get(name)) and used[name] + amount > self.hard[name]
-        ]
-        if not exceeded:
-            return ""
-        amounts = (("requested", requested), ("used", used), ("limited", self.hard))
-        parts = [f"{word}: {','.join(f'{name}={usage[name]}' for name in exceeded)}" for word, usage in amounts]
-        return f"exceeded quota: {self.name}, {', '.join(parts)}"
-
-
-def read_quotas(
-    items: Sequence[ApiObject], pods: Iterable[PodObject]
-) -> tuple[Mapping[str, Sequence[Quota]], Mapping[str, Sequence[str]]]:
-    """Return the quotas by namespace, and by namespace the names of ResourceQuotas with scopes, which are not checked.
-
-    Of a hand-written quota, without a status, the usage is computed from `pods`.
-    """
-    quotas: dict[str, list[Quota]] = {}
-    scoped: dict[str, list[str]] = {}
-    for item in sorted(items, key=lambda item: item.name):
-        if item.spec.get("scopes") or item.spec.get("scopeSelector"):
-            scoped.setdefault(item.namespace, []).append(item.name)
-            continue
+    @classmethod
+    def read(cls, item: ApiObject, pods: Iterable[PodObject]) -> "Quota":
+        """Read a quota; of a hand-written one, without a status, the usage is computed from the pods of the cluster."""
         hard = _read_amounts(as_mapping(item.status.get("hard")) or as_mapping(item.spec.get("hard")))
         recorded = as_mapping(item.status.get("used"))
-        used = _read_amounts(recorded) if recorded else _total_usage(pods, item.namespace)
-        quotas.setdefault(item.namespace, []).append(Quota(name=item.name, hard=hard, used=used))
-    return quotas, scoped
+        running = (pod for pod in pods if pod.namespace == item.namespace and not is_finished(pod))
+        used: Usage = {}
+        if recorded:
+            used = _read_amounts(recorded)
+        else:
+            for pod in running:
+                used = add_usage(used, usage_of(Pod.parse(dict(pod))))
+        checked = {name: amount for name, amount in hard.items() if _is_checked(name)}
+        return cls(name=item.name, hard=checked, used=used, unchecked=sorted(hard.keys() - checked.keys()))
+
+
+def refusal(quotas: Sequence[Quota], pod: Pod, earlier: Usage) -> str:
+    """Return why the quotas of a namespace refuse a pod, in the words of the API server; "" if they admit it.
+
+    `earlier`: the usage of pods that were admitted since the recorded usage.
+    """
+    for quota in quotas:
+        missing = {name: names for name in sorted(quota.hard) if (names := _containers_without(pod, name))}
+        if missing:
+            required = "; ".join(f"{name} for: {','.join(sorted(names))}" for name, names in missing.items())
+            return f"failed quota: {quota.name}: must specify {required}"
+    requested = usage_of(pod)
+    for quota in quotas:
+        used = add_usage({name: quota.used.get(name, _ZERO) for name in quota.hard}, earlier)
+        exceeded = [
+            name
+            for name in sorted(quota.hard)
+            if (more := requested.get(name)) and used[name] + more > quota.hard[name]
+        ]
+        if exceeded:
+            amounts = (("requested", requested), ("used", used), ("limited", quota.hard))
+            parts = [f"{word}: {','.join(f'{name}={usage[name]}' for name in exceeded)}" for word, usage in amounts]
+            return f"exceeded quota: {quota.name}, {', '.join(parts)}"
+    return ""
+
+
+def add_usage(usage: Usage, more: Usage) -> Usage:
+    return {**usage, **{name: usage.get(name, _ZERO) + amount for name, amount in more.items()}}
+
+
+def usage_of(pod: Pod) -> Usage:
+    """Return what a pod adds to the usage of quotas."""
+    usage = {"pods": Quantity.of(1)}
+    for resource, nanos in pod.effective_requests().items():
+        amounts = [*filter(None, (container.requested(resource) for container in pod.containers))]
+        usage[f"requests.{resource}"] = Quantity(nanos, pod.requests.get(resource, (*amounts, _ZERO)[0]).format)
+    for resource in _COMPUTE:
+        if (requested := usage.get(f"requests.{resource}")) is not None:
+            usage[resource] = requested
+        limits = [container.limits.get(resource, _ZERO) for container in pod.containers]
+        level = pod.limits.get(resource)
+        nanos = pod.aggregate([limit.nanos for limit in limits]) if level is None else level.nanos
+        overhead = pod.overhead.get(resource, _ZERO).nanos if nanos else 0
+        form = next(filter(None, (level, *limits)), _ZERO).format
+        usage[f"limits.{resource}"] = Quantity(nanos + overhead, form)
+    return usage
 
 
 def _read_amounts(raw: Object) -> Usage:
@@ -78,28 +101,10 @@ def _read_amounts(raw: Object) -> Usage:
     return amounts
 
 
-def _total_usage(pods: Iterable[PodObject], namespace: str) -> Usage:
-    total: dict[str, Quantity] = {}
-    for pod in pods:
-        if pod.namespace == namespace and not is_finished(pod):
-            for name, amount in usage_of(Pod.parse(dict(pod))).items():
-                total[name] = total.get(name, Quantity(0)) + amount
-    return total
-
-
-def usage_of(pod: Pod) -> Usage:
-    """Return what a pod adds to the usage of quotas."""
-    usage = {"pods": Quantity.of(1), "count/pods": Quantity.of(1)}
-    for resource, nanos in pod.effective_requests().items():
-        amount = Quantity(nanos, Format.BINARY_SI if resource == "memory" else Format.DECIMAL_SI)
-        usage[f"requests.{resource}"] = amount
-        if resource in _COMPUTE:
-            usage[resource] = amount
-    for resource in _COMPUTE:
-        limits = [container.limits.get(resource, Quantity(0)) for container in pod.containers]
-        nanos = pod.effective(resource, [limit.nanos for limit in limits])
-        usage[f"limits.{resource}"] = Quantity(nanos, max(limits, default=Quantity(0)).format)
-    return usage
+def _is_checked(name: str) -> bool:
+    resource = name.removeprefix("requests.")
+    extended = name != resource and "/" in resource
+    return name == "pods" or extended or resource in _COMPUTE or name.removeprefix("limits.") in _COMPUTE
 
 
 def _containers_without(pod: Pod, name: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rules_engine.documents.load import load_reduced_inventory
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
-from rules_engine.documents.references import Inventory, Sources
+from rules_engine.documents.references import Inventory, Sources, report_duplicate_nodes
 from rules_engine.documents.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json
 from rules_engine.model.json.lenient import as_mapping, as_string_map
@@ -28,7 +28,7 @@ QUEUE_LABELS: Mapping[str, str] = {
 class Submitted:
     """A workload of a manifest. `count_field`: the field with the number of its pods, "" if it has none or several.
 
-    `queues`: components with queues that decide first, with the label that names their queue.
+    `decided_first`: what decides before the scheduler: components with queues, or who resumes it.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Submitted:
     location: Location
     arrival: Arrival
     count_field: str
-    queues: tuple[str, ...]
+    decided_first: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ def read_inputs(
 
 def _build_inputs(pods: Sequence[Manifest], namespace: str, inventory: Inventory, problems: Problems) -> Inputs:
     objects = inventory.objects()
+    report_duplicate_nodes(objects, inventory.location, problems)
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
     reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
     workloads = tuple(_read_workloads(pods, namespace, reader, problems))
@@ -78,17 +79,23 @@ def _build_inputs(pods: Sequence[Manifest], namespace: str, inventory: Inventory
 def _read_workloads(
     pods: Iterable[Manifest], namespace: str, reader: WorkloadReader, problems: Problems
 ) -> Iterator[Submitted]:
+    places: dict[tuple[str, str, str], Location] = {}
     for number, (_, group) in enumerate(groupby(pods, key=lambda pod: id(pod.root)), 1):
         templates = tuple(group)
         first = templates[0]
         if first.kind == DAEMON_SET:
-            message = f"{first.title()} is left out: its pods are created for nodes, not as many as a number says"
+            message = f"{first.title()} is skipped: a DaemonSet has one pod for each node"
             problems.warning(Code.NOT_A_WORKLOAD, message, first.location)
             continue
         if namespace and first.namespace not in ("", namespace):
             message = f"{first.kind} {first.name} has namespace {first.namespace}, not {namespace}"
             problems.error(Code.CONFLICTING_FIELDS, message, first.location)
         workload = reader.read(templates, object_name(first, f"workload-{number}"))
+        key = (workload.kind, namespace or workload.namespace or DEFAULT_NAMESPACE, workload.name)
+        if key in places:
+            message = f"{first.title(key[1])} is already in {places[key]}"
+            problems.error(Code.DUPLICATE_NAME, message, first.location)
+        places[key] = first.location
         if workload.groups:
             yield Submitted(
                 kind=workload.kind,
@@ -96,11 +103,11 @@ def _read_workloads(
                 location=first.location,
                 arrival=Arrival(
                     title=f"{workload.kind}/{workload.name}",
-                    namespace=namespace or workload.namespace or DEFAULT_NAMESPACE,
+                    namespace=key[1],
                     groups=workload.groups,
                 ),
                 count_field=_count_field(first),
-                queues=tuple(_queues(templates)),
+                decided_first=tuple(_first_deciders(templates)),
             )
 
 
@@ -110,11 +117,14 @@ def _count_field(manifest: Manifest) -> str:
     return "parallelism" if manifest.kind in JOBS else "replicas"
 
 
-def _queues(templates: Sequence[Manifest]) -> Iterator[str]:
-    objects = [manifest_json(templates[0].root), *(template.pod for template in templates)]
+def _first_deciders(templates: Sequence[Manifest]) -> Iterator[str]:
+    root = as_mapping(manifest_json(templates[0].root))
+    if as_mapping(root.get("spec")).get("suspend") is True:
+        yield "suspend: true"
+    objects = [root, *(template.pod for template in templates)]
     for label, component in QUEUE_LABELS.items():
         for item in objects:
-            queue = as_string_map(as_mapping(as_mapping(item).get("metadata")).get("labels")).get(label)
+            queue = as_string_map(as_mapping(item.get("metadata")).get("labels")).get(label)
             if queue:
                 yield f"{component} (label {label}: {queue})"
                 break

@@ -5,18 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
-from rules_engine.preflight.answer import Answer, StoppedPods, WorkloadAnswer
+from rules_engine.preflight.answer import COUNTED, Answer, StoppedPods, WorkloadAnswer
 from rules_engine.preflight.changes import RungResult
 from rules_engine.preflight.state import Verdict
 from rules_engine.report.values import Field, Item, Items, Report, Section, Span, Table, Tone
 
-_TONES: Mapping[Verdict, Tone] = {
-    Verdict.STARTS: Tone.GOOD,
-    Verdict.WAITS: Tone.WARNING,
-    Verdict.NEVER: Tone.BAD,
-    Verdict.DENIED: Tone.BAD,
-    Verdict.REFUSED: Tone.BAD,
-}
+_TONES: Mapping[Verdict, Tone] = {Verdict.STARTS: Tone.GOOD, Verdict.WAITS: Tone.WARNING}
 
 _VERBS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.WAITS: ("waits", "wait"),
@@ -25,7 +19,11 @@ _VERBS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.REFUSED: ("is refused", "are refused"),
 }
 
-_NOUNS = {"Node": "node", "Pod": "pod", "Namespace": "namespace"}
+_UNKNOWN = {
+    "Node": "the cluster has no nodes",
+    "Pod": "the cluster's view has no pods: all nodes count as empty",
+    "Namespace": "the cluster's view has no namespaces: their labels are unknown",
+}
 
 MAX_EVIDENCE = 3
 """Lines of evidence that are shown; JSON has all."""
@@ -33,36 +31,30 @@ MAX_EVIDENCE = 3
 
 def preflight_report(answer: Answer, rules: str) -> Report:
     """Return the report of an answer. `rules`: the name of the rule set."""
-    counts = [format_count(answer.objects[kind], noun) for kind, noun in _NOUNS.items()]
+    counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items()]
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
         about=[f"cluster: {answer.cluster}: {', '.join(counts)}", f"rules: {rules}"],
         sections=[
-            Section(title="Workloads", blocks=[Items(items=[*map(_item, answer.workloads)], noun="workload")]),
+            Section(
+                title="Workloads",
+                summary="" if answer.workloads else "no pods to start",
+                blocks=[Items(items=[*map(_item, answer.workloads)], noun="workload")],
+            ),
         ],
         notices=[
             *([f"pods that wait and can run go first: {format_names(before)}"] if before else []),
-            *_unread(answer),
-            *dict.fromkeys(notice for each in answer.workloads for notice in each.notices),
+            *(text for kind, text in _UNKNOWN.items() if not answer.objects[kind]),
         ],
     )
 
 
-def _unread(answer: Answer) -> Iterator[str]:
-    unknown = {
-        "Node": "the cluster has no nodes",
-        "Pod": "the cluster's view has no pods: all nodes count as empty",
-        "Namespace": "the cluster's view has no namespaces: their labels are unknown",
-    }
-    return (text for kind, text in unknown.items() if not answer.objects[kind])
-
-
 def _item(each: WorkloadAnswer) -> Item:
-    title = object_title(each.kind, each.name, each.namespace)
+    title, tone = object_title(each.kind, each.name, each.namespace), _TONES.get(each.verdict, Tone.BAD)
     return Item(
-        title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), _TONES[each.verdict])),
-        tone=_TONES[each.verdict],
+        title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
+        tone=tone,
         fields=[*_fields(each)],
         table=_rung_table(each.rungs) if each.rungs else None,
     )
@@ -70,22 +62,24 @@ def _item(each: WorkloadAnswer) -> Item:
 
 def _verdict_text(each: WorkloadAnswer) -> str:
     """Return the verdict in words: `waits: 6 of 8 pods start now, 2 wait`."""
-    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.first else 'now'}"
-    parts = [f"{each.started} of {format_count(each.pods, 'pod')} {start}"]
+    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.decided_first else 'now'}"
+    parts = [f"{each.started:,} of {format_count(each.pods, 'pod')} {start}"]
     for verdict, (one, several) in _VERBS.items():
         count = sum(part.pods for part in each.stopped if part.verdict is verdict)
         if count:
-            parts.append(f"{count} {one if count == 1 else several}")
-    return f"{_VERBS[each.verdict][0].removeprefix('is ')}: {', '.join(parts)}" if each.stopped else f"starts: {parts[0]}"
+            parts.append(f"{count:,} {one if count == 1 else several}")
+    return (
+        f"{_VERBS[each.verdict][0].removeprefix('is ')}: {', '.join(parts)}" if each.stopped else f"starts: {parts[0]}"
+    )
 
 
 def _fields(each: WorkloadAnswer) -> Iterator[Field]:
-    if each.first:
-        yield Field("first", f"{' and '.join(each.first)} decides, then the scheduler")
-    for fallen in each.falls:
-        moved = f"{short_name(fallen.fall.requested)} → {short_name(fallen.fall.given)}"
-        of = "" if fallen.pods == each.pods else f", {format_count(fallen.pods, 'pod')}"
-        yield Field("admission", (f"{moved} by {fallen.fall.rule} ({fallen.location}){of}",))
+    if each.decided_first:
+        yield Field("decided first", f"by {', '.join(each.decided_first)}")
+    for move in each.moves:
+        of = "" if move.pods == each.pods else f", {format_count(move.pods, 'pod')}"
+        resources = f"{short_name(move.requested)} → {short_name(move.given)}"
+        yield Field("admission", f"{resources} by {move.rule} ({move.source}){of}")
     if each.starts:
         nodes = format_names([f"{node} ×{count}" if count > 1 else node for node, count in each.starts.items()])
         equal = f" (or equal nodes: {format_names(each.equal_nodes)})" if each.equal_nodes else ""
@@ -94,9 +88,11 @@ def _fields(each: WorkloadAnswer) -> Iterator[Field]:
         yield Field("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
         yield from _stopped_fields(stopped, each)
-    if each.changes:
-        changes = [f"{change.pods} of {change.pods} {change.text}" for change in each.changes]
+    if each.would_start:
+        changes = [f"{change.pods} of {change.pods} {change.text}" for change in each.would_start]
         yield Field("would start", " · ".join(changes))
+    for notice in each.notices:
+        yield Field("note", notice)
 
 
 def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Field]:
@@ -117,10 +113,10 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Fiel
 
 
 def _rung_table(rungs: Sequence[RungResult]) -> Table:
-    verdicts = [*Verdict]
+    verdicts = [verdict.value for verdict in Verdict]
     return Table(
-        heads=("request", *(verdict.value for verdict in verdicts)),
-        rows=[(rung.request, *(str(rung.pods.get(verdict, 0)) for verdict in verdicts)) for rung in rungs],
-        numbers=[verdict.value for verdict in verdicts],
+        heads=("request", "given", *verdicts),
+        rows=[(rung.request, rung.given, *map(str, rung.pods.values())) for rung in rungs],
+        numbers=verdicts,
         noun="rung",
     )

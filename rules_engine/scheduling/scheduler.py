@@ -309,7 +309,7 @@ _VIEW: Final = "scheduler"
 
 
 def use_scheduler(objects: ClusterObjects, scheduler: Scheduler) -> None:
-    """Let a scheduler be that of a cluster's objects: its nodes and bound pods are the same."""
+    """Cache a scheduler for a cluster's objects: it has their nodes and bound pods."""
     objects.views[_VIEW] = scheduler
 
 

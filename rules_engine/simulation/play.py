@@ -27,7 +27,7 @@ from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEven
 from rules_engine.model.wording import format_count
 from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, with_state_taints
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
 from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
 from rules_engine.simulation.node_states import node_in_state
@@ -249,7 +249,7 @@ class Play:
     def record(self, rules: str, *, interrupted: bool) -> Record:
         """Return the record so far, with the messages of the pods that wait."""
         for pod, waiting in self._queue.waiting():
-            message = self._scheduler_message(pod)
+            message = self.scheduler_message(pod)
             for waiting_pod in waiting:
                 waiting_pod.record.message = message
         until = self._simulation.until
@@ -321,6 +321,8 @@ class Play:
             self._run_on(arrived, bound)
         elif pod.spec.get("schedulingGates"):
             record.message = GATED
+        elif (scheduler := text_member(pod.spec, "schedulerName")) not in ("", DEFAULT_SCHEDULER):
+            record.message = f"scheduler {truncate(scheduler)} decides"
         else:
             self._queue.add(arrived, tried=False)
 
@@ -474,7 +476,8 @@ class Play:
             self.cycle.change_node(number, after)
             self.view.change(after.name, change)
 
-    def _scheduler_message(self, pod: SchedulablePod) -> str:
+    def scheduler_message(self, pod: SchedulablePod) -> str:
+        """Return the scheduler's message for a pod that cannot run now."""
         try:
             return self.cycle.explain(pod).message()
         except CostExceeded as error:

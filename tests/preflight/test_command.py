@@ -100,7 +100,7 @@ def text(manifest: str, *arguments: str, on: str = CLUSTER, code: int = 0) -> st
 def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
     assert text(job(f"{LARGE}: 1, cpu: 1"), "--rungs", code=1) == (
         "Preflight\n"
-        "  cluster: mig: 4 nodes, 1 pod, 1 namespace\n"
+        "  cluster: mig: nodes 4, pods 1, namespaces 1, priorityclasses 0, resourcequotas 0\n"
         "  rules: rules.yaml\n"
         "\n"
         "Workloads\n"
@@ -114,12 +114,12 @@ def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
         "    evidence: excluded by taints that the pod does not tolerate: gpu-3\n"
         "    evidence: nvidia.com/mig-2g.20gb: 1 requested; of 8 on 2 nodes, 0 are free, at most 0 on one node "
         "(gpu-1)\n"
-        "    would start: 8 of 8 with 1 nvidia.com/mig-1g.10gb · 8 of 8 with a toleration of dedicated=infer · "
-        "6 of 6 with parallelism: 6 · 8 of 8 after Pod ml-batch/eval-3 ends\n"
-        "    REQUEST                   STARTS  WAITS  NEVER  DENIED  REFUSED\n"
-        "    1 nvidia.com/mig-3g.40gb       6      2      0       0        0\n"
-        "    1 nvidia.com/mig-2g.20gb       6      2      0       0        0\n"
-        "    1 nvidia.com/mig-1g.10gb       8      0      0       0        0\n"
+        "    would start: 8 of 8 with 1 nvidia.com/mig-1g.10gb · 8 of 8 with a toleration of "
+        "dedicated=infer:NoSchedule · 6 of 6 with parallelism: 6 · 8 of 8 after Pod ml-batch/eval-3 ends\n"
+        "    REQUEST                   GIVEN        STARTS  WAITS  NEVER  DENIED  REFUSED\n"
+        "    1 nvidia.com/mig-3g.40gb  1 × 2g.20gb       6      2      0       0        0\n"
+        "    1 nvidia.com/mig-2g.20gb  1 × 2g.20gb       6      2      0       0        0\n"
+        "    1 nvidia.com/mig-1g.10gb  1 × 1g.10gb       8      0      0       0        0\n"
     )
 
 
@@ -215,14 +215,14 @@ def test_what_is_not_checked_is_named() -> None:
     assert found["notices"] == [
         "not checked: the LimitRange of namespace ml",
         "not checked: the Pod Security Standard restricted of namespace ml",
-        "not checked: ResourceQuota gpus of namespace ml, which has scopes",
+        "not checked: ResourceQuota gpus, which has scopes",
     ]
 
 
 @pytest.mark.parametrize(
     ("manifest", "first"),
     [
-        (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "the owner of scheduling gate example.com/g"),
+        (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "scheduling gate example.com/g"),
         (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
         (
             job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"),
@@ -232,9 +232,9 @@ def test_what_is_not_checked_is_named() -> None:
 )
 def test_components_that_decide_first_are_named(manifest: str, first: str) -> None:
     found = workload(manifest)
-    assert (found["first"], found["verdict"]) == ([first], "Starts")
+    assert (found["decidedFirst"], found["verdict"]) == ([first], "Starts")
     shown = text(manifest)
-    assert f"first: {first} decides, then the scheduler" in shown
+    assert f"decided first: by {first}\n" in shown
     assert "then\n" in shown
 
 
@@ -257,7 +257,7 @@ def test_selectors_of_free_nodes_are_proposed() -> None:
     found = workload(pod(f"{MIDDLE}: 3", nodeSelector="{zone: a}"), on=on, code=1)
     texts = [change["text"] for change in found["wouldStart"]]
     assert "with nodeSelector zone: b" in texts
-    assert "with a toleration of dedicated=infer and without nodeSelector zone" in texts
+    assert "with a toleration of dedicated=infer:NoSchedule and without nodeSelector zone" in texts
     terms = "[{matchExpressions: [{key: zone, operator: In, values: [a]}]}]"
     required = f"{{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: {terms}}}}}}}"
     found = workload(pod(f"{MIDDLE}: 3", affinity=required), on=on, code=1)
@@ -268,7 +268,7 @@ def test_the_smallest_change_comes_first() -> None:
     found = workload(job(f"{MIDDLE}: 4", count=2), code=1)
     assert [(change["kind"], change["text"], change["pods"], change["ends"]) for change in found["wouldStart"]] == [
         ("Rung", "with 4 nvidia.com/mig-1g.10gb", 2, []),
-        ("Nodes", "with a toleration of dedicated=infer", 2, []),
+        ("Nodes", "with a toleration of dedicated=infer:NoSchedule", 2, []),
         ("Replicas", "with parallelism: 1", 1, []),
         ("Devices", "with 2 nvidia.com/mig-2g.20gb", 2, []),
         ("Ends", "after Pod ml-batch/eval-3 ends", 2, ["ml-batch/eval-3"]),
@@ -336,4 +336,148 @@ def test_a_page_has_the_answer() -> None:
 def test_a_workload_that_exists_is_named() -> None:
     existing = f"    - metadata: {{name: one, namespace: ml}}\n      spec: {pod_spec('cpu: 1', nodeName='cpu-1')}\n"
     found = workload(pod("cpu: 1"), on=cluster(pods=existing))
-    assert found["notices"] == ["the cluster has a Pod ml/one already: these pods are further ones"]
+    assert found["notices"] == ["Pod ml/one already exists; these pods are counted in addition"]
+
+
+def test_pods_that_wait_start_where_preemption_makes_room() -> None:
+    # The victim of the second workload leaves more room than it needs.
+    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}").replace(
+        f"{MIDDLE}: 2}}}}", f"{MIDDLE}: 4}}}}"
+    )
+    on = on.replace(f"{{{NODE}, {MIDDLE}: 4}}", f"{{{NODE}}}")
+    first, second = answer(
+        "---\n".join((job(f"{MIDDLE}: 1", count=2), pod(f"{MIDDLE}: 1", priorityClassName="high"))), on=on
+    )["workloads"]
+    assert (first["verdict"], first["started"], second["evicted"]) == ("Starts", 2, ["ml-batch/eval-3"])
+
+
+def test_pods_of_the_manifest_may_be_evicted() -> None:
+    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
+    on = on.replace("spec: {nodeName: gpu-1,", "spec: {nodeName: gpu-1, priority: 1000,")
+    both = "---\n".join((pod(f"{MIDDLE}: 4"), pod(f"{MIDDLE}: 4", "two", priorityClassName="high")))
+    low, high = answer(both, on=on, code=1)["workloads"]
+    assert (low["verdict"], low["starts"], low["equalNodes"]) == ("Waits", {}, [])
+    assert "Insufficient" in low["stopped"][0]["message"]
+    assert (high["verdict"], high["evicted"]) == ("Starts", ["ml/one"])
+
+
+@pytest.mark.parametrize("field", ["schedulingGates: [{name: g}]", "schedulerName: volcano"])
+def test_waiting_pods_that_the_scheduler_does_not_try_hold_nothing(field: str) -> None:
+    node = f"{{kind: Node, metadata: {{name: gpu-1}}, status: {{allocatable: {{{NODE}, {MIDDLE}: 4}}}}}}"
+    name, _, value = field.partition(": ")
+    old = f"{{kind: Pod, metadata: {{name: old, namespace: ml}}, spec: {pod_spec(f'{MIDDLE}: 4', **{name: value})}}}"
+    on = f"{{kind: List, items: [{node}, {old}, {{kind: Namespace, metadata: {{name: ml}}}}]}}\n"
+    found = answer(pod(f"{MIDDLE}: 4"), on=on)
+    assert (found["startedBefore"], found["workloads"][0]["verdict"]) == ({}, "Starts")
+
+
+@pytest.mark.parametrize("fields", [{"mode": "Audit"}, {"match": "{namespaces: [other]}"}])
+def test_ladders_that_do_not_apply_propose_nothing(fields: dict[str, str]) -> None:
+    found = workload(job(f"{MIDDLE}: 1"), rules=ladder("a100", LARGE, MIDDLE, SMALL, **fields), code=1)
+    assert "Rung" not in [change["kind"] for change in found["wouldStart"]]
+
+
+def test_rungs_that_rules_move_on_are_not_proposed() -> None:
+    rules = ladder("a100", LARGE, MIDDLE, SMALL, direction="DownThenUp")
+    found = workload(job(f"{MIDDLE}: 1"), "--rungs", rules=rules, code=1)
+    assert [change["text"] for change in found["wouldStart"] if change["kind"] == "Rung"] == [f"with 1 {SMALL}"]
+    given = {rung["request"]: rung["given"] for rung in found["rungs"]}
+    assert given[f"1 {LARGE}"] == "1 × 2g.20gb"
+
+
+def test_pods_of_a_higher_priority_are_never_to_end() -> None:
+    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
+    on = on.replace("spec: {nodeName: gpu-1,", "spec: {nodeName: gpu-1, priority: 1000,")
+    found = workload(job(f"{MIDDLE}: 1"), on=on, code=1)
+    assert "Ends" not in [change["kind"] for change in found["wouldStart"]]
+
+
+def test_only_pods_in_the_way_of_the_workload_are_to_end() -> None:
+    hog = f"    - metadata: {{name: hog, namespace: ml-batch}}\n      spec: {pod_spec('cpu: 32', nodeName='cpu-1')}\n"
+    both = "---\n".join((pod("cpu: 32", nodeSelector="{kubernetes.io/hostname: cpu-1}"), job(f"{MIDDLE}: 1")))
+    on = cluster(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {kubernetes.io/hostname: cpu-1},")
+    _, found = answer(both, on=on, code=1)["workloads"]
+    assert [change["ends"] for change in found["wouldStart"] if change["kind"] == "Ends"] == [["ml-batch/eval-3"]]
+
+
+def test_quotas_count_what_rules_give() -> None:
+    on = cluster(quota(hard=f"{{requests.{MIDDLE}: 0}}", used=f"{{requests.{MIDDLE}: 0}}"))
+    assert workload(pod(f"{LARGE}: 1"), on=on, code=1)["verdict"] == "Refused"
+    rules = validation("none", "object.metadata.name != 'one'", optOut="Forbidden")
+    assert workload(pod(f"{LARGE}: 1"), on=on, rules=rules, code=1)["verdict"] == "Denied"
+
+
+def test_an_answer_has_six_changes_at_most() -> None:
+    rungs = [f"nvidia.com/mig-1g.{size}gb" for size in range(10, 18)]
+    nodes = "".join(
+        f"    - {{name: n-{size}, allocatable: {{{NODE}, nvidia.com/mig-1g.{size}gb: 9}}}}\n" for size in range(11, 18)
+    )
+    on = CLUSTER.replace("  pods:", f"    - {{name: n-10, allocatable: {{{NODE}, {rungs[0]}: 1}}}}\n{nodes}  pods:")
+    found = workload(
+        job(f"{rungs[0]}: 9", count=1),
+        on=on,
+        rules=ladder("a", *rungs, direction="Up"),
+        code=1,
+    )
+    assert len(found["wouldStart"]) == 6
+
+
+def test_templates_of_one_object_are_named() -> None:
+    replicas = ", ".join(
+        f"{name}: {{replicas: {count}, template: {{spec: {pod_spec(limits)}}}}}"
+        for name, count, limits in (("Master", 1, "cpu: 1"), ("Worker", 3, f"{MIDDLE}: 3"))
+    )
+    metadata = "metadata: {name: t, namespace: ml}"
+    manifest = f"{{kind: PyTorchJob, {metadata}, spec: {{pytorchReplicaSpecs: {{{replicas}}}}}}}\n"
+    found = workload(manifest, code=1)
+    texts = {change["kind"]: change["text"] for change in found["wouldStart"]}
+    assert texts["Replicas"] == "with fewer pods at once: t-master: 1, t-worker: 1"
+    assert texts["Devices"].endswith(" in t-worker")
+
+
+def test_a_suspended_job_is_resumed_first() -> None:
+    found = workload(job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1))
+    assert (found["decidedFirst"], found["verdict"]) == (["suspend: true"], "Starts")
+
+
+def test_pods_that_name_their_node_or_class_are_noted() -> None:
+    found = workload(pod("cpu: 1", nodeName="cpu-1", priorityClassName="gold"))
+    assert found["notices"] == [
+        "not modelled: spec.nodeName, with which a pod bypasses the scheduler",
+        "the cluster's view has no PriorityClass gold: the pods count with priority 0",
+    ]
+    assert workload(pod("cpu: 99", nodeName="cpu-1"), code=1)["stopped"][0]["finding"] is None
+
+
+def test_a_namespace_that_the_cluster_lacks_is_noted() -> None:
+    assert workload(pod("cpu: 1").replace("namespace: ml", "namespace: nope"))["notices"] == [
+        "the cluster's view has no namespace nope"
+    ]
+
+
+def test_a_manifest_given_twice_is_an_error() -> None:
+    write(Path(), {"manifest.yaml": pod("cpu: 1")})
+    result = cli("preflight", "-f", "manifest.yaml", "-f", "manifest.yaml", "--cluster", "cluster.yaml", "-o", "json")
+    assert result.exit_code == 2
+    document = json.loads(result.stdout)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    assert document["problems"][0]["message"] == "Pod ml/one is already in manifest.yaml:1:2"
+
+
+def test_a_node_that_is_listed_twice_is_an_error() -> None:
+    write(
+        Path(),
+        {
+            "manifest.yaml": pod("cpu: 1"),
+            "cluster.yaml": "{kind: NodeList, items: [{metadata: {name: a}}, {metadata: {name: a}}]}\n",
+        },
+    )
+    result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the cluster has the node 'a' twice" in result.stderr
+
+
+def test_without_pods_the_answer_says_so() -> None:
+    write(Path(), {"manifest.yaml": job("cpu: 1", count=0)})
+    result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "Workloads  no pods to start")

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.preflight.quotas import read_quotas, usage_of
+from rules_engine.preflight.quotas import Quota, refusal
 from tests.support.scheduling import NOW
 
 GPU = "nvidia.com/gpu"
@@ -22,10 +22,9 @@ def pod(limits: Any = None, requests: Any = None, **spec: Any) -> Any:
     return {"metadata": {"namespace": "ml"}, "spec": {"containers": [{"name": "main", "resources": resources}], **spec}}
 
 
-def refusal(found: ClusterObjects, raw: Any) -> str:
-    quotas, _ = read_quotas(found.of("ResourceQuota"), found.pods)
-    parsed = Pod.parse(raw)
-    return quotas["ml"][0].refusal(parsed, usage_of(parsed), {})
+def refused(found: ClusterObjects, raw: Any) -> str:
+    quotas = [Quota.read(item, found.pods) for item in found.of("ResourceQuota")]
+    return refusal(quotas, Pod.parse(raw), {})
 
 
 @pytest.mark.parametrize(
@@ -41,29 +40,41 @@ def refusal(found: ClusterObjects, raw: Any) -> str:
         ({"memory": "1Gi"}, pod(resources={"requests": {"memory": "1Gi"}}), ""),
         ({f"requests.{GPU}": "1"}, pod({GPU: "2"}), f"requested: requests.{GPU}=2, used: "),
         ({f"requests.{GPU}": "1"}, pod({"cpu": "2"}), ""),
-        ({"count/pods": "0", "services": "0"}, pod(), "count/pods=1, used: count/pods=0, limited: count/pods=0"),
+        ({"services": "0", "hugepages-2Mi": "0"}, pod(), ""),
+        ({"limits.cpu": "1"}, pod(resources={"limits": {"cpu": "2"}}), "limits.cpu=2, used: limits.cpu=0, "),
+        ({"memory": "1G"}, pod({"memory": "1500M"}), "requested: memory=1500M, used: memory=0, limited: memory=1G"),
         ({"persistentvolumeclaims": "many"}, pod(), ""),
     ],
 )  # fmt: skip
 def test_pods_beyond_a_quota_are_refused(hard: Any, raw: Any, expected: str) -> None:
-    found = refusal(objects({"hard": hard}), raw)
+    found = refused(objects({"hard": hard}), raw)
     assert (expected in found) if expected else found == ""
 
 
 def test_recorded_usage_counts() -> None:
     found = objects({"hard": {"pods": 9}}, {"hard": {"pods": "2"}, "used": {"pods": "2"}})
-    assert refusal(found, pod()) == "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+    assert refused(found, pod()) == "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 
 
 def test_a_quota_without_status_counts_the_pods_of_its_namespace() -> None:
     other = {**pod(), "metadata": {"namespace": "other"}}
     finished = {**pod(), "status": {"phase": "Succeeded"}}
     found = objects({"hard": {"pods": 2}}, pods=[pod(), other, finished])
-    assert refusal(found, pod()) == ""
-    assert "used: pods=2" in refusal(objects({"hard": {"pods": 2}}, pods=[pod(), pod()]), pod())
+    assert refused(found, pod()) == ""
+    assert "used: pods=2" in refused(objects({"hard": {"pods": 2}}, pods=[pod(), pod()]), pod())
 
 
-@pytest.mark.parametrize("scope", [{"scopes": ["BestEffort"]}, {"scopeSelector": {"matchExpressions": []}}])
-def test_quotas_with_scopes_are_listed_apart(scope: Any) -> None:
-    found = objects({"hard": {"pods": 0}, **scope})
-    assert read_quotas(found.of("ResourceQuota"), ()) == ({}, {"ml": ["q"]})
+def test_what_a_quota_limits_beside_pods_is_not_checked() -> None:
+    found = objects({"hard": {"count/jobs.batch": "0", "services": "0", "pods": "1"}})
+    assert Quota.read(found.of("ResourceQuota")[0], ()).unchecked == ["count/jobs.batch", "services"]
+
+
+def test_containers_without_amounts_are_named_before_any_amount() -> None:
+    containers = [{"name": name} for name in ("b", "a")]
+    raw = {"metadata": {"namespace": "ml"}, "spec": {"containers": containers}}
+    quotas: list[Any] = [
+        {"metadata": {"name": name, "namespace": "ml"}, "spec": {"hard": hard}}
+        for name, hard in (("first", {"pods": "0"}), ("second", {"requests.cpu": "1"}))
+    ]
+    found = ClusterObjects({"ResourceQuota": quotas}, now=NOW)
+    assert refused(found, raw) == "failed quota: second: must specify requests.cpu for: a,b"

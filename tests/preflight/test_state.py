@@ -4,11 +4,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rules_engine.model.rules.simulation import Distribution, Simulation
-from rules_engine.preflight.state import ClusterState, Plays
+from rules_engine.preflight.state import ClusterState, PodsByWorkload
 from rules_engine.simulation.play import play_simulation
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.laws import law
@@ -26,8 +26,8 @@ def drawn_simulation(random: Random, **members: Any) -> Simulation:
     return replace(drawn, arrivals=tuple(arrivals), events=(), running_for=None, until=0, **members)
 
 
-def outcome(plays: Plays) -> list[list[tuple[Any, ...]]]:
-    return [[(each.name, each.verdict, each.node, each.victims, each.message) for each in pods] for pods in plays]
+def outcome(workloads: PodsByWorkload) -> list[list[tuple[Any, ...]]]:
+    return [[(each.name, each.verdict, each.node, each.victims, each.message) for each in pods] for pods in workloads]
 
 
 def whole_state(state: ClusterState) -> tuple[Any, ...]:
@@ -49,10 +49,10 @@ def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
     drawn, rule_set = drawn_simulation(random), generator.rules()
     state = ClusterState(drawn, rule_set)
     before = whole_state(state)
-    with state.played(drawn.arrivals, ending=ending) as plays:
+    with state.simulated(drawn.arrivals, ending=0 if ending else None) as plays:
         first = outcome(plays)
     assert whole_state(state) == before
-    with state.played(drawn.arrivals, ending=ending) as plays:
+    with state.simulated(drawn.arrivals, ending=0 if ending else None) as plays:
         assert outcome(plays) == first
 
 
@@ -61,17 +61,16 @@ def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
 def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
     random = Random(seed)
     generator = SimulationGenerator(random)
-    options = replace(generator.draw().scheduler, preemption=False)
-    drawn, rule_set = drawn_simulation(random, scheduler=options), generator.rules()
-    bound = [each for each in drawn.objects.pods if each.node_name]
+    drawn, rule_set = drawn_simulation(random), generator.rules()
+    bound = [{**each, "metadata": {**each.metadata, "ownerReferences": []}} for each in drawn.objects.pods if each.node_name]
     objects = type(drawn.objects)(
         {"Node": drawn.objects.nodes, "Pod": bound, "Namespace": drawn.objects.of("Namespace")}, now=drawn.objects.now
     )
     drawn = replace(drawn, objects=objects, cluster=objects.view)
     record = play_simulation(drawn, rule_set, "rules")
+    assume(not any(each.replaces for each in record.pods))  # controllers replace victims only in a simulation
     expected = {f"{each.namespace}/{each.name}": each.node for each in record.pods if each.arrival is not None}
     state = ClusterState(drawn, rule_set)
-    names = [each.name for each in state.play.cycle.scheduler.nodes]
-    with state.played(drawn.arrivals) as plays:
-        found = {each.name: names[each.node] if each.node >= 0 else "" for pods in plays for each in pods}
+    with state.simulated(drawn.arrivals) as plays:
+        found = {each.name: each.node for pods in plays for each in pods}
     assert found == {name: expected[name] for name in found}

@@ -165,6 +165,11 @@ class ClusterObjects:
         wrapper.cluster = self
         return wrapper
 
+    def with_pods(self, pods: Iterable[dict[str, Json]]) -> "ClusterObjects":
+        """Return the objects with other pods."""
+        by_kind = {**self._by_kind, "Pod": pods}
+        return ClusterObjects(by_kind, absent=self.absent, partial=self.partial, now=self.now)
+
     def unread(self, kind: str) -> str:
         """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
         if kind in self.absent:

@@ -62,7 +62,9 @@ def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
     random = Random(seed)
     generator = SimulationGenerator(random)
     drawn, rule_set = drawn_simulation(random), generator.rules()
-    bound = [{**each, "metadata": {**each.metadata, "ownerReferences": []}} for each in drawn.objects.pods if each.node_name]
+    bound = [
+        {**each, "metadata": {**each.metadata, "ownerReferences": []}} for each in drawn.objects.pods if each.node_name
+    ]
     objects = type(drawn.objects)(
         {"Node": drawn.objects.nodes, "Pod": bound, "Namespace": drawn.objects.of("Namespace")}, now=drawn.objects.now
     )

@@ -226,6 +226,7 @@ LIVE = {
     "check": "check rules.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml",
+    "preflight": "preflight -f pod.yaml --rules rules.yaml",
 }
 ANSWERS = {
     "explain": f"{MIG} is offered",
@@ -234,6 +235,7 @@ ANSWERS = {
     "check": "1 file checked",
     "simulate": "live-1",
     "diff": "1 pod",
+    "preflight": "starts: live-1",
 }
 
 
@@ -253,7 +255,7 @@ def test_a_context_of_another_file_is_read(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     config = str(api.kubeconfig(folder))
-    cluster = ("--cluster", "kubeconfig") if name in LIVE else ()
+    cluster = ("--cluster", "kubeconfig") if name in LIVE and name != "preflight" else ()
     command = LIVE.get(name, name).split()
     missing = run(*command, *cluster, "--kubeconfig", config, "--context", "absent")
     assert missing.exit_code == 2
@@ -355,6 +357,7 @@ DOCUMENTS = {
     "doctor": "doctor -f node.json --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
+    "preflight": "preflight -f pod.yaml --rules rules.yaml --cluster node.json",
 }
 
 
@@ -373,7 +376,7 @@ def test_documents_have_a_schema_and_the_problems_of_the_input(name: str, broken
     assert result.stderr == ""
     assert bool([each for each in document["problems"] if each["severity"] == "error"]) is broken
     assert result.exit_code == (0 if not broken else 1 if name == "check" else 2)
-    if broken and name in ("doctor", "diff", "simulate"):
+    if broken and name in ("doctor", "diff", "simulate", "preflight"):
         assert document.keys() == {"problems"}
     assert "source" not in document or document["source"].keys() == {"file", "line", "column"}
 

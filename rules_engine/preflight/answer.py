@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.values import PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import numbers_of, union
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
@@ -112,9 +113,9 @@ def build_answer(
     """
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
-        findings, places = _findings(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
+        pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, findings, places)
+            _workload_answer(state, workload, pods, pending, places)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
@@ -138,7 +139,7 @@ def _workload_answer(
     state: ClusterState,
     workload: Submitted,
     pods: Sequence[SimulatedPod],
-    findings: Mapping[str, Finding],
+    pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
 ) -> WorkloadAnswer:
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
@@ -159,23 +160,28 @@ def _workload_answer(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=tuple(_stopped_pods(state, pods, findings)),
+        stopped=tuple(_stopped_pods(state, pods, pending)),
         decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
         notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
     )
 
 
 def _stopped_pods(
-    state: ClusterState, pods: Sequence[SimulatedPod], findings: Mapping[str, Finding]
+    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod]
 ) -> Iterator[StoppedPods]:
     """Yield the pods that do not start, by their message."""
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
     for pod in pods:
         if not pod.starts:
-            message = pod.message or (state.play.scheduler_message(pod.admitted.pod) if pod.admitted.pod else "")
+            message, entry = pod.message, pending.get(id(pod.admitted))
+            if not message and entry is not None:
+                message = entry.recomputed
+            if not message and pod.admitted.pod is not None:
+                message = state.play.scheduler_message(pod.admitted.pod)
             groups.setdefault((pod.verdict, message), []).append(pod)
     for (verdict, message), group in groups.items():
-        finding = next((findings[pod.name] for pod in group if pod.name in findings), None)
+        entry = pending.get(id(group[0].admitted))
+        finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
         yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
 
 
@@ -228,19 +234,18 @@ def _first_deciders(workload: Submitted, pods: Sequence[SimulatedPod]) -> Iterat
             yield f"scheduling gate {text_member(gate, 'name')}"
 
 
-def _findings(state: ClusterState, workloads: PodsByWorkload) -> Mapping[str, Finding]:
-    """Return the first reasons that are true, by the name of a pod that waits: one of all equal pods."""
+def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:
+    """Return doctor's answers for the pods that wait, by the identity of their admission, which equal pods share."""
     waiting = [pod for pods in workloads for pod in pods if pod.verdict in (Verdict.WAITS, Verdict.NEVER)]
     first = {id(pod.admitted): pod for pod in reversed(waiting)}
     if not first:
         return {}
-    names = {pod.name for pod in first.values()}
+    identities = {pod.name: identity for identity, pod in first.items()}
     objects, scheduler = _objects_now(state, workloads, [*first.values()]), state.play.cycle.scheduler
     use_scheduler(objects, scheduler)
     # Without rules: what ladders would give is among the changes.
-    pending = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in names)
-    findings = {f"{pod.namespace}/{pod.name}": entry.finding for entry in pending for pod in entry.pods}
-    return {name: each for name, each in findings.items() if each.reason != PendingReason.NO_SCHEDULER_MESSAGE}
+    entries = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in identities)
+    return {identities[f"{pod.namespace}/{pod.name}"]: entry for entry in entries for pod in entry.pods}
 
 
 def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:

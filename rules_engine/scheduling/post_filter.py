@@ -104,7 +104,7 @@ class PostFilter:
         counts: Counter[str] = Counter()
         dry_runs = 0
         for number in numbers_of(having):
-            victims = [each for priority, each in self._pods[number] if priority < pod.priority]
+            victims = self._lower_pods(number, pod.priority)
             why = self._insufficient(pod, number, victims)
             # Of the other filters, only the one for ports comes before the one for resources.
             if (pod.ports or not why) and (pod.devices or all_filters >> number & 1):
@@ -117,23 +117,23 @@ class PostFilter:
             counts.update(why)
         return counts
 
+    def _lower_pods(self, number: int, priority: int) -> Sequence[Footprint]:
+        """Return the pods of a node below a priority; topology spread subtracts terminating ones as well."""
+        pods = self._objects.pods_on(self._scheduler.nodes[number].name)
+        return [replace(Footprint.read(pod), terminating=False) for pod in pods if priority_of(pod.spec) < priority]
+
     @cached_property
-    def _pods(self) -> Sequence[Sequence[tuple[int, Footprint]]]:
-        """The pods of each node, with their priorities; topology spread subtracts terminating ones as well."""
-        return [
-            [
-                (priority_of(pod.spec), replace(Footprint.read(pod), terminating=False))
-                for pod in self._objects.pods_on(node.name)
-            ]
-            for node in self._scheduler.nodes
-        ]
+    def _lowest(self) -> Sequence[int | None]:
+        """The lowest priority of a pod on each node; None without pods."""
+        names = (node.name for node in self._scheduler.nodes)
+        return [min((priority_of(pod.spec) for pod in self._objects.pods_on(name)), default=None) for name in names]
 
     def _having_lower(self, priority: int) -> NodeSet:
         """Return the nodes that have pods below a priority."""
         nodes = self._lower.get(priority)
         if nodes is None:
-            lowest = [min((other for other, _ in pods), default=priority) for pods in self._pods]
-            nodes = self._lower[priority] = node_set([at for at, other in enumerate(lowest) if other < priority])
+            lower = [number for number, least in enumerate(self._lowest) if least is not None and least < priority]
+            nodes = self._lower[priority] = node_set(lower)
         return nodes
 
     def _exceeded(self, pod: Requirements) -> NodeSet:

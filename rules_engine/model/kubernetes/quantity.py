@@ -133,6 +133,7 @@ def base_units(nanos: int) -> int | float:
     return nanos / NANOS if fraction else whole
 
 
+@lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity like `Quantity.parse`, which calls it: hot paths save a call."""
     if len(text) > MAX_QUANTITY_TEXT:

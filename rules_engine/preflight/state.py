@@ -113,7 +113,7 @@ def has_scopes(spec: Object) -> bool:
 
 def _empty_scheduler(simulation: Simulation) -> Scheduler:
     """Return a scheduler of all nodes without pods, including declared nodes."""
-    existing = simulation.objects.view.nodes
+    existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
     nodes = [

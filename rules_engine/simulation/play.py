@@ -158,7 +158,7 @@ class Play:
         self._simulation = simulation
         self._progress = progress
         self._now: Milliseconds = 0
-        nodes = simulation.objects.view.nodes
+        nodes = simulation.objects.empty_nodes
         self._nodes = [_SimulatedNode(node, {}) for node in nodes]
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
         devices = _without_ownerless_claims(simulation)
@@ -302,9 +302,9 @@ class Play:
 
     def _add_existing(self, pod: PodObject) -> None:
         """Add a pod that exists at the beginning; it was admitted before."""
-        namespace = pod.namespace or DEFAULT_NAMESPACE
-        if pod.node_name and pod.node_name not in self._numbers:
-            self._notices.leave_out(f"{namespace}/{pod.name}", f"node '{truncate(pod.node_name)}' not found")
+        namespace, node_name = pod.namespace or DEFAULT_NAMESPACE, pod.node_name
+        if node_name and node_name not in self._numbers:
+            self._notices.leave_out(f"{namespace}/{pod.name}", f"node '{truncate(node_name)}' not found")
             return
         name = self.names.take(namespace, pod.name or "pod")
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
@@ -314,9 +314,9 @@ class Play:
             return
         record = self._create_record(run, name, admitted)
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
-        if pod.node_name:
+        if node_name:
             started = _start_time(pod, self._simulation.objects.now)
-            bound = BoundPod(arrived.name, arrived.pod, self._numbers[pod.node_name], started)
+            bound = BoundPod(arrived.name, arrived.pod, self._numbers[node_name], started)
             self.cycle.bind(bound, self._claimed_devices(pod))
             self._run_on(arrived, bound)
         elif pod.spec.get("schedulingGates"):

@@ -155,6 +155,8 @@ class ClusterObjects:
         """Cache of requests_of: the text of the members that it reads, and the result."""
         self.views: dict[str, object] = {}
         """Values that other layers compute from the objects, by name; they live as long as the objects."""
+        self._by_name: dict[str, Mapping[tuple[str, str], ApiObject]] = {}
+        """The objects of kinds by namespace and name."""
         self._by_kind: dict[str, tuple[ApiObject, ...]] = {
             kind: tuple(self._wrap_object(kind, raw) for raw in raws) for kind, raws in by_kind.items()
         }
@@ -196,13 +198,12 @@ class ClusterObjects:
     def events(self) -> Sequence[ApiObject]:
         return self.of("Event")
 
-    @cached_property
-    def _by_name(self) -> Mapping[ObjectName, ApiObject]:
-        return {item.object_name: item for items in self._by_kind.values() for item in items}
-
     def find(self, kind: str, name: str, namespace: str = "") -> ApiObject | None:
         """Return the object of this name, or None."""
-        return self._by_name.get(ObjectName(kind, name, namespace))
+        by_name = self._by_name.get(kind)
+        if by_name is None:
+            by_name = self._by_name[kind] = {(item.namespace, item.name): item for item in self.of(kind)}
+        return by_name.get((namespace, name))
 
     @property
     def devices(self) -> Devices:
@@ -258,14 +259,15 @@ class ClusterObjects:
         return [event for event in self._events_by_object.get(subject.object_name, ()) if is_about(event, subject)]
 
     @cached_property
+    def empty_nodes(self) -> Sequence[Node]:
+        """The nodes as rules see them, without the amounts that their pods use."""
+        return [read_node(raw, _ignore_amount) for raw in self.nodes]
+
+    @cached_property
     def view(self) -> Cluster:
         """The cluster as rules see it."""
-        nodes = []
-        for raw in self.nodes:
-            node = read_node(raw, _ignore_amount)
-            nodes.append(replace(node, used=self._total_requests(node)))
         return Cluster(
-            nodes=tuple(nodes),
+            nodes=tuple([replace(node, used=self._total_requests(node)) for node in self.empty_nodes]),
             namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
         )

@@ -15,11 +15,11 @@ def gpus(count: int, **spec: Any) -> SchedulablePod:
 
 def test_a_pod_is_bound_until_it_is_released() -> None:
     subject = cycle([node("a", allocatable={GPU: "2"})])
-    assert subject.schedule("default/p", gpus(2), 5) == Bound(0)
+    assert subject.schedule("default/p", gpus(2), 5) == Bound(0, equal=0b1)
     assert subject.schedule("default/q", gpus(1), 6) is None
     assert subject.explain(gpus(1)).message() == f"0/1 nodes are available: 1 Insufficient {GPU}."
     subject.release(BoundPod("default/p", gpus(2), 0, 5))
-    assert subject.schedule("default/q", gpus(1), 7) == Bound(0)
+    assert subject.schedule("default/q", gpus(1), 7) == Bound(0, equal=0b1)
 
 
 def test_a_changed_node_is_scheduled_on_as_it_is() -> None:
@@ -58,4 +58,4 @@ def test_a_pod_is_bound_where_the_scores_are_highest() -> None:
         made = SchedulablePod.of(pod(requests={"cpu": "1", "memory": "1Gi"}))
         subject.bind(BoundPod("default/other", made, 0, 0))
         assert subject.top(made) == 1 << best
-        assert subject.schedule("default/p", made, 1) == Bound(best)
+        assert subject.schedule("default/p", made, 1) == Bound(best, equal=1 << best)

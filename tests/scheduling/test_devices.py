@@ -72,7 +72,7 @@ def test_pods_run_until_all_cards_are_taken_and_get_those_of_pods_that_leave() -
     assert _message(subject, _gpus()) == "0/3 nodes are available: 3 cannot allocate all claims."
     last = next(each for each in bound if each.node == 1)
     subject.release(last)
-    assert subject.schedule("default/new", _gpus(), 0) == Bound(1)
+    assert subject.schedule("default/new", _gpus(), 0) == Bound(1, equal=0b10)
     assert subject.schedule("default/newer", _gpus(), 0) is None
 
 
@@ -151,7 +151,7 @@ def test_drivers_serve_more_resources_of_a_node_once_its_device_plugin_stops() -
 def test_profiles_share_the_counters_of_a_card() -> None:
     subject = _cycle([node("a")], GPUS, MIGS, *card_with_partitions("a"))
     card = subject.schedule("default/card", _gpus(), 0)
-    assert card == Bound(0)
+    assert card == Bound(0, equal=0b1)
     assert _fill(subject, _gpus(1, MIG)) == []
     subject.release(BoundPod("default/card", _gpus(), 0, 0))
     bound = _fill(subject, _gpus(2, MIG))
@@ -159,7 +159,7 @@ def test_profiles_share_the_counters_of_a_card() -> None:
     assert subject.schedule("default/card", _gpus(), 0) is None
     for each in bound:
         subject.release(each)
-    assert subject.schedule("default/card", _gpus(), 0) == Bound(0)
+    assert subject.schedule("default/card", _gpus(), 0) == Bound(0, equal=0b1)
 
 
 def test_devices_that_several_nodes_reach_are_taken_once() -> None:
@@ -194,7 +194,7 @@ def test_a_bound_pod_that_fits_nowhere_takes_nothing() -> None:
 def test_preemption_does_not_free_devices() -> None:
     subject = _cycle([node("a")], GPUS, cards("a", 1))
     low = subject.schedule("default/low", _gpus(), 0)
-    assert low == Bound(0)
+    assert low == Bound(0, equal=0b1)
     assert subject.schedule("default/high", _gpus(priority=10), 0) is None
 
 
@@ -252,7 +252,7 @@ def test_requests_are_allocated_in_the_order_of_their_names_as_text() -> None:
     requests: list[dict[str, str]] = [{} for _ in range(11)]
     requests[2], requests[10] = {"x.com/left": "1"}, {"x.com/right": "1"}
     subject = _cycle([node("a")], *classes, slices)
-    assert subject.schedule("default/p", _containers(*requests), 0) == Bound(0)
+    assert subject.schedule("default/p", _containers(*requests), 0) == Bound(0, equal=0b1)
     assert {key[2] for key in subject.devices.offers.allocated} == {"d0", "d1"}
 
 
@@ -287,7 +287,7 @@ def test_a_selector_that_fails_ends_the_attempt_on_all_nodes() -> None:
     assert (answer.feasible, dict(answer.failing), answer.resolvable) == (0, {}, 0)
     assert subject.schedule("default/p", _gpus(priority=1), 0) is None
     # A pod that cannot run there does not fail.
-    assert subject.schedule("default/p", _gpus(nodeSelector={"kubernetes.io/hostname": "a"}), 0) == Bound(0)
+    assert subject.schedule("default/p", _gpus(nodeSelector={"kubernetes.io/hostname": "a"}), 0) == Bound(0, equal=0b1)
 
 
 def test_a_failing_selector_is_not_evaluated_for_a_device_in_use() -> None:
@@ -295,9 +295,9 @@ def test_a_failing_selector_is_not_evaluated_for_a_device_in_use() -> None:
     suits = device("d0", attributes={"model": {"string": "x"}})
     slices = resource_slice("a", suits, device("d1", "mig"))
     subject = _cycle([node("a")], failing, device_class("any", MIG, "true"), slices)
-    assert subject.schedule("default/p", _gpus(), 0) == Bound(0)
+    assert subject.schedule("default/p", _gpus(), 0) == Bound(0, equal=0b1)
     assert subject.explain(_gpus()).failure
-    assert subject.schedule("default/q", _gpus(1, MIG), 0) == Bound(0)
+    assert subject.schedule("default/q", _gpus(1, MIG), 0) == Bound(0, equal=0b1)
     assert _message(subject, _gpus()) == "0/1 nodes are available: 1 cannot allocate all claims."
 
 

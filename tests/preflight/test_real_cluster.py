@@ -1,0 +1,199 @@
+"""The answer of preflight is what happens when the workload is applied to a real control plane of Kubernetes 1.36.
+
+    KUBECONFIG=… WEBHOOK_CLIENT_CA=… pytest -m cluster tests/preflight
+
+It needs kube-scheduler and kube-controller-manager, and no kubelets.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.preflight.reading import read_inputs
+from rules_engine.preflight.state import ClusterState
+from rules_engine.scheduling.cycle import BoundPod
+from rules_engine.simulation.arrivals import PlannedArrival
+from rules_engine.sources.rule_files import read_rules
+from tests.support.authoring import cli
+from tests.support.preflight_cases import FREE_DEVICES, Case, CaseGenerator
+from tests.support.real import REAL
+from tests.support.real_preflight import Outcome, RealPreflight, real_preflight
+
+Object = dict[str, Any]
+
+pytestmark = REAL
+
+CASES = 200
+BATCH = 10
+"""Cases of one test; a failure names its seed."""
+
+
+ATTEMPTS = 3
+"""Attempts to start a changed workload: kube-scheduler chooses among equal nodes, and some choices leave less room."""
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPreflight]:
+    with real_preflight(tmp_path_factory.mktemp("preflight")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("first", range(0, CASES, BATCH))
+def test_workloads_start_as_preflight_says(real: RealPreflight, first: int) -> None:
+    wrong = [line for seed in range(first, first + BATCH) for line in Compared(real, seed).differences()]
+    assert wrong == []
+
+
+class Compared:
+    """A case, for which the answer of preflight is compared with what happens."""
+
+    def __init__(self, real: RealPreflight, seed: int) -> None:
+        self._real = real
+        self._seed = seed
+        self.retries = 0
+        generator = CaseGenerator(Random(seed), real.prefix, real.namespace, real.other)
+        self.case: Case = generator.case()
+
+    def differences(self) -> Iterator[str]:
+        """Yield the differences between the answer and what happens, then those of the changes."""
+        case = self.case
+        with self._real.cluster(case) as cluster:
+            self.answer = answer = self._preflight(cluster)
+            self.outcome = self._apply(deepcopy(case.manifest), case.replicas)
+            for line in self._compare(answer, self.outcome):
+                yield f"seed {self._seed}: {line}"
+            for change in answer["wouldStart"]:
+                manifest, replicas = self._changed(change)
+                assert replicas == change["pods"]
+                for _ in range(ATTEMPTS):
+                    if change["ends"]:
+                        self._real.end(change["ends"])
+                    outcome = self._apply(deepcopy(manifest), replicas)
+                    if len(outcome.nodes) == replicas:
+                        break
+                    self.retries += 1
+                else:
+                    yield f"seed {self._seed}: {change['text']}: {outcome}"
+
+    def _apply(self, manifest: Object, replicas: int) -> Outcome:
+        pod = manifest["spec"].get("template", manifest)
+        # A pod that preempts does not see yet that the victims of another one are gone.
+        one_by_one = pod["metadata"]["labels"].get("ladder") in FREE_DEVICES or len(self.answer["evicted"]) > 1
+        return self._real.applied(manifest, replicas, one_by_one=one_by_one)
+
+    def _preflight(self, cluster: Path) -> Object:
+        manifest = self._real.folder / "manifest.json"
+        manifest.write_text(json.dumps(self.case.manifest))
+        self._files = manifest, cluster
+        ended = cli("preflight", "-f", manifest, "--rules", self._real.rules, "--cluster", cluster, "--output", "json")
+        assert ended.exit_code in (0, 1), ended.output
+        document = json.loads(ended.stdout)
+        assert document["startedBefore"] == {}
+        (answer,) = document["workloads"]
+        return dict(answer)
+
+    def _can_choose(self, nodes: Counter[str]) -> bool:
+        """Return True if pods run on these nodes after other choices among equal ones than the answer's."""
+        manifest, cluster = self._files
+        inputs, _, _ = read_inputs([manifest], cluster, "")
+        assert inputs is not None
+        play = ClusterState(inputs.simulation, read_rules([self._real.rules]).rule_set).play
+        cycle = play.cycle
+        (run,) = PlannedArrival(0, inputs.workloads[0].arrival).arrive()
+
+        def can_choose(number: int) -> bool:
+            if not nodes.total():
+                return True
+            admitted = play.admissions.admit(run.template, f"new-{number}", play.view.cluster)
+            if admitted.pod is None:
+                return False
+            for chosen in numbers_of(cycle.top(admitted.pod)):
+                name = cycle.scheduler.nodes[chosen].name
+                if not nodes[name]:
+                    continue
+                nodes[name] -= 1
+                bound = BoundPod(f"{self._real.namespace}/new-{number}", admitted.pod, chosen, 0)
+                cycle.bind(bound)
+                play.hold(chosen, admitted.record.given, 1)
+                if can_choose(number + 1):
+                    return True
+                play.hold(chosen, admitted.record.given, -1)
+                cycle.release(bound)
+                nodes[name] += 1
+            return False
+
+        return can_choose(0)
+
+    def _compare(self, answer: Object, outcome: Outcome) -> Iterator[str]:
+        counts: Counter[str] = Counter()
+        for stopped in answer["stopped"]:
+            counts[stopped["verdict"]] += stopped["pods"]
+        predicted = (answer["started"], counts["Waits"] + counts["Never"], counts["Denied"] + counts["Refused"])
+        happened = (len(outcome.nodes), len(outcome.waiting), outcome.refused)
+        if predicted != happened:
+            yield f"starts, waits, refused: predicted {predicted}, happened {happened}: {answer} {outcome}"
+            return
+        shown = {*answer["starts"], *answer["equalNodes"]}
+        if not shown >= {*outcome.nodes.values()} and not self._can_choose(Counter(outcome.nodes.values())):
+            yield f"nodes {outcome.nodes}: {answer['starts']} {answer['equalNodes']}"
+        if sorted(answer["evicted"]) != outcome.victims:
+            yield f"victims: predicted {answer['evicted']}, happened {outcome.victims}"
+        messages = [each["message"] for each in answer["stopped"] if each["verdict"] in ("Waits", "Never")]
+        for message in {*outcome.waiting.values()}:
+            if not any(message == each or message.startswith(f"{each} ") for each in messages):
+                yield f"message: predicted {messages}, happened {message}"
+        refusals = [each["message"] for each in answer["stopped"] if each["verdict"] in ("Denied", "Refused")]
+        # The names of pods of a Deployment begin with a hash of their template.
+        refusal = re.sub(r"/new-[0-9a-f]+-$", "/new-", outcome.refusal)
+        if outcome.refusal and not any(refusal.endswith(each) for each in refusals):
+            yield f"refusal: predicted {refusals}, happened {outcome.refusal}"
+        for move in answer["moves"]:
+            moved = sum(count for gpus, count in outcome.given.items() if gpus.endswith(f" {move['given']}"))
+            if not outcome.refused and moved < move["pods"]:
+                yield f"moves: predicted {answer['moves']}, happened {outcome.given}"
+
+    def _changed(self, change: Object) -> tuple[Object, int]:
+        """Return the manifest with a change that its text describes, as a user would edit it, and its replicas."""
+        manifest, replicas, text = deepcopy(self.case.manifest), self.case.replicas, change["text"]
+        spec = manifest["spec"]
+        pod = spec["template"]["spec"] if "template" in spec else spec
+        match change["kind"]:
+            case "Rung" | "Devices":
+                count, resource = re.fullmatch(r"with (\d+) (\S+)", text).groups()  # type: ignore[union-attr]
+                amounts = pod["containers"][0]["resources"]["limits"]
+                (before,) = [name for name in amounts if "/" in name]
+                del amounts[before]
+                amounts[resource] = count
+            case "Replicas":
+                field, count = re.fullmatch(r"with (\w+): (\d+)", text).groups()  # type: ignore[union-attr]
+                assert field in spec, text
+                spec[field] = replicas = int(count)
+            case "Nodes":
+                _change_placement(pod, text)
+        return manifest, replicas
+
+
+def _change_placement(pod: Object, text: str) -> None:
+    """Let a pod be placed on other nodes, as a text says."""
+    added, _, removed = text.removeprefix("with ").partition("without ")
+    for part in filter(None, added.removesuffix(" and ").split(" and ")):
+        if part.startswith("a toleration of "):
+            taint, _, effect = part.removeprefix("a toleration of ").rpartition(":")
+            key, _, value = taint.partition("=")
+            pod.setdefault("tolerations", []).append({"key": key, "value": value, "effect": effect})
+        else:
+            key, value = re.fullmatch(r"nodeSelector (\S+): (\S+)", part).groups()  # type: ignore[union-attr]
+            pod.setdefault("nodeSelector", {})[key] = value
+    for part in filter(None, removed.split(" and ")):
+        if part == "required node affinity":
+            del pod["affinity"]["nodeAffinity"]
+        else:
+            del pod["nodeSelector"][part.removeprefix("nodeSelector ")]

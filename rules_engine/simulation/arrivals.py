@@ -138,7 +138,8 @@ class ExistingPods:
         """
         owner = controller_reference(pod)
         stays = owner is not None and text_member(owner, "kind") in STAYING_KINDS
-        metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
+        own = pod.metadata
+        metadata: dict[str, Json] = {key: own[key] for key in ("labels", "annotations") if key in own}
         if owner is not None:
             metadata.update(first_pod_names(text_member(owner, "kind"), text_member(owner, "name")))
         spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}

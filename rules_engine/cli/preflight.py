@@ -76,6 +76,7 @@ def preflight(
 
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
+    from rules_engine.diagnosis.reading.files import without_garbage_collection
     from rules_engine.preflight.answer import build_answer
     from rules_engine.preflight.reading import read_inputs
     from rules_engine.preflight.state import Verdict
@@ -85,14 +86,15 @@ def preflight(
     problems = InputProblems("preflight", targets)
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
-    inputs, input_problems, lines = read_inputs(manifests, cluster.file, namespace)
+    with without_garbage_collection():
+        inputs, input_problems, lines = read_inputs(manifests, cluster.file, namespace)
     seen = tuple(dict.fromkeys((*files.rule_problems, *input_problems)))
     problems.add(seen, {**files.loaded.sources, **lines})
     if inputs is None or has_errors(seen):
         problems.end()
     for target in targets:
         check_writable(target.file)
-    with progress_bar("count") as show:
+    with progress_bar("count") as show, without_garbage_collection():
         answer = build_answer(
             inputs, files.rule_set, rungs=rungs, progress=lambda done, total: show("workloads", done, total)
         )

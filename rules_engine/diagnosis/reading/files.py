@@ -121,7 +121,7 @@ def read_objects(
         progress(read, total)
 
     reader = _Reader(kept, collected, count)
-    with _without_garbage_collection():
+    with without_garbage_collection():
         for file, required in dict(files).items():
             reader.read(file, required)
     if not reader.seen and not collected.failed:
@@ -132,7 +132,7 @@ def read_objects(
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector, which would visit all objects again and again: they have no cycles."""
     enabled = gc.isenabled()
     gc.disable()

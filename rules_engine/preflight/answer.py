@@ -218,7 +218,7 @@ def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
         if text_member(spec, "nodeName"):
             yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
         name = text_member(spec, "priorityClassName")
-        if name and "priority" not in spec:
+        if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:
             yield f"the cluster's view has no PriorityClass {name}: the pods count with priority 0"
 
 

@@ -190,6 +190,7 @@ def test_an_unknown_priority_class_is_refused() -> None:
     assert found["stopped"] == [
         {"verdict": "Refused", "pods": 1, "message": "no PriorityClass with name gold was found", "finding": None}
     ]
+    assert found["notices"] == []
     # A cluster without any was not read for them.
     assert workload(pod("cpu: 1", priorityClassName="gold"))["verdict"] == "Starts"
 

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     short_help="Show whether a workload would start now, and what would start it.",
     epilog=help_examples(
         "gpu-rules preflight -f job.yaml",
-        "gpu-rules preflight -f job.yaml --rules rules --cluster cluster.yaml",
+        "gpu-rules preflight -f job.yaml --cluster cluster.yaml",
         "gpu-rules preflight -f job.yaml --rungs",
-        "gpu-rules preflight -f manifests --fail-on never",
+        "gpu-rules preflight -f job.yaml --fail-on never",
     ),
 )
 @manifests_option(required=True)
 @rules_option
 @cluster_option(
     f". Default: {KUBECONFIG}.",
-    "nodes,pods,namespaces,priorityclasses,resourcequotas,limitranges",
+    "nodes,pods,namespaces,priorityclasses,resourcequotas",
     live=True,
 )
 @request_namespace_option

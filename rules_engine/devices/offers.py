@@ -6,7 +6,7 @@ a selector fails, or a tainted device keeps counters.
 
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from msgspec import Struct, field
@@ -79,7 +79,7 @@ class _Cache(Struct):
 class DeviceOffers:
     """The offers of a cluster's drivers.
 
-    `allocated`: the devices of claims, which the caller may change, and whether a claim is for an extended resource.
+    `allocated`: the devices of claims, and whether a claim is for an extended resource.
     `earlier`: offers of an earlier state of the cluster, whose cached answers are used.
     """
 
@@ -99,6 +99,20 @@ class DeviceOffers:
             self.pools = earlier.pools if same else Pools(devices)
             # Other classes begin with a new allowance and new steps.
             self._cache = earlier._cache if earlier._classes == self._classes else _Cache()  # noqa: SLF001
+
+    def claim(self, keys: Iterable[DeviceKey]) -> None:
+        """Add devices of claims for extended resources."""
+        for key in keys:
+            driver, pool, name = key
+            self.allocated[key] = True
+            self._claimed[driver, pool].add(name)
+
+    def give_back(self, keys: Iterable[DeviceKey]) -> None:
+        """Remove devices of claims."""
+        for key in keys:
+            driver, pool, name = key
+            self.allocated.pop(key, None)
+            self._claimed[driver, pool].discard(name)
 
     def node(self, node: Node) -> Node:
         """Return a node with its offers.

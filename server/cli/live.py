@@ -50,6 +50,8 @@ class LiveCluster(ClusterAccess):
         folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
         path = Path(folder) / f"{KUBECONFIG}.json"
         devices = {kind: API_RESOURCES[kind] for kind in DEVICE_KINDS} if "nodes" in collections else {}
+        if "resourcequotas" in collections:
+            collections = (*collections, "limitranges")
         kinds = {**{COLLECTION_KINDS[collection]: collection for collection in collections}, **devices}
         counts: dict[str, int] = {}
 

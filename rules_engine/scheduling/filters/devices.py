@@ -208,15 +208,14 @@ class DeviceUse:
                 claimed = self._allocate(containers, number) or ()
             except DevicesError:
                 claimed = ()
-        self.offers.allocated.update(dict.fromkeys(claimed, True))
+        self.offers.claim(claimed)
         self._forget(claimed)
         self._held[name] = claimed
 
     def release(self, name: str) -> None:
         """Give back the devices of a pod."""
         held = self._held.pop(name, ())
-        for key in held:
-            self.offers.allocated.pop(key, None)
+        self.offers.give_back(held)
         self._forget(held)
 
     def _forget(self, changed: Sequence[DeviceKey]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.json.edits import Edits, apply_edits, merge_edits, patch_bytes, patch_operations
+from rules_engine.model.json.edits import Edits, JsonText, apply_edits, merge_edits, patch_bytes, patch_operations
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.json.strict import Path
 from tests.support.laws import jsons, law, pods
@@ -20,7 +20,10 @@ NAMES = st.sampled_from(["a", "b", "a/b"])
 TEXTS = st.sampled_from(["t", "m~n", "a/c"])
 """Keys of encoded members: no edit replaces the object of another."""
 
-MEMBERS = st.dictionaries(TEXTS, st.none() | st.sampled_from(["", "1", "x"]), max_size=3)
+LIST = JsonText.of([{"key": "a"}, "é", True])
+"""A list to set as a whole: longer than those in `objects`, so that the smallest patch replaces it."""
+
+MEMBERS = st.dictionaries(TEXTS, st.none() | st.sampled_from(["", "1", "x", LIST]), max_size=3)
 
 objects = st.dictionaries(
     NAMES | TEXTS,
@@ -145,6 +148,9 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
         ({"m": {"b": "1", "a": "1"}}, {("m",): {"b": "2", "a": None}}, [
             Operation("remove", "/m/a"), Operation("replace", "/m/b", "2")
         ]),
+        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [Operation("replace", "/m/a", ["1", "2"])]),
+        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1"])}}, []),
+        ({}, {("m",): {"a": JsonText.of(["1"])}}, [Operation("add", "/m", {"a": ["1"]})]),
         ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [Operation("replace", "/l/0", {"m": {"a": "1"}})]),
     ],
 )  # fmt: skip

@@ -2,14 +2,31 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from json import dumps, loads
 from typing import TypeAlias, cast
 
 from rules_engine.model.json.patch import Json, Operation, json_pointer
 from rules_engine.model.json.strict import Path
 
 Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
-"""The strings to set in an object, by its path; None removes a member. Missing objects on the path are created, missing
-lists are not; no edit replaces the object of another."""
+"""The values to set in an object, by its path: strings, or other values as JsonText; None removes a member. Missing
+objects on the path are created, missing lists are not; no edit replaces the object of another."""
+
+
+class JsonText(str):
+    """The JSON text of a list or an object to set as a whole. It is a string so that edits are hashable."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, value: Json) -> "JsonText":
+        return cls(dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _value_of(edit: str) -> Json:
+    """Return the value that an edit sets."""
+    value: Json = loads(edit) if isinstance(edit, JsonText) else edit
+    return value
 
 
 def merge_edits(edits: Edits, later: Edits) -> Edits:
@@ -51,7 +68,7 @@ def _apply_tree(node: Json, edits: _Tree) -> Json:
         if edit is None:
             members.pop(name, None)
         elif isinstance(edit, str):
-            members[name] = edit
+            members[name] = _value_of(edit)
         elif (inner := _apply_tree(members.get(name), edit)) is not None:
             members[name] = inner
     return node if members == before else members
@@ -114,8 +131,8 @@ def _create_object(
     item: bool,
 ) -> None:
     """Create a missing object with the objects in it; several edits may share it."""
-    texts = {name: text for name, text in members.items() if text is not None}
-    if not texts:
+    values = {name: _value_of(text) for name, text in members.items() if text is not None}
+    if not values:
         return
     inner = created.get(at)
     if inner is None:
@@ -123,7 +140,7 @@ def _create_object(
         operations.append(Operation("replace" if item else "add", _cached_pointer(at), inner))
     for key in below:
         inner = cast("dict[str, Json]", inner.setdefault(cast(str, key), {}))
-    inner.update(texts)
+    inner.update(values)
 
 
 def _edit_object(
@@ -135,9 +152,9 @@ def _edit_object(
             if name in node:
                 operations.append(Operation("remove", at + _cached_pointer((name,))))
         elif present is None:
-            operations.append(Operation("add", at + _cached_pointer((name,)), text))
-        elif present != text:
-            operations.append(Operation("replace", at + _cached_pointer((name,)), text))
+            operations.append(Operation("add", at + _cached_pointer((name,)), _value_of(text)))
+        elif present != (value := _value_of(text)):
+            operations.append(Operation("replace", at + _cached_pointer((name,)), value))
 
 
 @lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it

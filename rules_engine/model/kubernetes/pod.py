@@ -19,10 +19,11 @@ from rules_engine.model.json.strict import (
     read_string,
     read_string_map,
 )
-from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.placement import PLACEMENT_MEMBERS, Placement
 from rules_engine.model.kubernetes.quantity import MAX_QUANTITY_TEXT, Quantity, QuantityError, parse_quantity
 
 ANNOTATIONS: Path = ("metadata", "annotations")
+SPEC: Path = ("spec",)
 POD_REQUESTS: Path = ("spec", "resources", "requests")
 POD_LIMITS: Path = ("spec", "resources", "limits")
 
@@ -82,6 +83,11 @@ class Container(Struct, frozen=True, kw_only=True):
             requests=_edit_amounts(self.requests, requests or {}),
             limits=_edit_amounts(self.limits, limits or {}),
         )
+
+
+def changes_placement(edits: Edits) -> bool:
+    """Return True if edits may change the nodes that a pod may run on: its tolerations, or members below the spec."""
+    return any(path == SPEC or (path[:1] == SPEC and path[1] in PLACEMENT_MEMBERS) for path in edits)
 
 
 def is_finished(raw: Mapping[str, Json]) -> bool:
@@ -176,7 +182,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     @property
     def placement(self) -> Placement:
         """The pod's placement, read on each call: few rules need it. Raises PodError and TooLargeError."""
-        return Placement.parse(read_mapping(self.original.get("spec"), ("spec",)))
+        pod = read_mapping(self.raw, ()) if changes_placement(self.edits) else self.original
+        return Placement.parse(read_mapping(pod.get("spec"), SPEC))
 
     @property
     def regular(self) -> tuple[Container, ...]:
@@ -246,7 +253,7 @@ class Pod(Struct, frozen=True, kw_only=True):
             return self
         annotations = {**self.annotations, **edits.get(ANNOTATIONS, {})}
         containers = self.containers
-        if not {path[:3] for path in edits if path != ANNOTATIONS} <= {container.path for container in containers}:
+        if not {path[:3] for path in edits if len(path) > len(POD_REQUESTS)} <= {item.path for item in containers}:
             containers = self.all_containers
         containers = tuple(
             [item for container in containers if (item := container.edited(edits)).requests or item.limits]

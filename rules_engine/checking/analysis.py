@@ -86,7 +86,7 @@ def _decider_problems(
     if rule.mode is not mode:
         message = f"{rule.id} is in mode {rule.mode.value}: {otherwise}"
         yield warning(Code.IDLE_RULE, message, decider.location, decider.rule)
-    rungs = rule.rung_resources
+    rungs = rule.rung_names
     if decider.rung is not None and decider.rung not in rungs:
         unknown = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
         message = f"{rule.id} has no rung{unknown}"

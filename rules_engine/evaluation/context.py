@@ -12,7 +12,7 @@ from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.pod import Pod, changes_placement
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -55,13 +55,14 @@ class Context(Struct, frozen=True, kw_only=True):
 
     def edited(self, edits: Edits) -> "Context":
         """Return the context with edits of the pod."""
+        pod = self.pod.edited(edits)
         return Context(
             request=self.request,
-            pod=self.pod.edited(edits),
+            pod=pod,
             cluster=self.cluster,
             budget=self.budget,
             audit_budget=self.audit_budget,
-            reach=self.reach,
+            reach=Reach(pod, self.cluster) if changes_placement(edits) else self.reach,
         )
 
     def budget_of(self, rule: Rule) -> Budget:

@@ -50,7 +50,8 @@ def _fields_of_rule(compiled: CompiledRule[Rule], *, messages: bool) -> Kept:
     labels = (requirement.key for requirement in rule.match.object_selector.requirements)
     metadata: Kept = {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(rule.interests.annotations)}
     programs = (*compiled.programs[len(compiled.variables) :], *(compiled.messages if messages else ()))
-    return merge_fields(keep_at(("object", "metadata"), metadata), fields_read_by(compiled, programs))
+    own = merge_fields(keep_at(("object", "metadata"), metadata), {"object": rule.interests.pod_fields})
+    return merge_fields(own, fields_read_by(compiled, programs))
 
 
 def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:

@@ -279,7 +279,7 @@ class ChangeSearch:
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:
     """Return a pod with its devices of `source` replaced."""
     before = DeviceCounts.read(Pod.parse(dict(pod)), [*dict.fromkeys((source, to.resource))])
-    after = before.move_resource(source, to.resource, to.numerator, to.denominator)
+    after = before.moved({source: to})
     return as_mapping(apply_edits(dict(pod), edits_between(before, after, {source: to.resource})))
 
 

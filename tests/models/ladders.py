@@ -42,8 +42,13 @@ def mutate(pod: Any, rules: Sequence[Any], nodes: Sequence[Any] | None) -> Outco
     outcome = Outcome(copy.deepcopy(pod))
     decided: set[str] = set()
     before: list[Any] = []
+    fixed: set[str] = set()
     for rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
         if rule["mode"] != "Enforce" or skipped(rule, pod, outcome):
+            continue
+        if keys_of(rule):
+            decide_pools(rule, outcome, nodes, decided, fixed, before)
+            before.append(rule)
             continue
         undecided = [name for name in resources(rule) if name not in decided and requested(outcome.pod, name)]
         if undecided:
@@ -66,7 +71,7 @@ def skipped(rule: Any, pod: Any, outcome: Outcome) -> bool:
         outcome.warned |= rule["failurePolicy"] == "Ignore"
         outcome.allowed &= rule["failurePolicy"] == "Ignore"
         return True
-    outcome.warned |= skip is not None and any(requested(outcome.pod, name) for name in resources(rule))
+    outcome.warned |= skip is not None and applies(rule, outcome.pod)
     return False
 
 
@@ -92,7 +97,8 @@ def decide(
             others = [earlier for earlier in before if target in resources(earlier)]
             assumed = rungs(rule)[target]["assume"]
             if (assumed or offered(rule, nodes, after, [*settled, target], assumption=False)) and all(
-                offered(earlier, nodes, after, [target]) for earlier in others
+                keeps(earlier, nodes, after) if keys_of(earlier) else offered(earlier, nodes, after, [target])
+                for earlier in others
             ):
                 now, moves[name] = after, target
                 settled.append(target)
@@ -128,6 +134,8 @@ def offered(rule: Any, nodes: Sequence[Any], pod: Any, names: list[str], *, assu
 def considers(rule: Any, node: Any, pod: Any) -> bool:
     """Return whether the ladder considers the node."""
     wanted = pod["spec"].get("nodeSelector", {})
+    terms = terms_of(pod)
+    affine = not terms or any(all(holds(line, node) for line in term["matchExpressions"]) for term in terms)
     tolerated = {toleration["key"] for toleration in pod["spec"].get("tolerations", [])}
     return (
         node["labels"].items() >= rule["nodes"]["selector"].items()
@@ -135,7 +143,7 @@ def considers(rule: Any, node: Any, pod: Any) -> bool:
         and ("Schedulable" not in rule["nodes"]["require"] or not node["unschedulable"])
         and (
             "MatchesPod" not in rule["nodes"]["require"]
-            or (node["labels"].items() >= wanted.items() and set(node["taints"]) <= tolerated)
+            or (node["labels"].items() >= wanted.items() and affine and set(node["taints"]) <= tolerated)
         )
     )
 
@@ -229,3 +237,285 @@ def amount(text: str) -> Fraction:
     found = read(text)
     assert found
     return found.value
+
+
+# Ladders whose rungs have pools.
+
+
+def keys_of(rule: Any) -> set[str]:
+    return {*rule["rungs"][0].get("pool", {})}
+
+
+def terms_of(pod: Any) -> list[Any]:
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms: list[Any] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return terms
+
+
+def holds(line: Any, node: Any) -> bool:
+    """Return whether a node meets an expression of node affinity."""
+    value = node["labels"].get(line["key"])
+    return {
+        "In": value is not None and value in line.get("values", ()),
+        "NotIn": value not in line.get("values", ()),
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[line["operator"]]
+
+
+def pool_of(rule: Any, pod: Any) -> tuple[dict[str, str | None] | None, bool]:
+    """Return the pool of the ladder that the pod is on, or None, and whether it selects none."""
+    keys = keys_of(rule)
+    if "kueue.x-k8s.io/queue-name" in pod["metadata"].get("labels", {}) and rule["queued"] == "Ignore":
+        return None, False
+    mentions = [(key, value) for key, value in pod["spec"].get("nodeSelector", {}).items() if key in keys]
+    lines = [line for term in terms_of(pod) for line in term["matchExpressions"] if line["key"] in keys]
+    if lines and len(terms_of(pod)) > 1:
+        return None, False
+    for line in lines:
+        if line["operator"] == "DoesNotExist":
+            mentions.append((line["key"], None))
+        elif line["operator"] == "In" and len(line["values"]) == 1:
+            mentions.append((line["key"], line["values"][0]))
+        else:
+            return None, False
+    if len({*mentions}) > len({key for key, _ in mentions}):
+        return None, False
+    pool = {key: dict(mentions).get(key) for key in keys}
+    if any(rung["pool"] == pool for rung in rule["rungs"]):
+        return pool, False
+    if not mentions and rule["unplaced"] == "First":
+        return rule["rungs"][0]["pool"], True
+    return None, False
+
+
+def own_rungs(rule: Any, pod: Any) -> list[int]:
+    """Return the rungs that the pod requests in its pool."""
+    pool, _ = pool_of(rule, pod)
+    return [
+        index for index, rung in enumerate(rule["rungs"]) if rung["pool"] == pool and requested(pod, rung["resource"])
+    ]
+
+
+def applies(rule: Any, pod: Any) -> bool:
+    if not keys_of(rule):
+        return any(requested(pod, name) for name in resources(rule))
+    return bool(own_rungs(rule, pod))
+
+
+def keeps(rule: Any, nodes: Sequence[Any], pod: Any) -> bool:
+    """Return whether a ladder, evaluated first, would leave the pod as it is."""
+    if not keys_of(rule):
+        return all(offered(rule, nodes, pod, [name]) for name in {*resources(rule)} if requested(pod, name))
+    own = own_rungs(rule, pod)
+    return not own or (not pool_of(rule, pod)[1] and together(rule, nodes, pod, {index: index for index in own}, []))
+
+
+def decide_pools(
+    rule: Any, outcome: Outcome, nodes: Sequence[Any] | None, decided: set[str], fixed: set[str], before: list[Any]
+) -> None:
+    pod = outcome.pod
+    unplaced = pool_of(rule, pod)[1]
+    every = own_rungs(rule, pod)
+    own = [index for index in every if rule["rungs"][index]["resource"] not in decided]
+    if not own:
+        return
+    names = [rule["rungs"][index]["resource"] for index in every]
+    decided |= {rule["rungs"][index]["resource"] for index in own}
+    fixed_before = {*fixed}
+    fixed |= keys_of(rule)
+    if any(invalid(container, name) for container in all_containers(pod) for name in resources(rule)):
+        outcome.warned = True
+        return
+    if nodes is None and not all(rule["rungs"][index]["assume"] for index in own):
+        outcome.warned = True
+        return
+    taken = [name for name in names if name not in {rule["rungs"][index]["resource"] for index in own}]
+    order = own if rule["direction"] == "Up" else own[::-1]
+    choice: dict[int, int] = {}
+    for first in [order[0], *pool_targets(rule, order[0], pod)]:
+        choice = {}
+        for index in order:
+            options = [index, *pool_targets(rule, index, pod)] if choice else [first]
+            for option in options:
+                attempt = {**choice, index: option}
+                if rule["rungs"][option]["pool"] == rule["rungs"][first]["pool"] and fits(
+                    rule, nodes or [], pod, attempt, taken, fixed_before, before
+                ):
+                    choice = attempt
+                    break
+            else:
+                choice = {}
+                break
+        if choice:
+            break
+    if not choice:
+        outcome.allowed &= rule["whenExhausted"] == "Keep"
+        stay = {index: index for index in order}
+        if unplaced and allowed(rule, nodes or [], pod, stay, fixed_before, before):
+            choice = stay
+    moves = {index: option for index, option in choice.items() if index != option}
+    decided |= {rule["rungs"][option]["resource"] for option in moves.values()}
+    outcome.moves += [(rule["name"], title(rule, index), title(rule, option)) for index, option in moves.items()]
+    outcome.pod = arrived(rule, pod, choice)
+    falls = [
+        f"{short(title(rule, index))}->{short(title(rule, moves[index]))}"
+        for container in all_containers(pod)
+        for index in sorted(moves)
+        if count(container, rule["rungs"][index]["resource"])
+    ]
+    if rule["annotation"] and falls:
+        present = pod["metadata"].get("annotations", {}).get(rule["annotation"], "")
+        old = [text for text in present.split(",") if text]
+        annotations = outcome.pod["metadata"].setdefault("annotations", {})
+        annotations[rule["annotation"]] = ",".join(dict.fromkeys([*old, *falls]))
+
+
+def title(rule: Any, index: int) -> str:
+    return f"{rule['rungs'][index]['resource']}@{rule['rungs'][index]['name']}"
+
+
+def pool_targets(rule: Any, index: int, pod: Any) -> list[int]:
+    """Return the other rungs, in the order in which they are tried, whose condition is true."""
+    lower, higher = [*range(index + 1, len(rule["rungs"]))], [*range(index)][::-1]
+    order = {"Down": lower, "Up": higher, "DownThenUp": lower + higher}[rule["direction"]]
+    true = [target for target in order if EXPRESSIONS[rule["rungs"][target]["when"]](pod)]
+    return sorted(true, key=lambda target: rule["rungs"][target]["assume"])
+
+
+def fits(
+    rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], taken: list[str], fixed: set[str], before: Any
+) -> bool:
+    return together(rule, nodes, pod, choice, taken) and allowed(rule, nodes, pod, choice, fixed, before)
+
+
+def together(rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], taken: list[str]) -> bool:
+    """Return whether one node of the pool has all devices of these rungs, except the assumed one."""
+    pool = rule["rungs"][next(iter(choice.values()))]["pool"]
+    after = arrived(rule, pod, choice)
+    for index in own_rungs(rule, pod):
+        resource = rule["rungs"][index]["resource"]
+        if index not in choice and resource not in {*taken}:
+            # Not decided yet: it does not count, but what moves to its resource does.
+            after = without(after, pod, resource)
+    names = {
+        rung["resource"]
+        for rung in rule["rungs"]
+        if rung["pool"] == pool
+        and not rung["assume"]
+        and any(count(item, rung["resource"]) for item in all_containers(after))
+    }
+    if not names:
+        return True
+    return any(
+        considers(rule, node, after)
+        and all(node["labels"].get(key) == value for key, value in pool.items())
+        and all(offer(rule, node, name) >= need(after, name) for name in {*names, *taken})
+        for node in nodes
+    )
+
+
+def without(after: Any, pod: Any, name: str) -> Any:
+    """Return the pod without the devices of a resource that were requested before."""
+    result = copy.deepcopy(after)
+    for container, old in zip(all_containers(result), all_containers(pod), strict=True):
+        left = count(container, name) - count(old, name)
+        for section in container.get("resources", {}).values():
+            if name in section:
+                section[name] = str(left)
+    return result
+
+
+def allowed(rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], fixed: set[str], before: Any) -> bool:
+    """Return whether the pod may get these rungs, whatever the nodes of the pool offer."""
+    unplaced = pool_of(rule, pod)[1]
+    if not unplaced and all(index == option for index, option in choice.items()):
+        return True
+    after = arrived(rule, pod, choice)
+    if any(selected(after, key) != selected(pod, key) for key in keys_of(rule) & fixed):
+        return False
+    classes = {rule["rungs"][to]["place"].get("runtimeClassName") for of, to in choice.items() if unplaced or of != to}
+    if len({*classes, pod["spec"].get("runtimeClassName")} - {None}) > 1:
+        return False
+    moved_pod = any(after["spec"].get(key) != pod["spec"].get(key) for key in WHERE)
+    named = {rule["rungs"][option]["resource"] for option in choice.values()}
+    return all(
+        keeps(earlier, nodes, after)
+        for earlier in before
+        if keys_of(earlier)
+        or named & {*resources(earlier)}
+        or (moved_pod and "MatchesPod" in earlier["nodes"]["require"])
+    )
+
+
+WHERE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName")
+"""Members of a spec by which ladders move a pod."""
+
+
+def selected(pod: Any, key: str) -> Any:
+    lines = [line for term in terms_of(pod) for line in term["matchExpressions"] if line["key"] == key]
+    return pod["spec"].get("nodeSelector", {}).get(key) or next((line.get("values", [None])[0] for line in lines), None)
+
+
+def arrived(rule: Any, pod: Any, choice: dict[int, int]) -> Any:
+    """Return the pod on these rungs: resources, pool and place."""
+    unplaced = pool_of(rule, pod)[1]
+    after = copy.deepcopy(pod)
+    moves = {of: to for of, to in choice.items() if of != to}
+    for container, old in zip(all_containers(after), all_containers(pod), strict=True):
+        counts: dict[str, int] = {}
+        sources = [of for of in moves if count(old, rule["rungs"][of]["resource"])]
+        for of in sources:
+            source, target = rule["rungs"][of], rule["rungs"][moves[of]]
+            devices = count(old, source["resource"])
+            if rule["counts"] == "Scale":
+                devices = ceil(Fraction(devices * source["weight"], target["weight"]))
+            counts[target["resource"]] = counts.get(target["resource"], 0) + devices
+        left = {rule["rungs"][of]["resource"] for of in sources}
+        for name in counts.keys() - left:
+            counts[name] += count(old, name)
+        if not counts:
+            continue
+        sections = container["resources"]
+        for of in sources:
+            target = rule["rungs"][moves[of]]["resource"]
+            both = {rule["rungs"][of]["resource"], target}
+            if len(both) == 1 and counts[target] == count(old, target):
+                continue
+            written = {"limits"} | {name for name in sections if both & old["resources"].get(name, {}).keys()}
+            for name in written:
+                sections.setdefault(name, {})[target] = write(Fraction(counts[target]), "decimal")
+        for name in left - counts.keys():
+            for section in sections.values():
+                section.pop(name, None)
+    chosen = [rule["rungs"][to] for of, to in choice.items() if unplaced or of != to]
+    for rung in chosen[:1]:
+        for key, value in rung["pool"].items():
+            set_label(after, key, value)
+    for rung in chosen:
+        place = rung["place"]
+        for toleration in place.get("tolerations", []):
+            if toleration not in after["spec"].get("tolerations", []):
+                after["spec"].setdefault("tolerations", []).append(toleration)
+        if "runtimeClassName" in place:
+            after["spec"]["runtimeClassName"] = place["runtimeClassName"]
+        if place.get("annotations"):
+            after["metadata"].setdefault("annotations", {}).update(place["annotations"])
+    return after
+
+
+def set_label(pod: Any, key: str, value: str | None) -> None:
+    """Let the pod select nodes by a value of a label, where it had the label."""
+    lines = [line for term in terms_of(pod) for line in term["matchExpressions"] if line["key"] == key]
+    if selected(pod, key) == value:
+        return
+    for line in lines:
+        line.pop("values", None)
+        line["operator"] = "DoesNotExist" if value is None else "In"
+        if value is not None:
+            line["values"] = [value]
+    selector = pod["spec"].get("nodeSelector", {})
+    if value is None:
+        selector.pop(key, None)
+    elif key in selector or not lines:
+        pod["spec"].setdefault("nodeSelector", {})[key] = value

@@ -13,7 +13,7 @@ from referencing.jsonschema import DRAFT202012
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.kinds.ladder.value import FallbackLadder, Rung
+from rules_engine.kinds.ladder.value import FallbackLadder, Place, Rung
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.loading.fields import camel_case
 from rules_engine.loading.kubernetes.drivers import CardCopies, Partitioning
@@ -47,6 +47,8 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "FallbackLadder spec": (FallbackLadder,),
     "nodes": (NodeFilter,),
     "rung": (Rung,),
+    "place": (Place,),
+    "toleration": (),
     "ResourceInjection": (),
     "ResourceInjection spec": (ResourceInjection, Entry),
     "namespace entry": (Entry,),

@@ -5,7 +5,7 @@ from rules_engine.evaluation.nodes.groups import NodeSet, node_set, numbers_of, 
 from rules_engine.evaluation.nodes.node_index import NodeIndex, capacity_of, node_index_of, node_index_with_places
 from rules_engine.evaluation.nodes.places import NO_LABEL, REPELLING_EFFECTS, Label
 from rules_engine.evaluation.nodes.query import ABSENT, Demand, NodeFilter, NodeQuery, NodeRequirement, Offered
-from rules_engine.evaluation.nodes.reach import Tolerated, matching_nodes, select_nodes
+from rules_engine.evaluation.nodes.reach import Tolerated, matching_nodes, nodes_with_labels, select_nodes
 
 __all__ = [
     "ABSENT",
@@ -26,6 +26,7 @@ __all__ = [
     "node_index_of",
     "node_index_with_places",
     "node_set",
+    "nodes_with_labels",
     "numbers_of",
     "select_nodes",
     "union",

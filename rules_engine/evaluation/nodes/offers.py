@@ -13,6 +13,7 @@ from rules_engine.evaluation.nodes import (
     matching_nodes,
     node_index_of,
     node_index_with_places,
+    nodes_with_labels,
 )
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
@@ -36,38 +37,54 @@ class UnknownOfferError(Exception):
 class Reach:
     """The nodes that a pod may run on, searched once per request, on first use."""
 
-    __slots__ = ("_cluster", "_error", "_nodes", "_pod")
+    __slots__ = ("_cluster", "_error", "_nodes", "_placement", "_pod")
 
     def __init__(self, pod: Pod, cluster: Cluster) -> None:
         self._pod = pod
         self._cluster = cluster
         self._nodes: NodeSet | None = None
+        self._placement: Placement | None = None
         self._error: EvaluationError | None = None
 
-    def nodes(self, budget: Budget) -> NodeSet:
-        """Return the nodes. Raises PodError if the pod's placement is malformed, EvaluationError if it is too large."""
+    @property
+    def placement(self) -> Placement:
+        """The pod's placement. Raises PodError if it is malformed, EvaluationError if it is too large."""
         if self._error is not None:
             raise self._error
-        nodes = self._nodes
-        if nodes is None:
+        if self._placement is None:
             try:
-                placement = self._pod.placement
+                self._placement = self._pod.placement
             except TooLargeError as error:
                 self._error = EvaluationError(str(error))
                 raise self._error from None
+        return self._placement
+
+    def nodes(self, budget: Budget) -> NodeSet:
+        """Return the nodes. Raises PodError and EvaluationError as `placement` does."""
+        nodes = self._nodes
+        if nodes is None:
+            placement = self.placement
             # Not cached if it fails: the error is of this budget, and the next rule may have another one.
             nodes = self._nodes = matching_nodes(node_index_with_places(self._cluster), placement, budget)
         return nodes
 
 
 class Offers:
-    """The amounts that nodes offer to one ladder's pod."""
+    """The amounts that nodes offer to one ladder's pod; with a `pool`, nodes with these labels, None: without it."""
 
-    __slots__ = ("_budget", "_capacity", "_cluster", "_query", "_reach")
+    __slots__ = ("_budget", "_capacity", "_cluster", "_pool", "_query", "_reach")
 
-    def __init__(self, query: NodeQuery, reach: Reach, cluster: Cluster, budget: Budget) -> None:
+    def __init__(
+        self,
+        query: NodeQuery,
+        reach: Reach,
+        cluster: Cluster,
+        budget: Budget,
+        pool: Sequence[tuple[str, str | None]] = (),
+    ) -> None:
         self._query = query
         self._reach = reach
+        self._pool = pool
         self._cluster = cluster
         self._budget = budget
         self._capacity: Capacity | None = None
@@ -78,12 +95,21 @@ class Offers:
         Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on,
         CostExceeded if the budget does not cover the comparisons, and UnknownOfferError.
         """
-        among = self._reach.nodes(self._budget) if self._query.by_pod else None
+        among = self._find_nodes()
         capacity = self._capacity
         if capacity is None:
             capacity = self._capacity = capacity_of(self._cluster, self._query)
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         return capacity.covers(demand, among) and self._is_served(demand, among)
+
+    def _find_nodes(self) -> NodeSet | None:
+        """Return the nodes that the pod may run on, of the pool; None if neither matters."""
+        among = self._reach.nodes(self._budget) if self._query.by_pod else None
+        if not self._pool:
+            return among
+        self._budget.spend(len(self._pool))
+        pool = nodes_with_labels(node_index_with_places(self._cluster), self._pool)
+        return pool if among is None else pool & among
 
     def may_be_served(self, resource: str) -> bool:
         """Return True if drivers may serve a resource on some node."""
@@ -97,7 +123,7 @@ class Offers:
         names, decided_by_one = self._served_names(demand)
         if not names or decided_by_one:
             return ""
-        among = self._reach.nodes(self._budget) if self._query.by_pod else None
+        among = self._find_nodes()
         free = self._query.offered is Offered.AVAILABLE
         try:
             for node, counts, _, answer in self._answers(demand, among):

@@ -5,7 +5,7 @@ Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/co
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from rules_engine.cel import Budget
@@ -39,6 +39,15 @@ def select_nodes(
     placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
     # Without a limit: the size of a placement is bounded.
     return _Search(index, placement, Budget(sys.maxsize)).select_nodes()
+
+
+def nodes_with_labels(index: NodeIndex, labels: Iterable[tuple[str, str | None]]) -> NodeSet:
+    """Return the nodes that have all labels; None: nodes without the label."""
+    nodes = index.every
+    for key, value in labels:
+        label = index.places.labels.get(key, NO_LABEL)
+        nodes &= ~label.present if value is None else label.values[value]
+    return nodes
 
 
 class _Search:

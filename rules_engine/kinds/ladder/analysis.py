@@ -48,12 +48,12 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
 
 def _warn_unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
     for rung in ladder.rungs:
-        yield from name_warnings(rung.resource, ladder.rung_resources, rung.location, rung.resource)
+        yield from name_warnings(rung.resource, ladder.resources, rung.location, rung.resource)
 
 
 def _warn_mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
     """Warn of the first rung with a MIG profile that no card has together with the profiles above it."""
-    profiles = find_profiles(ladder.rung_resources)
+    profiles = find_profiles(ladder.resources)
     above: list[str] = []
     for rung in ladder.rungs:
         if rung.resource in profiles:
@@ -116,7 +116,7 @@ def _warn_unreachable_rungs(earlier: FallbackLadder, later: FallbackLadder) -> I
     """Warn of rungs of a later ladder whose requests an earlier ladder always decides."""
     if not always_first(earlier, later):
         return
-    decided = set(earlier.rung_resources)
+    decided = set(earlier.resources)
     for index, rung in enumerate(later.rungs):
         # No warning for a rung that cannot move anyway.
         if rung.resource in decided and not rung.assume and _target_count(later, index):

@@ -8,13 +8,15 @@ from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.strict import Path
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
+from rules_engine.model.rules.rule import Replacement
 
 
 class DeviceCounts(Struct, frozen=True):
-    """Positive numbers of devices by resource, for each of the pod's containers."""
+    """Positive numbers of devices by resource, for each of the pod's containers; `names`: the resources read."""
 
     pod: Pod
     by_container: tuple[Mapping[str, int], ...]
+    names: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, pod: Pod, resources: Sequence[str]) -> "DeviceCounts":
@@ -25,7 +27,7 @@ class DeviceCounts(Struct, frozen=True):
             {name: amount.whole for name in resources if (amount := container.limit_or_request(name))}
             for container in pod.containers
         ]
-        return cls(pod, tuple(by_container))
+        return cls(pod, tuple(by_container), tuple(resources))
 
     @property
     def resources(self) -> frozenset[str]:
@@ -36,16 +38,32 @@ class DeviceCounts(Struct, frozen=True):
         """The pod's effective request, in nanos."""
         return self.pod.effective(resource, [counts.get(resource, 0) * NANOS for counts in self.by_container])
 
-    def move_resource(self, source: str, target: str, numerator: int, denominator: int) -> "DeviceCounts":
-        """Return the counts with all devices of `source` moved to `target`: × numerator ÷ denominator, rounded up."""
+    def moved(self, moves: Mapping[str, Replacement | None]) -> "DeviceCounts":
+        """Return the counts with all devices of each source replaced at once; None removes them."""
         by_container = []
         for counts in self.by_container:
-            count = counts.get(source)
-            if count is not None:
-                others = {resource: amount for resource, amount in counts.items() if resource != source}
-                counts = {**others, target: others.get(target, 0) + -(-count * numerator // denominator)}
+            if not counts.keys().isdisjoint(moves):
+                kept = {resource: amount for resource, amount in counts.items() if resource not in moves}
+                for source, target in moves.items():
+                    if target is not None and source in counts:
+                        count = -(-counts[source] * target.numerator // target.denominator)
+                        kept[target.resource] = kept.get(target.resource, 0) + count
+                counts = kept
             by_container.append(counts)
-        return DeviceCounts(self.pod, tuple(by_container))
+        return DeviceCounts(self.pod, tuple(by_container), self.names)
+
+    @property
+    def edits(self) -> Edits:
+        """Edits by which the pod has these counts, in no particular section: for evaluation only."""
+        edits: dict[Path, dict[str, str | None]] = {}
+        for container, counts in zip(self.pod.containers, self.by_container, strict=False):
+            edits[container.requests_path] = {name: None for name in self.names if name in container.requests}
+            edits[container.limits_path] = {
+                name: str(Quantity.of(counts[name])) if name in counts else None
+                for name in {*self.names, *counts}
+                if name in counts or name in container.limits
+            }
+        return {path: members for path, members in edits.items() if members}
 
 
 def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str, str]) -> Edits:
@@ -55,7 +73,8 @@ def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str,
     """
     edits: dict[Path, dict[str, str | None]] = {}
     for container, old, new in zip(before.pod.containers, before.by_container, after.by_container, strict=True):
-        sources = [source for source in moves if source in old]
+        # A move to another pool may leave the resource and its count.
+        sources = [name for name in moves if name in old and (moves[name] != name or old[name] != new[name])]
         if not sources:
             continue
         requests: dict[str, str | None] = {source: None for source in sources if source in container.requests}

@@ -20,15 +20,27 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
+from rules_engine.kinds.ladder.pools import PodPool, place_annotations, pool_text
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import (
+    QUEUE_LABEL,
+    Counts,
+    Direction,
+    FallbackLadder,
+    Pool,
+    Queued,
+    Rung,
+    Unplaced,
+    WhenExhausted,
+    resource_of,
+)
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
-from rules_engine.model.kubernetes.pod import ANNOTATIONS
+from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
-from rules_engine.model.rules.rule import Mode, RuleId
+from rules_engine.model.rules.rule import Mode, Replacement, RuleId
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
@@ -49,17 +61,19 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
     """A compiled ladder.
 
     `resources`: the resources of the rungs, in order. `query` finds the nodes that offer them. `rung_fields`: the field
-    of each rung by its resource.
+    of each rung by its title. `pool_keys`: the keys of the labels that all its pools have; none without pools.
     """
 
     rungs: tuple[CompiledRung, ...]
     resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
     query: NodeQuery = field(init=False, repr=False, compare=False)
     rung_fields: Mapping[str, Field] = field(init=False, repr=False, compare=False)
+    pool_keys: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rung_fields", {rung.rung.resource: rung.field for rung in self.rungs})
-        object.__setattr__(self, "resources", self.rule.rung_resources)
+        object.__setattr__(self, "rung_fields", {rung.rung.title: rung.field for rung in self.rungs})
+        object.__setattr__(self, "pool_keys", self.rule.pool_keys)
+        object.__setattr__(self, "resources", self.rule.resources)
         object.__setattr__(self, "query", self.rule.query)
 
     @property
@@ -121,15 +135,21 @@ class Claims(Struct, frozen=True):
     """The decisions of the enforcing ladders of one admission so far.
 
     `winners`: the ladder that decided or assigned each resource. `ladders`: all ladders that applied, even without a
-    request to decide: in a second admission of the result, each is evaluated before later ladders.
+    request to decide: in a second admission of the result, each is evaluated before later ladders. `pool_keys`: the
+    keys of the pools of ladders that decided a resource: later ladders see these labels as fixed.
     """
 
     winners: Mapping[str, RuleId] = {}
     ladders: tuple[CompiledLadder, ...] = ()
+    pool_keys: frozenset[str] = frozenset()
 
     def after(self, ladder: CompiledLadder, step: Step) -> "Claims":
-        resources = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
-        return Claims({**dict.fromkeys(resources, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
+        titles = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
+        return Claims(
+            {**dict.fromkeys(map(resource_of, titles), ladder.rule.id), **self.winners},
+            (*self.ladders, ladder),
+            self.pool_keys.union(ladder.pool_keys) if titles else self.pool_keys,
+        )
 
 
 def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Edits]:
@@ -146,7 +166,8 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
             steps.append(applies)
             continue
         try:
-            step, new_edits = _LadderRun(ladder, context, applies.scope, applies.warnings, claims).outcome()
+            run = _run_of(ladder)(ladder, context, applies.scope, applies.warnings, claims)
+            step, new_edits = run.outcome()
         except Exception as error:
             steps.append(failure_step(ladder.rule, error))
             continue
@@ -164,19 +185,29 @@ class _LadderRun:
     """One ladder's run on one pod. Raises EvaluationError if the pod requests a rung and has too many containers."""
 
     def __init__(
-        self, ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
+        self,
+        ladder: CompiledLadder,
+        context: Context,
+        scope: Scope,
+        warnings: tuple[str, ...],
+        claims: Claims,
+        payer: FallbackLadder | None = None,
     ) -> None:
+        """Take the ladder whose budget the run spends, if it is another one."""
         self._ladder = ladder
         self._rule = ladder.rule
+        self._budget = context.budget_of(payer or ladder.rule)
         self._context = context
         self._scope = scope
         self._warnings = warnings
         self._claims = claims
         self._offers = self._offers_to(ladder)
-        self._requested = [name for name in ladder.resources if name in context.pod.resources]
+        self._requested = self._find_requests()
         if self._requested and len(context.pod.containers) > MAX_CONTAINERS:
             raise container_count_error(context.pod)
-        self._before = DeviceCounts.read(context.pod, self._requested)
+        # All resources of the ladder that the pod requests: a move adds to what a container requests of its target.
+        names = [name for name in ladder.resources if name in context.pod.resources] if self._requested else []
+        self._before = DeviceCounts.read(context.pod, names)
         self._counts = self._before
         self._already_decided = [
             name for name in self._requested if name in claims.winners and name in self._before.resources
@@ -185,6 +216,17 @@ class _LadderRun:
         self._settled = list(self._already_decided)
         """Decided resources of the changed pod: one node must offer them all together."""
 
+    def _find_requests(self) -> list[str]:
+        """Return the resources that the pod requests of the ladder's rungs."""
+        return [name for name in self._ladder.resources if name in self._context.pod.resources]
+
+    def _rung_index(self, resource: str) -> int:
+        """Return the index of the rung that the pod is on with a resource."""
+        return self._ladder.resources.index(resource)
+
+    def _title(self, resource: str) -> str:
+        return self._rule.rungs[self._rung_index(resource)].title
+
     def outcome(self) -> tuple[Step, Edits]:
         """Return the step and the edits of the pod. Raises EvaluationError."""
         winners, requested = self._claims.winners, self._requested
@@ -192,10 +234,10 @@ class _LadderRun:
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._already_decided])
         # Without a resource to decide, no container is checked: there may be 60,000.
         containers = self._context.pod.containers if undecided else ()
-        errors = [text for item in containers for name in requested if (text := amount_problem(item, name))]
+        errors = [text for item in containers for name in self._before.names if (text := amount_problem(item, name))]
         if errors:
             return self._keep_all(undecided, "malformed", "; ".join(errors)), {}
-        indexes = [self._ladder.resources.index(name) for name in undecided if name in self._before.resources]
+        indexes = sorted([self._rung_index(name) for name in undecided if name in self._before.resources])
         if not indexes:
             if notes:
                 return skip_step(
@@ -218,12 +260,17 @@ class _LadderRun:
         ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
         # In every direction, requests that stay are settled before any request moves: a target must be on a node that
         # offers all settled resources together, since the pod runs on one node.
-        staying: list[int] = []
-        for index in ordered:
-            if self._stays(index, [self._rule.rungs[each].resource for each in staying]):
-                staying.append(index)
+        staying = self._find_staying(ordered)
         moving = [index for index in ordered if index not in staying]
         return [*[self._keep_request(index) for index in staying], *[self._move_request(index) for index in moving]]
+
+    def _find_staying(self, indexes: Sequence[int]) -> list[int]:
+        """Return the rungs of the requests that stay, each beside those before."""
+        staying: list[int] = []
+        for index in indexes:
+            if self._stays(index, [self._rule.rungs[each].resource for each in staying]):
+                staying.append(index)
+        return staying
 
     def _stays(self, index: int, staying: Sequence[str]) -> bool:
         """Return True if a request stays beside others of the ladder."""
@@ -253,7 +300,7 @@ class _LadderRun:
     def _spend(self, resources: int) -> None:
         """Spend the cost of counting resources in all containers; without it, many of both would take minutes."""
         work = len(self._before.by_container) * resources
-        self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
+        self._budget.spend(work // AMOUNTS_PER_UNIT)
 
     def _keep_all(self, resources: Sequence[str], reason: str, message: str) -> Step:
         """Return the step of a ladder that moves nothing, with a warning."""
@@ -264,7 +311,7 @@ class _LadderRun:
             reason,
             message,
             warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
-            resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in resources),
+            resources=tuple(ResourceDecision(resource=self._title(name), to=None, reason=reason) for name in resources),
             cluster_unknown=unknown,
             requests=self._requests(resources) if unknown else (),
             fields=self._fields(resources),
@@ -274,7 +321,7 @@ class _LadderRun:
         """Return the requests of these resources, by container."""
         return tuple(
             [
-                ContainerRequest(container.name, name, counts[name])
+                ContainerRequest(container.name, self._title(name), counts[name])
                 for container, counts in zip(self._context.pod.containers, self._before.by_container, strict=True)
                 for name in resources
                 if name in counts
@@ -282,8 +329,8 @@ class _LadderRun:
         )
 
     def _fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
-        """Return the fields of the rungs of these resources."""
-        return tuple([self._ladder.rung_fields[name] for name in resources])
+        """Return the fields of the rungs that the pod is on with these resources."""
+        return tuple([self._ladder.rung_fields[self._title(name)] for name in resources])
 
     def _keep_request(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
@@ -326,12 +373,12 @@ class _LadderRun:
         yield from [target for target in targets if target.rung.assume]
 
     def _counts_after(self, index: int, target: CompiledRung) -> DeviceCounts:
-        source = self._rule.rungs[index]
-        if self._rule.counts is Counts.KEEP:
-            return self._counts.move_resource(source.resource, target.rung.resource, 1, 1)
-        return self._counts.move_resource(
-            source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1
-        )
+        return self._counts.moved({self._rule.rungs[index].resource: self._replacement(index, target)})
+
+    def _replacement(self, index: int, target: CompiledRung) -> Replacement:
+        source, resource = self._rule.rungs[index], target.rung.resource
+        scaled = self._rule.counts is Counts.SCALE
+        return Replacement(resource, source.weight or 1, target.rung.weight or 1) if scaled else Replacement(resource)
 
     def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
         """Try a target. `when` is evaluated first: its errors must not depend on the cluster."""
@@ -345,7 +392,11 @@ class _LadderRun:
             missing = " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
             return Attempt(resource, False, f"no node offers {missing}{self._failure_clause(demand)}")
         for earlier in self._claims.ladders:
-            if not self._would_keep(earlier, resource, after):
+            if earlier.pool_keys:
+                kept = resource not in earlier.resources or self._keeps(earlier, after.edits)
+            else:
+                kept = self._would_keep(earlier, resource, after)
+            if not kept:
                 return Attempt(resource, False, f"{earlier.rule.id} would move it on")
         return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
 
@@ -367,16 +418,27 @@ class _LadderRun:
                 return rung.assume or self._is_offered(resource, others, effective, earlier)
         return True
 
+    def _keeps(self, earlier: CompiledLadder, edits: Edits) -> bool:
+        """Return True if an earlier ladder, evaluated on the edited pod, would keep all requests as they are."""
+        context = self._context.edited(edits)
+        return _run_of(earlier)(earlier, context, self._scope, (), Claims(), self._rule).keeps()
+
+    def keeps(self) -> bool:
+        """Return True if each request of the pod stays."""
+        indexes = [self._rung_index(name) for name in self._requested if name in self._before.resources]
+        return len(self._find_staying(indexes)) == len(indexes)
+
     def _offers_to(self, ladder: CompiledLadder) -> Offers:
         """Return the offers of nodes to a ladder, at the cost of this ladder's budget."""
         context = self._context
-        return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
+        return Offers(ladder.query, context.reach, context.cluster, self._budget)
 
     def _final_step(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
         exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
+        resources = [resource_of(decision.resource) for decision in decisions]
         moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
         common: Details = {
-            "requests": self._requests([decision.resource for decision in decisions]),
+            "requests": self._requests(resources),
             "resources": tuple(decisions),
             "notes": notes,
             "warnings": self._warnings,
@@ -385,18 +447,31 @@ class _LadderRun:
             message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
             common["fields"] = self._rule.fields.get("whenExhausted", ())
             return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
+        placed = self._place_edits()
         if not moves:
             message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
-            common["fields"] = self._fields([decision.resource for decision in decisions])
-            return rule_step(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
+            common["fields"] = self._fields(resources)
+            common["annotations"] = self._place_annotations
+            action = Action.CHANGE if placed else Action.KEEP
+            return rule_step(self._rule, action, decisions[0].reason, message, **common), placed
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
-        annotations = self._annotations(moves)
-        edits = edits_between(self._before, self._counts, moves)
+        annotations = {**self._place_annotations, **self._annotations(moves)}
+        by_resource = {resource_of(source): resource_of(target) for source, target in moves.items()}
+        edits = {**placed, **edits_between(self._before, self._counts, by_resource)}
         if annotations:
             edits = {**edits, ANNOTATIONS: annotations}
         common["annotations"] = annotations
-        common["fields"] = self._fields(dict.fromkeys(moves.values()))
+        common["fields"] = tuple(self._ladder.rung_fields[title] for title in dict.fromkeys(moves.values()))
         return rule_step(self._rule, Action.CHANGE, "moved", message, **common), edits
+
+    def _place_edits(self) -> Edits:
+        """Return the edits that move the pod to another pool."""
+        return {}
+
+    @property
+    def _place_annotations(self) -> Mapping[str, str]:
+        """The annotations of the rungs that the pod moves to."""
+        return {}
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
         """Return the rule's annotation: its present value, then each distinct fall, by container and rung."""
@@ -405,10 +480,216 @@ class _LadderRun:
             return {}
         present = self._context.pod.annotations.get(key, "")
         falls = [
-            f"{short_name(rung.resource)}->{short_name(moves[rung.resource])}"
+            f"{short_name(rung.title)}->{short_name(moves[rung.title])}"
             for counts in self._before.by_container
             for rung in self._rule.rungs
-            if rung.resource in counts and rung.resource in moves
+            if rung.resource in counts and rung.title in moves
         ]
         new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
         return {key: ",".join([present, *new] if present else new)}
+
+
+class _PoolRun(_LadderRun):
+    """The run of a ladder whose rungs have pools: all requests stay in the pod's pool, or move to one pool together."""
+
+    def _find_requests(self) -> list[str]:
+        """Return the requested resources of rungs of the pod's pool; none if the pod is left alone."""
+        self._left_alone = ""
+        """The reason why the pod is left alone."""
+        self._unplaced = False
+        """True for a pod that is treated as on the first rung's pool, and does not select it."""
+        self._chosen: Mapping[int, CompiledRung] = {}
+        self._own_indexes: Mapping[str, int] = {}
+        """The rungs of the pod's pool, by resource."""
+        self._offers_by_arrivals: dict[tuple[Pool, tuple[str, ...]], Offers] = {}
+        names, keys = super()._find_requests(), self._ladder.pool_keys
+        if not names:
+            return []
+        if self._rule.queued is Queued.IGNORE and QUEUE_LABEL in self._context.pod.labels:
+            self._left_alone = "the pod is in a queue of Kueue"
+            return []
+        self._pod_pool = pod_pool = PodPool.of(self._context.pod, self._context.reach.placement, keys)
+        pool = tuple((key, pod_pool.label(key)) for key in keys)
+        if pod_pool.problem:
+            self._left_alone = pod_pool.problem
+        elif not any(rung.pool == pool for rung in self._rule.rungs):
+            self._unplaced = not pod_pool.labels and self._rule.unplaced is Unplaced.FIRST
+            if self._unplaced:
+                pool = self._rule.rungs[0].pool
+            elif pod_pool.labels:
+                self._left_alone = f"it selects {pool_text(pool)}, which is no pool of the ladder"
+            else:
+                self._left_alone = f"it does not select nodes by {' or '.join(keys)}"
+        if self._left_alone:
+            return []
+        self._own_indexes = {rung.resource: index for index, rung in enumerate(self._rule.rungs) if rung.pool == pool}
+        return [name for name in names if name in self._own_indexes]
+
+    def _rung_index(self, resource: str) -> int:
+        return self._own_indexes[resource]
+
+    def outcome(self) -> tuple[Step, Edits]:
+        if self._left_alone:
+            message = f"the pod is left alone: {self._left_alone}"
+            return skip_step(self._rule, "pool", message, self._rule.fields.get("rungs", ())), {}
+        return super().outcome()
+
+    def keeps(self) -> bool:
+        indexes = [self._rung_index(name) for name in self._requested if name in self._before.resources]
+        rungs = self._ladder.rungs
+        return not indexes or (not self._unplaced and self._cover({index: rungs[index] for index in indexes})[0])
+
+    def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
+        """Decide all requests together. The first takes its own rung or another one; the others follow it.
+
+        They are decided in the order of other ladders. Each takes its own rung if that is in the pool, else the first
+        rung in the pool that one node offers together with those before; if a request has none, the next rung of the
+        first request is tried.
+        """
+        lead, *_ = ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
+        attempts: dict[int, list[Attempt]] = {index: [] for index in ordered}
+        for target in (self._ladder.rungs[lead], *self._targets(lead)):
+            chosen = self._follow(ordered, target, attempts)
+            if chosen:
+                break
+        own = {index: self._ladder.rungs[index] for index in ordered}
+        reason = "moved" if chosen else "exhausted"
+        # Without a rung, a pod that selects no pool gets the first one nevertheless.
+        if not chosen and self._unplaced and not (self._fixed_obstacle(own) or self._claims_obstacle(own)):
+            chosen = own
+        self._chosen, self._counts = chosen, self._moved(chosen)
+        return [self._decision(index, chosen.get(index), attempts[index], reason) for index in ordered]
+
+    def _decision(
+        self, index: int, taken: CompiledRung | None, attempts: Sequence[Attempt], reason: str
+    ) -> ResourceDecision:
+        rung = self._rule.rungs[index]
+        to = None if taken is None or taken.rung is rung else taken.rung.title
+        if to is None and reason == "moved":
+            reason = "placed" if self._unplaced else "assumed" if rung.assume else "offered"
+            attempts = ()
+        return ResourceDecision(resource=rung.title, to=to, reason=reason, attempts=tuple(attempts))
+
+    def _follow(
+        self, ordered: Sequence[int], first: CompiledRung, attempts: Mapping[int, list[Attempt]]
+    ) -> Mapping[int, CompiledRung]:
+        """Return the rungs of all requests if the first request takes this rung; none if one of them has no rung."""
+        chosen: dict[int, CompiledRung] = {}
+        for index in ordered:
+            options = (self._ladder.rungs[index], *self._targets(index)) if chosen else (first,)
+            for option in options:
+                if option.rung.pool != first.rung.pool:
+                    continue
+                attempt = self._try_option(index, option, chosen)
+                attempts[index].append(attempt)
+                if attempt.taken:
+                    chosen[index] = option
+                    break
+            else:
+                return {}
+        return chosen
+
+    def _try_option(self, index: int, option: CompiledRung, before: Mapping[int, CompiledRung]) -> Attempt:
+        """Try a rung beside those that the requests decided before take."""
+        title, stays = option.rung.title, option is self._ladder.rungs[index]
+        if not stays and option.when is not None and not self._scope.holds(option.when):
+            return Attempt(title, False, "its condition is false", option.when_field)
+        chosen = {**before, index: option}
+        changes = bool(self._arrivals(chosen))
+        obstacle = self._fixed_obstacle(chosen) if changes else ""
+        if obstacle:
+            return Attempt(title, False, obstacle)
+        covered, missing = self._cover(chosen)
+        if not covered:
+            return Attempt(title, False, f"{'requested, but ' if stays else ''}no node of its pool offers {missing}")
+        obstacle = self._claims_obstacle(chosen) if changes else ""
+        if obstacle:
+            return Attempt(title, False, obstacle)
+        return Attempt(title, True, "assumed: nothing else is offered" if option.rung.assume else "offered")
+
+    def _fixed_obstacle(self, chosen: Mapping[int, CompiledRung]) -> str:
+        """Return the reason why the pod cannot move to these rungs whatever the nodes offer, or ""."""
+        pod_pool = self._pod_pool
+        for key, value in next(iter(chosen.values())).rung.pool:
+            if key in self._claims.pool_keys and pod_pool.label(key) != value:
+                return f"an earlier ladder decided {key}"
+        named = pod_pool.runtime_class
+        for rung in self._arrivals(chosen):
+            wanted = rung.place.runtime_class_name
+            if wanted and named and wanted != named:
+                return f"the pod names the runtime class {named}, not {wanted}"
+            named = named or wanted
+        return ""
+
+    def _claims_obstacle(self, chosen: Mapping[int, CompiledRung]) -> str:
+        """Return the reason why a second admission would change the pod on these rungs, or ""."""
+        if not self._claims.ladders:
+            return ""
+        edits = {**self._moved(chosen).edits, **self._edits_to(chosen)}
+        moves_pod = changes_placement(edits)
+        resources = {target.rung.resource for target in chosen.values()}
+        for earlier in self._claims.ladders:
+            affected = earlier.pool_keys or (moves_pod and earlier.query.by_pod)
+            if (affected or not resources.isdisjoint(earlier.resources)) and not self._keeps(earlier, edits):
+                return f"{earlier.rule.id} would move it on"
+        return ""
+
+    def _moved(self, chosen: Mapping[int, CompiledRung], undecided: Iterable[str] = ()) -> DeviceCounts:
+        """Return the counts of the pod on these rungs, without the requests that are not decided yet."""
+        moves: dict[str, Replacement | None] = dict.fromkeys(undecided)
+        for index, target in chosen.items():
+            if target is self._ladder.rungs[index]:
+                moves.pop(target.rung.resource, None)
+            else:
+                moves[self._rule.rungs[index].resource] = self._replacement(index, target)
+        return self._before.moved(moves)
+
+    def _cover(self, chosen: Mapping[int, CompiledRung]) -> tuple[bool, str]:
+        """Return True if one node of the rungs' pool offers all of their devices together, and the devices in words."""
+        undecided = [name for name in self._requested if name not in self._claims.winners]
+        after = self._moved(chosen, undecided)
+        # The pod may request a resource that has a rung in this pool and none in its present one.
+        pool, requested = next(iter(chosen.values())).rung.pool, after.resources
+        needed = [
+            rung.resource
+            for rung in self._rule.rungs
+            if rung.pool == pool and not rung.assume and rung.resource in requested
+        ]
+        together = dict.fromkeys([*needed, *self._already_decided]) if needed else {}
+        work = 1 + len(after.by_container) * len(together)
+        self._budget.spend(work)
+        demand = {name: after.effective(name) for name in together}
+        missing = " and ".join(f"{Quantity(nanos)} of {name}" for name, nanos in demand.items())
+        return not demand or self._offers_on(chosen).cover(demand), missing
+
+    def _offers_on(self, chosen: Mapping[int, CompiledRung]) -> Offers:
+        """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
+        pool = next(iter(chosen.values())).rung.pool
+        key = pool, tuple([rung.title for rung in self._arrivals(chosen)])
+        offers = self._offers_by_arrivals.get(key)
+        if offers is None:
+            context, query = self._context, self._ladder.query
+            reach = context.edited(self._edits_to(chosen)).reach if query.by_pod else context.reach
+            offers = self._offers_by_arrivals[key] = Offers(query, reach, context.cluster, self._budget, pool)
+        return offers
+
+    def _arrivals(self, chosen: Mapping[int, CompiledRung]) -> tuple[Rung, ...]:
+        """Return the rungs to which requests move; a pod that selects no pool moves to its own."""
+        rungs = self._ladder.rungs
+        return tuple([to.rung for index, to in chosen.items() if self._unplaced or to is not rungs[index]])
+
+    def _edits_to(self, chosen: Mapping[int, CompiledRung]) -> Edits:
+        """Return the edits of the pod beside its resources."""
+        rungs = self._arrivals(chosen)
+        return self._pod_pool.edits_to(rungs) if rungs else {}
+
+    def _place_edits(self) -> Edits:
+        return self._edits_to(self._chosen)
+
+    @property
+    def _place_annotations(self) -> Mapping[str, str]:
+        return place_annotations(self._arrivals(self._chosen))
+
+
+def _run_of(ladder: CompiledLadder) -> type[_LadderRun]:
+    return _PoolRun if ladder.pool_keys else _LadderRun

@@ -7,6 +7,7 @@ class LadderCode(ProblemCode):
     """Codes of problems of a FallbackLadder."""
 
     DUPLICATE_RUNG = "duplicate-rung"
+    POOL_KEYS = "pool-keys"
     SEVERAL_ASSUMED = "several-assumed"
     MISSING_WEIGHT = "missing-weight"
     CONDITION_READS_AMOUNTS = "condition-reads-amounts"

@@ -4,14 +4,19 @@ from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
+from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Rung
 from rules_engine.loading import fields
 from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
+
+MAX_POOL_KEYS = 8
+"""Keys of the labels of a pool: a product and a capacity type are two. Each is looked up for every rung."""
 
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
@@ -27,7 +32,8 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
             frozenset(NodeRequirement(name) for name in fields.string_items(nodes, "require")),
         ),
     )
-    fields.report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), problems)
+    _report_duplicates(ladder, lines, problems)
+    _report_pools(ladder, spec, lines, problems)
     _report_assumed(lines, problems)
     if ladder.counts is Counts.SCALE:
         for line in lines:
@@ -40,15 +46,74 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
 
 
 def _read_rung(line: MapNode) -> Rung:
-    resource = line.get("resource") or line
+    resource, place = line.get("resource") or line, fields.map_field(line, "place")
     return Rung(
         resource=fields.string_field(line, "resource"),
         location=resource.location,
         weight=fields.int_field(line, "weight"),
         when=fields.source_field(line, "when"),
         origin=fields.key_locations(line),
+        pool=tuple(
+            sorted(
+                (key, None if value.value is None else value.source.text)
+                for key, value in fields.scalar_members(line, "pool")
+            )
+        ),
+        place=Place(
+            tolerations=tuple(map(_read_toleration, fields.map_items(place, "tolerations"))),
+            annotations=fields.string_map(place, "annotations"),
+            **fields.scalar_arguments(place, Place),
+        ),
         **fields.scalar_arguments(line, Rung),
     )
+
+
+def _read_toleration(line: MapNode) -> Toleration:
+    return Toleration(**{name: fields.string_field(line, name) for name in ("key", "operator", "value", "effect")})
+
+
+def _report_duplicates(ladder: FallbackLadder, lines: Sequence[MapNode], problems: Problems) -> None:
+    """Report rungs with the resource and pool of an earlier one, or with its resource and the name of its pool."""
+    first: dict[tuple[str, object], Location] = {}
+    for rung, line in zip(ladder.rungs, lines, strict=True):
+        resource = line.get("resource")
+        earlier = first.get((rung.resource, rung.pool)) or first.get((rung.resource, rung.name))
+        if resource is not None and earlier is not None and (rung.pool or not line.key("pool")):
+            message = f"'{rung.title}' is already used in line {earlier.line}"
+            problems.error(LadderCode.DUPLICATE_RUNG, message, resource.location, resource.length)
+        for identity in (rung.pool, rung.name):
+            first.setdefault((rung.resource, identity), rung.location)
+
+
+def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode], problems: Problems) -> None:
+    """Report pools of different keys, and fields that need another field: each pool has a name."""
+    pools = [rung for rung in ladder.rungs if rung.pool]
+    for line, rung in zip(lines, ladder.rungs, strict=True):
+        node = line.key("pool") or line.get("resource") or line
+        for name, other in (("pool", "name"), ("name", "pool"), ("place", "pool")):
+            _report_missing("rung", line, name, other, given=line.key(other) is not None, problems=problems)
+        # An invalid pool has its own problem, and reads like an empty one.
+        if (
+            pools
+            and (rung.pool or not line.key("pool"))
+            and {key for key, _ in rung.pool} != {key for key, _ in pools[0].pool}
+        ):
+            wanted = ", ".join(f"'{key}'" for key, _ in pools[0].pool)
+            message = f"all pools of a ladder have the same keys, and line {pools[0].location.line} has {wanted}"
+            problems.error(LadderCode.POOL_KEYS, message, node.location, node.length)
+        if len(rung.pool) > MAX_POOL_KEYS:
+            message = f"pool has {len(rung.pool)} keys, of at most {MAX_POOL_KEYS}"
+            problems.error(Code.WRONG_COUNT, message, node.location, node.length)
+        for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
+            report_steering(key.source.text, {SKIP_ANNOTATION, ladder.annotation}, key, problems)
+    for name in ("unplaced", "queued"):
+        _report_missing("ladder", spec, name, "pool", given=bool(pools), problems=problems)
+
+
+def _report_missing(title: str, node: MapNode, name: str, other: str, *, given: bool, problems: Problems) -> None:
+    key = node.key(name)
+    if key is not None and not given:
+        problems.error(Code.MISSING_FIELD, f"{title} with '{name}' needs '{other}'", key.location, key.length)
 
 
 def _report_assumed(lines: Sequence[MapNode], problems: Problems) -> None:

@@ -4,8 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests, Mode, Replacement, Rule
 
@@ -35,16 +39,61 @@ class WhenExhausted(Enum):
     DENY = "Deny"
 
 
+class Unplaced(Enum):
+    """The action for a pod that selects nodes by none of the pools' keys."""
+
+    IGNORE = "Ignore"
+    FIRST = "First"
+
+
+class Queued(Enum):
+    """The action for a pod in a queue of Kueue, whose quota is by flavor."""
+
+    IGNORE = "Ignore"
+    MOVE = "Move"
+
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+Pool: TypeAlias = tuple[tuple[str, str | None], ...]
+"""A node pool: labels of its nodes, in order of key; None: its nodes do not have the label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The members of a pod that let it run in a pool."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    runtime_class_name: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One rung of a ladder; `when` is evaluated if this rung is a target. `origin` has the location of each key."""
+    """One rung of a ladder; `when` is evaluated if this rung is a target. `origin` has the location of each key.
+
+    `pool` is empty for a rung on any node; the resource and the pool identify a rung.
+    """
 
     resource: str
     location: Location
+    name: str = ""
+    pool: Pool = ()
+    place: Place = Place()
     weight: int | None = None
     when: SourceText | None = None
     assume: bool = False
     origin: Mapping[str, Location] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
+
+    @property
+    def title(self) -> str:
+        """The rung in decisions: its resource, and the name of its pool."""
+        return f"{self.resource}@{self.name}" if self.pool else self.resource
+
+
+def resource_of(title: str) -> str:
+    """Return the resource of a rung's title."""
+    return title.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +108,20 @@ class FallbackLadder(Rule):
     direction: Direction = Direction.DOWN
     counts: Counts = Counts.KEEP
     when_exhausted: WhenExhausted = WhenExhausted.KEEP
+    unplaced: Unplaced = Unplaced.IGNORE
+    queued: Queued = Queued.IGNORE
     annotation: str = FALLBACK_ANNOTATION
 
     @property
     def interests(self) -> Interests:
         return Interests(
-            resources=frozenset(self.rung_resources),
+            resources=frozenset(self.resources),
             moves=True,
-            annotations=frozenset({self.annotation}),
-            node_labels=frozenset(requirement.key for requirement in self.nodes.selector.requirements),
+            annotations=frozenset({self.annotation, *(key for rung in self.rungs for key in rung.place.annotations)}),
+            node_labels=frozenset(
+                {*self.pool_keys, *(requirement.key for requirement in self.nodes.selector.requirements)}
+            ),
+            pod_fields=_POOL_FIELDS if self.pool_keys else NO_FIELDS,
         )
 
     @property
@@ -81,11 +135,12 @@ class FallbackLadder(Rule):
     @property
     def query(self) -> NodeQuery:
         """The query for the nodes that offer its resources, the same for every pod."""
-        return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.rung_resources)
+        return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.resources)
 
     def replacements(self, resource: str) -> Sequence[Replacement]:
         source = next((rung for rung in self.rungs if rung.resource == resource), None)
-        if source is None:
+        # A resource does not identify a rung with a pool.
+        if source is None or source.pool:
             return ()
         position, scaled = self.rungs.index(source), self.counts is Counts.SCALE
         return [
@@ -94,5 +149,19 @@ class FallbackLadder(Rule):
         ]
 
     @property
-    def rung_resources(self) -> tuple[str, ...]:
-        return tuple(rung.resource for rung in self.rungs)
+    def rung_names(self) -> tuple[str, ...]:
+        return tuple(rung.title for rung in self.rungs)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources of the rungs, in order."""
+        return tuple(dict.fromkeys(rung.resource for rung in self.rungs))
+
+    @property
+    def pool_keys(self) -> tuple[str, ...]:
+        """The keys of the labels that all pools of the ladder have; none for a ladder without pools."""
+        return tuple(key for rung in self.rungs[:1] for key, _ in rung.pool)
+
+
+_POOL_FIELDS: Kept = {"metadata": {"labels": {QUEUE_LABEL: None}}, "spec": {"runtimeClassName": None}}
+"""Members of a pod that only ladders with pools read."""

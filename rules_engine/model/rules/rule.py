@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple, NewType
 
 from rules_engine.model.json.patch import EMPTY, Json
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.problems.source import Field, Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
@@ -127,7 +128,7 @@ class Interests:
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
     `annotations`: keys of the annotations whose values the rule reads. `node_labels`: keys of the labels by which it
-    selects nodes itself.
+    selects nodes itself. `pod_fields`: the other members of a pod that it reads, beyond what every rule reads.
     """
 
     resources: frozenset[str] | None = None
@@ -135,6 +136,7 @@ class Interests:
     annotation: tuple[str, str] | None = None
     annotations: frozenset[str] = frozenset()
     node_labels: frozenset[str] = frozenset()
+    pod_fields: Kept = field(default_factory=lambda: NO_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +235,8 @@ class Rule(ExpressionDocument, ABC):
         return tuple(Field(path, place) for _, path in sorted(starts)[-1:])
 
     @property
-    def rung_resources(self) -> tuple[str, ...]:
-        """The resources that a test may name as the `rung` of a decision."""
+    def rung_names(self) -> tuple[str, ...]:
+        """The names of a ladder's rungs, as in decisions and tests."""
         return ()
 
     def replacements(self, resource: str) -> "Sequence[Replacement]":  # noqa: ARG002 - of ladders

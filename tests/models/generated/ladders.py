@@ -5,8 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Queued, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Node, Taint
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Mode, OptOut
@@ -30,7 +31,21 @@ def cases() -> st.SearchStrategy[Any]:
     clusters = st.lists(_nodes(), max_size=3) | st.lists(_nodes(), min_size=1, max_size=3)
     known_mostly = st.integers(0, 19).flatmap(lambda number: clusters if number else st.none())
     rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
-    return st.fixed_dictionaries({"rules": rules, "nodes": known_mostly, "pod": _pods()}) | _plain()
+    return st.fixed_dictionaries({"rules": rules, "nodes": known_mostly, "pod": _pods()}) | _plain() | pool_cases()
+
+
+@st.composite
+def pool_cases(draw: st.DrawFn) -> Any:
+    """Generate cases with ladders over pools, most of them over the pools that the pod and the nodes have."""
+    pools = draw(st.sampled_from([POOLS, PAIRS, SPOT]))
+    nodes = st.lists(_pool_nodes(pools), min_size=1, max_size=3)
+    rules = draw(st.lists(_pool_rules(pools) | _rules(), max_size=2, unique_by=lambda rule: rule["name"]))
+    first = {**draw(_pool_rules(pools)), "name": draw(st.sampled_from("ad"))}
+    return {
+        "rules": [first, *(rule for rule in rules if rule["name"] != first["name"])],
+        "nodes": draw(nodes) if draw(st.integers(0, 19)) else None,
+        "pod": draw(_pods_on_pools(pools)),
+    }
 
 
 def check(case: Any) -> None:
@@ -39,6 +54,12 @@ def check(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(_node, case["nodes"])))
     expected = model.mutate(case["pod"], case["rules"], case["nodes"])
     decision = mutated(case["pod"], *rules, on=on)
+    if (
+        decision.allowed
+        and any(rule.pool_keys for rule in rules)
+        and case["pod"]["metadata"].get("annotations") is None
+    ):
+        assert mutated(decision.result, *rules, on=on).patch == ()
     assert decision.allowed == expected.allowed
     if not expected.allowed:
         return
@@ -113,10 +134,113 @@ def _rules(draw: st.DrawFn) -> Any:
     }
 
 
+POOLED = RESOURCES[2:4]
+"""Resources of pools in generated ladders."""
+
+POOLS = [{"card": "a"}, {"card": "b"}, {"card": None}]
+PAIRS = [{"card": card, "spot": spot} for card in ("a", "b") for spot in ("true", None)]
+SPOT = [{"spot": None}, {"spot": "true"}]
+PLACES = (
+    {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    {"tolerations": [{"key": "spot", "operator": "Exists"}, {"key": "gpu", "operator": "Exists"}]},
+    {"annotations": {"type": "a"}},
+    {"annotations": {"type": "b", "a/b": "d"}, "runtimeClassName": "nvidia"},
+    {"runtimeClassName": "kata"},
+)
+
+
+@st.composite
+def _pool_rules(draw: st.DrawFn, usual: Any) -> Any:
+    rule = draw(_rules())
+    pools = draw(_rarely(usual, POOLS, PAIRS, SPOT))
+    identities = st.tuples(st.sampled_from(POOLED), st.sampled_from(range(len(pools))))
+    chosen = draw(st.lists(identities, min_size=2, max_size=6, unique=True))
+    assumed = draw(st.integers(0, 3 * len(chosen)))
+    return {
+        **rule,
+        "rungs": [
+            {
+                "resource": resource,
+                "name": f"p{pool}",
+                "pool": pools[pool],
+                "place": draw(_rarely({}, *PLACES)),
+                "weight": draw(st.integers(1, 3)),
+                "when": draw(_rarely("true", "false", "size(object.spec.containers) > 1")),
+                "assume": index == assumed,
+            }
+            for index, (resource, pool) in enumerate(chosen)
+        ],
+        "unplaced": draw(st.sampled_from(["Ignore", "First"])),
+        "queued": draw(_rarely("Ignore", "Move")),
+    }
+
+
+@st.composite
+def _pool_nodes(draw: st.DrawFn, pools: Any) -> Any:
+    labels = draw(st.sampled_from(pools))
+    return {
+        **draw(_nodes()),
+        "labels": {"pool": draw(st.sampled_from("ab")), **{key: value for key, value in labels.items() if value}},
+        "allocatable": draw(st.dictionaries(st.sampled_from(POOLED), st.sampled_from([1, 2, 3, 7]), min_size=1)),
+    }
+
+
+@st.composite
+def _pods_on_pools(draw: st.DrawFn, pools: Any) -> Any:
+    made: Any = draw(_pods()) if draw(st.integers(0, 4)) == 0 else pod(container("c0"), container("c1"))
+    if draw(st.integers(0, 5)):
+        wanted = draw(st.lists(st.sampled_from(POOLED), min_size=1, max_size=2, unique=True))
+        made["spec"]["containers"][0] = container("c0", {name: draw(st.sampled_from(["1", "2"])) for name in wanted})
+    chosen = draw(st.sampled_from([*pools, *pools, {"card": "c"}, {"spot": "true"}]))
+    pool = {key: value for key, value in chosen.items() if value}
+    where = draw(st.sampled_from(["selector"] * 6 + ["affinity"] * 3 + ["both", "none", "none", "terms", "odd"]))
+    lines: list[Any] = [{"key": key, "operator": "In", "values": [value]} for key, value in pool.items()]
+    if where in ("selector", "both") and pool:
+        made["spec"]["nodeSelector"] = {**made["spec"].get("nodeSelector", {}), **pool}
+    if where == "odd":
+        lines = [
+            draw(
+                st.sampled_from(
+                    [
+                        {"key": "card", "operator": "In", "values": ["a", "b"]},
+                        {"key": "card", "operator": "Exists"},
+                        {"key": "card", "operator": "DoesNotExist"},
+                        {"key": "spot", "operator": "DoesNotExist"},
+                        {"key": "card", "operator": "NotIn", "values": ["a"]},
+                    ]
+                )
+            ),
+            *lines[:1],
+        ]
+    other = {"key": "pool", "operator": "In", "values": ["a", "b"]}
+    if where in ("affinity", "both", "terms", "odd") and lines:
+        terms = [{"matchExpressions": [*draw(_rarely([], [other])), *lines]}]
+        if where == "terms":
+            terms.append({"matchExpressions": [other]})
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        made["spec"]["affinity"] = {"nodeAffinity": required}
+    if draw(_rarely(False, True)):
+        made["spec"]["runtimeClassName"] = draw(st.sampled_from(["nvidia", "kata"]))
+    if draw(_rarely(False, False, False, True)):
+        made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    return made
+
+
 def _rule(spec: Any) -> FallbackLadder:
     required = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in spec["nodes"]["selector"].items())
     return ladder(
-        *(rung(item["resource"], item["when"], weight=item["weight"], assume=item["assume"]) for item in spec["rungs"]),
+        *(
+            rung(
+                item["resource"],
+                item["when"],
+                weight=item["weight"],
+                assume=item["assume"],
+                name=item.get("name", ""),
+                pool=tuple(sorted(item.get("pool", {}).items())),
+                place=_place(item.get("place", {})),
+            )
+            for item in spec["rungs"]
+        ),
         name=spec["name"],
         priority=spec["priority"],
         mode=Mode(spec["mode"]),
@@ -129,6 +253,16 @@ def _rule(spec: Any) -> FallbackLadder:
         counts=Counts(spec["counts"]),
         when_exhausted=WhenExhausted(spec["whenExhausted"]),
         annotation=spec["annotation"],
+        unplaced=Unplaced(spec.get("unplaced", "Ignore")),
+        queued=Queued(spec.get("queued", "Ignore")),
+    )
+
+
+def _place(spec: Any) -> Place:
+    return Place(
+        tolerations=tuple(Toleration(**{"value": "", "effect": "", **item}) for item in spec.get("tolerations", [])),
+        annotations=spec.get("annotations", {}),
+        runtime_class_name=spec.get("runtimeClassName", ""),
     )
 
 

@@ -1,0 +1,129 @@
+"""Node pools of a pod and of rungs: the pool that a pod selects, and the edits that move it to another one."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from rules_engine.kinds.ladder.value import Pool, Rung
+from rules_engine.model.json.edits import Edits, JsonText
+from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import Path, read_list, read_mapping
+from rules_engine.model.kubernetes.placement import NodeExpression, Placement, Toleration
+from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
+
+NODE_SELECTOR: Path = (*SPEC, "nodeSelector")
+TERMS: Path = (
+    *SPEC, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+)  # fmt: skip
+
+
+class PodPool(Struct, frozen=True, kw_only=True):
+    """A pod's choice of a pool by the keys of a ladder.
+
+    `labels`: the value of each key that the pod mentions, None if it excludes nodes with the label. `expressions`: the
+    expressions of the one term of required node affinity with one of the keys, by the path of each. `problem`: the
+    reason why the choice is not clear, or "".
+    """
+
+    pod: Pod
+    placement: Placement
+    labels: Mapping[str, str | None]
+    expressions: Mapping[Path, NodeExpression]
+    problem: str = ""
+
+    @classmethod
+    def of(cls, pod: Pod, placement: Placement, keys: Sequence[str]) -> "PodPool":
+        terms = placement.terms or ()
+        mentioned = [expression for term in terms for expression in term.expressions if expression.key in keys]
+        expressions: dict[Path, NodeExpression] = {}
+        problem = "the pod names its node" if placement.node_name else ""
+        if mentioned and not problem:
+            raw_terms = read_list(_value_at(pod, TERMS), TERMS)
+            if len(raw_terms) > 1:
+                problem = f"its required node affinity has several terms, one with {mentioned[0].key}"
+            else:
+                expressions = {
+                    (*TERMS, 0, "matchExpressions", index): expression
+                    for index, expression in enumerate(terms[0].expressions)
+                    if expression.key in keys
+                }
+        labels: dict[str, str | None] = {key: value for key, value in placement.node_selector if key in keys}
+        for expression in expressions.values():
+            key, operator, values = expression.key, expression.operator, expression.values
+            if operator != "DoesNotExist" and (operator != "In" or len(values) != 1):
+                problem = problem or f"its required node affinity has not one value of {key}"
+            elif labels.setdefault(key, (value := values[0] if values else None)) != value:
+                problem = problem or f"it selects several values of {key}"
+        return cls(pod=pod, placement=placement, labels=labels, expressions=expressions, problem=problem)
+
+    def label(self, key: str) -> str | None:
+        return self.labels.get(key)
+
+    def edits_to(self, rungs: Iterable[Rung]) -> Edits:
+        """Return the edits that move the pod to rungs of one pool, without its resources."""
+        node_selector: dict[str, str | None] = {}
+        edits: dict[Path, Mapping[str, str | None]] = {}
+        selected = dict(self.placement.node_selector)
+        rungs = tuple(rungs)
+        for key, value in rungs[0].pool:
+            places = [path for path, expression in self.expressions.items() if expression.key == key]
+            if self.label(key) != value:
+                if key in selected or (value is not None and not places):
+                    node_selector[key] = value
+                for path in places:
+                    edits[path] = {
+                        "operator": "DoesNotExist" if value is None else "In",
+                        "values": None if value is None else JsonText.of([value]),
+                    }
+        spec: dict[str, str | None] = {}
+        added = [*self._missing_tolerations(rungs)]
+        if added:
+            present = read_list(_value_at(self.pod, (*SPEC, "tolerations")), (*SPEC, "tolerations"))
+            spec["tolerations"] = JsonText.of([*present, *map(toleration_json, added)])
+        for rung in rungs:
+            if rung.place.runtime_class_name:
+                spec["runtimeClassName"] = rung.place.runtime_class_name
+        own: Edits = {NODE_SELECTOR: node_selector, SPEC: spec, ANNOTATIONS: place_annotations(rungs)}
+        return {**edits, **{path: members for path, members in own.items() if members}}
+
+    @property
+    def runtime_class(self) -> str:
+        return text_member(as_mapping(_value_at(self.pod, SPEC)), "runtimeClassName")
+
+    def _missing_tolerations(self, rungs: Iterable[Rung]) -> Iterator[Toleration]:
+        present = {_normal(toleration) for toleration in self.placement.tolerations}
+        for toleration in dict.fromkeys(_normal(item) for rung in rungs for item in rung.place.tolerations):
+            if toleration not in present:
+                yield toleration
+
+
+def place_annotations(rungs: Iterable[Rung]) -> Mapping[str, str]:
+    """Return the annotations of a pod that moves to these rungs."""
+    return {key: text for rung in rungs for key, text in rung.place.annotations.items()}
+
+
+def _normal(toleration: Toleration) -> Toleration:
+    """Return a toleration with its operator, whose default is Equal."""
+    return Toleration(
+        key=toleration.key, operator=toleration.operator or "Equal", value=toleration.value, effect=toleration.effect
+    )
+
+
+def toleration_json(toleration: Toleration) -> dict[str, Json]:
+    """Return a toleration as in a pod."""
+    members = {name: getattr(toleration, name) for name in ("key", "operator", "value", "effect")}
+    return {name: text for name, text in members.items() if text}
+
+
+def _value_at(pod: Pod, path: Path) -> Json:
+    """Return a value of the edited pod, whose placement was read before, so that it has the right types."""
+    value = pod.raw
+    for depth, name in enumerate(path):
+        value = read_mapping(value, path[:depth]).get(str(name))
+    return value
+
+
+def pool_text(pool: Pool) -> str:
+    """Return a pool in the syntax of `kubectl get --selector`."""
+    return ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in pool)

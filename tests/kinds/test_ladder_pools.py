@@ -1,0 +1,286 @@
+"""Ladders over node pools: the pool that a pod selects, its move, and everything that reads both."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.evaluation.fingerprint import Fingerprint
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.ladder.effective import effective, parts
+from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
+from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.decision import Action, Decision, Step
+from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
+
+GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+MATCHES_POD = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
+DEDICATED = Toleration(key="dedicated", operator="Equal", value="a100", effect="NoSchedule")
+RAW_DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
+
+
+def on(name: str, resource: str = GPU, **fields: Any) -> Rung:
+    """Return a rung on the pool of a card."""
+    return rung(resource, name=name, pool=((CARD, name.lower()),), **fields)
+
+
+def cards(*rungs: Rung, **fields: Any) -> FallbackLadder:
+    return ladder(*(rungs or (on("H100"), on("A100"))), **fields)
+
+
+def pool_node(card: str | None, count: int = 8, resource: str = GPU, **fields: Any) -> Node:
+    return node(f"{card}-{resource}", {resource: count}, labels={CARD: card} if card else {}, **fields)
+
+
+def selecting(card: str | None = "h100", count: int = 1, **spec: Any) -> Any:
+    return asks({GPU: count}, **({"nodeSelector": {CARD: card}} if card else {}), **spec)
+
+
+def affine(*terms: Any, **spec: Any) -> Any:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [*lines]} for lines in terms]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return asks({GPU: 1}, affinity=affinity, **spec)
+
+
+def line(operator: str, *values: str, key: str = CARD) -> Any:
+    return {"key": key, "operator": operator, **({"values": [*values]} if values else {})}
+
+
+def step_of(decision: Decision, index: int = 0) -> Step:
+    return decision.trace[index]
+
+
+def spec_of(decision: Decision) -> Any:
+    result: Any = decision.result
+    return result["spec"]
+
+
+A100 = cluster(pool_node("a100"))
+BOTH = cluster(pool_node("h100"), pool_node("a100"))
+
+
+def test_a_pod_whose_pool_offers_nothing_moves_to_the_next_pool() -> None:
+    decision = mutated(selecting(), cards(), on=A100)
+    assert spec_of(decision)["nodeSelector"] == {CARD: "a100"}
+    assert [(item.resource, item.to) for item in step_of(decision).resources] == [(f"{GPU}@H100", f"{GPU}@A100")]
+    assert step_of(decision).annotations == {FALLBACK: "gpu@H100->gpu@A100"}
+    assert [operation.path for operation in decision.patch] == ["/metadata/annotations", "/spec/nodeSelector/card"]
+    assert mutated(decision.result, cards(), on=A100).patch == ()
+
+
+def test_a_pod_whose_pool_offers_its_devices_stays() -> None:
+    decision = mutated(selecting(), cards(), on=BOTH)
+    assert (step_of(decision).action, step_of(decision).reason) == (Action.KEEP, "offered")
+
+
+def test_an_exhausted_pod_stays_or_is_denied() -> None:
+    decision = mutated(selecting(count=9), cards(), on=BOTH)
+    assert step_of(decision).reason == "exhausted"
+    assert [attempt.reason for attempt in step_of(decision).resources[0].attempts] == [
+        f"requested, but no node of its pool offers 9 of {GPU}",
+        f"no node of its pool offers 9 of {GPU}",
+    ]
+    denied = mutated(selecting(count=9), cards(when_exhausted=WhenExhausted.DENY), on=BOTH)
+    assert step_of(denied).message == f"no rung can serve {GPU}@H100 for pod ml/job"
+
+
+def test_a_value_of_required_node_affinity_is_replaced_where_it_is() -> None:
+    decision = mutated(affine([line("In", "x", key="zone"), line("In", "h100")]), cards(), on=A100)
+    assert [operation.to_json() for operation in decision.patch][1:] == [
+        {
+            "op": "replace",
+            "path": "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0"
+            "/matchExpressions/1/values",
+            "value": ["a100"],
+        }
+    ]
+
+
+def test_null_is_a_pool_without_the_label() -> None:
+    rungs = rung(GPU, name="reserved", pool=((SPOT, None),)), rung(GPU, name="spot", pool=((SPOT, "true"),))
+    spot = cluster(node("spot", {GPU: 8}, labels={SPOT: "true"}))
+    assert spec_of(mutated(selecting(None), cards(*rungs), on=spot))["nodeSelector"] == {SPOT: "true"}
+    back = cards(*rungs[::-1])
+    reserved = cluster(node("reserved", {GPU: 8}))
+    assert spec_of(mutated(asks({GPU: 1}, nodeSelector={SPOT: "true"}), back, on=reserved))["nodeSelector"] == {}
+    moved = mutated(affine([line("In", "true", key=SPOT)]), back, on=reserved)
+    assert spec_of(moved) == affine([line("DoesNotExist", key=SPOT)])["spec"]
+    assert mutated(moved.result, back, on=reserved).patch == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (selecting(None), "it does not select nodes by card"),
+        (selecting("l40s"), "it selects card=l40s, which is no pool of the ladder"),
+        (affine([line("In", "h100")], [line("In", "a100")]),
+         "its required node affinity has several terms, one with card"),
+        (affine([line("In", "h100", "a100")]), "its required node affinity has not one value of card"),
+        (affine([line("In", "h100")], nodeSelector={CARD: "a100"}), "it selects several values of card"),
+        (affine([line("DoesNotExist")]), "it selects !card, which is no pool of the ladder"),
+        (selecting(nodeName="n"), "the pod names its node"),
+        (asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"}),
+         "the pod is in a queue of Kueue"),
+    ],
+)  # fmt: skip
+def test_other_pods_are_left_alone_with_the_reason(made: Any, reason: str) -> None:
+    decision = mutated(made, cards(), on=A100)
+    assert decision.patch == ()
+    assert (step_of(decision).action, step_of(decision).reason) == (Action.SKIP, "pool")
+    assert step_of(decision).message == f"the pod is left alone: {reason}"
+
+
+def test_several_terms_without_the_keys_do_not_matter() -> None:
+    other = [line("In", "x", key="zone")]
+    decision = mutated(affine(other, other, nodeSelector={CARD: "h100"}), cards(), on=A100)
+    assert spec_of(decision)["nodeSelector"] == {CARD: "a100"}
+
+
+def test_queued_pods_move_if_the_ladder_says_so() -> None:
+    made = asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"})
+    assert mutated(made, cards(queued=Queued.MOVE), on=A100).patch
+
+
+def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
+    first = cards(on("H100", place=Place(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
+    placed = mutated(selecting(None), first, on=BOTH)
+    assert spec_of(placed)["nodeSelector"] == {CARD: "h100"}
+    assert (step_of(placed).reason, step_of(placed).annotations) == ("placed", {"type": "h"})
+    assert mutated(placed.result, first, on=BOTH).patch == ()
+    assert spec_of(mutated(selecting(None), first, on=A100))["nodeSelector"] == {CARD: "a100"}
+    exhausted = mutated(selecting(None, 9), first, on=BOTH)
+    assert (step_of(exhausted).action, step_of(exhausted).reason) == (Action.CHANGE, "exhausted")
+    assert spec_of(exhausted)["nodeSelector"] == {CARD: "h100"}
+
+
+def test_missing_tolerations_are_appended() -> None:
+    target = on("A100", place=Place(tolerations=(DEDICATED,)))
+    tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
+    rule = cards(on("H100"), target, nodes=MATCHES_POD)
+    assert spec_of(mutated(selecting(), rule, on=tainted))["tolerations"] == [RAW_DEDICATED]
+    other = {"key": "x", "operator": "Exists"}
+    assert spec_of(mutated(selecting(tolerations=[other]), rule, on=tainted))["tolerations"] == [other, RAW_DEDICATED]
+    implied = {key: text for key, text in RAW_DEDICATED.items() if key != "operator"}
+    moved = mutated(selecting(tolerations=[implied]), rule, on=tainted)
+    assert spec_of(moved)["tolerations"] == [implied]
+    assert mutated(selecting(), cards(nodes=MATCHES_POD), on=tainted).patch == ()
+
+
+def test_a_runtime_class_is_written_only_where_the_pod_names_none() -> None:
+    rule = cards(on("H100"), on("A100", place=Place(runtime_class_name="nvidia")))
+    assert spec_of(mutated(selecting(), rule, on=A100))["runtimeClassName"] == "nvidia"
+    assert mutated(selecting(runtimeClassName="nvidia"), rule, on=A100).patch
+    left = mutated(selecting(runtimeClassName="kata"), rule, on=A100)
+    assert left.patch == ()
+    assert step_of(left).resources[0].attempts[-1].reason == "the pod names the runtime class kata, not nvidia"
+
+
+def test_counts_scale_between_cards() -> None:
+    rule = cards(on("H100", weight=2), on("A100", weight=1), counts=Counts.SCALE)
+    limits = spec_of(mutated(selecting(), rule, on=A100))["containers"][0]["resources"]["limits"]
+    assert limits == {GPU: "2"}
+
+
+def test_all_resources_move_to_one_pool_together() -> None:
+    rule = cards(on("H100"), on("A100"), on("H100", MIG), on("A100", MIG))
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    both = node("a", {GPU: 1, MIG: 1}, labels={CARD: "a100"})
+    moved = step_of(mutated(made, rule, on=cluster(pool_node("h100"), both)))
+    assert {item.resource: item.to for item in moved.resources} == {
+        f"{GPU}@H100": f"{GPU}@A100",
+        f"{MIG}@H100": f"{MIG}@A100",
+    }
+    apart = cluster(pool_node("h100"), pool_node("a100", 1), pool_node("a100", 1, MIG))
+    assert step_of(mutated(made, rule, on=apart)).reason == "exhausted"
+
+
+def test_a_request_without_a_rung_in_the_pod_s_pool_must_fit_in_the_next_one() -> None:
+    rule = cards(on("H100"), on("A100"), on("A100", MIG))
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    assert mutated(made, rule, on=A100).patch == ()
+    assert mutated(made, rule, on=cluster(node("a", {GPU: 1, MIG: 1}, labels={CARD: "a100"}))).patch
+
+
+def test_a_condition_and_the_assumed_rung_count() -> None:
+    rule = cards(on("H100"), on("A100", when="false"), on("L40S", assume=True))
+    decision = mutated(selecting(), rule, on=A100)
+    assert spec_of(decision)["nodeSelector"] == {CARD: "l40s"}
+    assert step_of(decision).resources[0].attempts[1].reason == "its condition is false"
+    assert step_of(mutated(decision.result, rule, on=UNKNOWN_CLUSTER)).reason == "assumed"
+
+
+def test_an_unknown_cluster_and_malformed_amounts_change_nothing() -> None:
+    unknown = step_of(mutated(selecting(), cards(), on=UNKNOWN_CLUSTER))
+    assert (unknown.reason, unknown.resources[0].resource) == ("cluster-unknown", f"{GPU}@H100")
+    assert step_of(mutated(asks({GPU: "1500m"}, nodeSelector={CARD: "h100"}), cards(), on=A100)).reason == "malformed"
+
+
+def test_the_first_ladder_that_decides_owns_its_keys() -> None:
+    first = cards(name="a")
+    other = rung(MIG, name="A100", pool=((CARD, "a100"),)), rung(MIG, name="H100", pool=((CARD, "h100"),))
+    second = cards(*other, name="b")
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    on_a100 = cluster(pool_node("a100"), pool_node("h100", 8, MIG))
+    decision = mutated(made, first, second, on=on_a100)
+    assert spec_of(decision)["nodeSelector"] == {CARD: "a100"}
+    assert step_of(decision, 1).resources[0].attempts[-1].reason == "an earlier ladder decided card"
+
+
+def test_a_move_that_an_earlier_ladder_would_change_is_not_made() -> None:
+    plain = ladder(MIG, "nvidia.com/mig-2g.20gb", name="a", nodes=MATCHES_POD)
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    nodes = cluster(pool_node("a100"), pool_node("h100", 8, MIG))
+    decision = mutated(made, plain, cards(name="b"), on=nodes)
+    assert decision.patch == ()
+    assert step_of(decision, 1).resources[0].attempts[-1].reason == "FallbackLadder/a would move it on"
+    anywhere = ladder(MIG, "nvidia.com/mig-2g.20gb", name="a")
+    assert mutated(made, anywhere, cards(name="b"), on=nodes).patch
+
+
+def test_a_plain_ladder_does_not_move_a_pod_onto_a_rung_that_an_earlier_ladder_leaves() -> None:
+    plain = ladder(MIG, GPU, name="b")
+    made = asks({MIG: 1}, nodeSelector={CARD: "h100"})
+    decision = mutated(made, cards(name="a"), plain, on=A100)
+    assert step_of(decision, 1).resources[0].attempts[-1].reason == "FallbackLadder/a would move it on"
+    assert mutated(made, cards(name="a"), plain, on=cluster(pool_node("h100"))).patch
+
+
+def test_free_devices_of_the_pool_count() -> None:
+    used = cluster(pool_node("h100", used={GPU: 8}), pool_node("a100"))
+    assert mutated(selecting(), cards(offered=Offered.AVAILABLE), on=used).patch
+    assert mutated(selecting(), cards(), on=used).patch == ()
+
+
+def test_rules_outside_read_what_pools_read() -> None:
+    rule = cards(on("H100", weight=2), on("A100", place=Place(annotations={"type": "a"}), weight=1))
+    assert rule.interests.node_labels == {CARD}
+    assert rule.interests.annotations == {FALLBACK, "type"}
+    fingerprint = Fingerprint(compiled(rule).rules_at(Endpoint.MUTATE))
+    keys = [
+        selecting(),
+        selecting("a100"),
+        selecting(runtimeClassName="x"),
+        {**selecting(), "metadata": {"name": "job", "annotations": {"type": "x"}}},
+        {**selecting(), "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"}}},
+    ]
+    assert len({fingerprint.key(request(made)) for made in keys}) == len(keys)
+
+
+def test_explanations_and_coverage_name_rungs_by_pool() -> None:
+    place = Place(tolerations=(DEDICATED,), runtime_class_name="nvidia")
+    rule = cards(on("H100"), on("A100", place=place))
+    settings = {setting.name: setting.value for setting in effective(rule, "default")}
+    assert settings["rungs[1].pool"] == {CARD: "a100"}
+    assert settings["rungs[1].place"] == {"tolerations": [RAW_DEDICATED], "runtimeClassName": "nvidia"}
+    assert rule.rung_names == (f"{GPU}@H100", f"{GPU}@A100")
+    step = step_of(mutated(selecting(), rule, on=A100))
+    reached = [(part.name, part.event) for part in parts(rule) if part.reached(step, "default")]
+    assert reached == [(f"{GPU}@H100", "requested"), (f"{GPU}@A100", "given")]
+    assert rule.replacements(GPU) == ()
+
+
+def test_pods_beyond_the_bounds_of_a_placement_cannot_be_evaluated() -> None:
+    made = selecting(tolerations=[{"key": "x", "operator": "Exists"}] * 1001)
+    assert step_of(mutated(made, cards(), on=A100)).reason == "evaluation-error"

@@ -166,6 +166,8 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "direction": "Up",
         "counts": "Keep",
         "whenExhausted": "Keep",
+        "unplaced": "Ignore",
+        "queued": "Ignore",
         "annotation": "gpu-webhook.k8s.io/fallback",
         "rungs[0]": "x.y/a",
         "rungs[0].weight": 2,
@@ -185,6 +187,8 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "offered",
         "counts",
         "whenExhausted",
+        "unplaced",
+        "queued",
         "annotation",
     }
     assert by_name["rungs[1]"]["source"] == place("rules/injection.yaml:7:18")

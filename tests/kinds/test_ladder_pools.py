@@ -6,6 +6,7 @@ import pytest
 
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
@@ -284,3 +285,13 @@ def test_explanations_and_coverage_name_rungs_by_pool() -> None:
 def test_pods_beyond_the_bounds_of_a_placement_cannot_be_evaluated() -> None:
     made = selecting(tolerations=[{"key": "x", "operator": "Exists"}] * 1001)
     assert step_of(mutated(made, cards(), on=A100)).reason == "evaluation-error"
+
+
+def test_warnings_know_pools() -> None:
+    plain, pools = ladder(GPU, MIG, name="a"), cards(name="b")
+    assert [problem.code.value for problem in analyse([plain, pools])] == ["unreachable-rung"]
+    assert [*analyse([pools, ladder(GPU, MIG, name="c")])] == []
+    assert [*analyse([cards(on("H100", "nvidia.com/mig-3g.40gb"), on("A30", "nvidia.com/mig-2g.12gb"))])] == []
+    assert [problem.message for problem in analyse_on([pools], A100)] == [
+        f"no node offers {GPU}@H100: each request for it must move"
+    ]

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
+from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
-from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.problems.problem import Problem, warning
 
 
@@ -17,8 +17,10 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     for ladder in ladders:
         yield from _warn_idle_rungs(ladder)
         yield from _warn_unlikely_names(ladder)
-        yield from _warn_mixed_cards(ladder)
-        yield from _warn_unsorted_rungs(ladder)
+        # Pools may have different cards, each with its MIG devices.
+        if not ladder.pool_keys:
+            yield from _warn_mixed_cards(ladder)
+            yield from _warn_unsorted_rungs(ladder)
     before = EarlierRules[FallbackLadder]()
     for later in ladders:
         for earlier in before.matching(later.match.namespaces[0]):
@@ -30,20 +32,25 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
     """Yield warnings about rungs that no node of a cluster offers, even if in use; an assumed rung needs no node."""
     for ladder in ladders:
         nodes = [node for node in cluster.nodes if ladder.query.counts(node)]
-        offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
+        offered = {rung.title for rung in ladder.rungs if any(_has_rung(node, rung) for node in nodes)}
         for index, rung in enumerate(ladder.rungs):
-            if rung.resource not in offered and not rung.assume:
+            if rung.title not in offered and not rung.assume:
                 if _source_count(ladder, index):
                     effect = "nothing moves to this rung"
-                elif any(other.assume or other.resource in offered for other in ladder.rungs):
+                elif any(other.assume or other.title in offered for other in ladder.rungs):
                     effect = "each request for it must move"
                 else:
                     effect = "each request for it must move, and no node offers another rung"
                 if nodes:
-                    message = f"no node offers {rung.resource}: {effect}"
+                    message = f"no node offers {rung.title}: {effect}"
                 else:
-                    message = f"no node counts for {ladder.id}, so that none offers {rung.resource}: {effect}"
+                    message = f"no node counts for {ladder.id}, so that none offers {rung.title}: {effect}"
                 yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
+
+
+def _has_rung(node: Node, rung: Rung) -> bool:
+    """Return True if a node of the rung's pool has its resource, even if in use."""
+    return bool(node.allocatable.get(rung.resource)) and all(node.labels.get(key) == value for key, value in rung.pool)
 
 
 def _warn_unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
@@ -116,10 +123,12 @@ def _warn_unreachable_rungs(earlier: FallbackLadder, later: FallbackLadder) -> I
     """Warn of rungs of a later ladder whose requests an earlier ladder always decides."""
     if not always_first(earlier, later):
         return
-    decided = set(earlier.resources)
+    # A ladder with pools decides only requests of pods on its rungs.
+    decided = {(rung.resource, rung.pool) for rung in earlier.rungs}
     for index, rung in enumerate(later.rungs):
+        identity = rung.resource, rung.pool if earlier.pool_keys else ()
         # No warning for a rung that cannot move anyway.
-        if rung.resource in decided and not rung.assume and _target_count(later, index):
+        if identity in decided and not rung.assume and _target_count(later, index):
             message = (
                 f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
                 f"which comes first by {precedence_basis(earlier, later)}"

@@ -295,3 +295,19 @@ def test_warnings_know_pools() -> None:
     assert [problem.message for problem in analyse_on([pools], A100)] == [
         f"no node offers {GPU}@H100: each request for it must move"
     ]
+
+
+def test_only_labels_that_differ_are_written() -> None:
+    rungs = [rung(GPU, name=card, pool=((CARD, card), (SPOT, "true"))) for card in ("h100", "a100")]
+    made = asks({GPU: 1}, nodeSelector={CARD: "h100", SPOT: "true"})
+    nodes = cluster(node("a", {GPU: 1}, labels={CARD: "a100", SPOT: "true"}))
+    assert [operation.path for operation in mutated(made, cards(*rungs), on=nodes).patch][1:] == [
+        "/spec/nodeSelector/card"
+    ]
+
+
+def test_several_requests_that_one_node_of_the_pool_offers_stay() -> None:
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    rule = cards(on("H100"), on("A100"), on("H100", MIG))
+    nodes = cluster(node("h", {GPU: 1, MIG: 1}, labels={CARD: "h100"}))
+    assert {item.reason for item in step_of(mutated(made, rule, on=nodes)).resources} == {"offered"}

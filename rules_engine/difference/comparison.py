@@ -5,6 +5,7 @@ from collections.abc import Iterator, Set
 from msgspec.structs import replace
 
 from rules_engine.difference.values import Amount, Change, Kind, Outcome
+from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import RuleId
 
 
@@ -35,8 +36,10 @@ def _amount_changing_rules(change: Change, others: Set[RuleId]) -> Iterator[Rule
     amounts = {amount.resource for amount in {*change.before.resources} ^ {*change.after.resources}}
     for deciding in (*change.before.deciding, *change.after.deciding):
         if deciding.rule in others:
-            amounts -= {fall.given for fall in deciding.falls} | {resource for _, resource, _ in deciding.amounts}
-    yield from (fall.rule for fall in change.before.falls if fall.given in amounts)
+            amounts -= {resource_of(fall.given) for fall in deciding.falls} | {
+                resource for _, resource, _ in deciding.amounts
+            }
+    yield from (fall.rule for fall in change.before.falls if resource_of(fall.given) in amounts)
 
 
 def _change_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:

@@ -18,6 +18,7 @@ from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.admission import Endpoint, pod_request
+from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
@@ -190,7 +191,7 @@ class Admissions:
     def _falls(self, template: Template, admission: Admission) -> Sequence[Fall]:
         requested = self._requested_by(template)
         return [
-            Fall(step.rule, decision.resource, decision.to, requested.get(decision.resource, 0) // NANOS)
+            Fall(step.rule, decision.resource, decision.to, requested.get(resource_of(decision.resource), 0) // NANOS)
             for step in admission.trace
             if not step.audit
             for decision in step.resources

@@ -10,7 +10,7 @@ from rules_engine.model.json.lenient import controller_reference
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.rules.admission import Endpoint, pod_request
-from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step
+from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, resource_of
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import Rule, RuleId
 
@@ -35,7 +35,7 @@ def apply_ladders(
         for step in steps
         if decision.allowed and not step.audit
         for move in step.resources
-        if move.resource in missing and move.to is not None
+        if resource_of(move.resource) in missing and move.to is not None
     ]
     return lines, resources
 
@@ -78,7 +78,7 @@ def _decision_lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
         yield f"{step.rule} {verb} deny the pod: {step.message}"
     else:
         for move in step.resources:
-            if move.resource in missing:
+            if resource_of(move.resource) in missing:
                 does = f"give the pod {move.to} in place of" if move.to is not None else "keep"
                 why = "" if move.to is not None else f": {move.reason}"
                 yield f"{step.rule} {verb} {does} {move.resource}{why}"

@@ -32,14 +32,20 @@ from rules_engine.kinds.ladder.value import (
     Rung,
     Unplaced,
     WhenExhausted,
-    resource_of,
 )
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Field
-from rules_engine.model.rules.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
+from rules_engine.model.rules.decision import (
+    Action,
+    Attempt,
+    ContainerRequest,
+    ResourceDecision,
+    Step,
+    resource_of,
+)
 from rules_engine.model.rules.rule import Mode, Replacement, RuleId
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"

@@ -91,11 +91,6 @@ class Rung:
         return f"{self.resource}@{self.name}" if self.pool else self.resource
 
 
-def resource_of(title: str) -> str:
-    """Return the resource of a rung's title."""
-    return title.partition("@")[0]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackLadder(Rule):
     """A ladder that replaces a requested GPU resource that no node offers; rungs from the highest down."""

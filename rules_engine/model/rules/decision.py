@@ -64,8 +64,13 @@ class Attempt(Struct, frozen=True):
         return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **field_members}
 
 
+def resource_of(title: str) -> str:
+    """Return the resource of a rung's title, such as nvidia.com/gpu@A100, on the pool A100."""
+    return title.partition("@")[0]
+
+
 class ResourceDecision(Struct, frozen=True, kw_only=True):
-    """A ladder's decision for one resource of the pod: `to` is None if it stays."""
+    """A ladder's decision for one resource of the pod, both by the titles of rungs: `to` is None if it stays."""
 
     resource: str
     to: str | None

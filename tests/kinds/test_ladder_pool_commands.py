@@ -1,0 +1,86 @@
+"""Commands on ladders over node pools: reading, simulate, doctor and diff name the pools."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from server.cli import main
+from tests.support.authoring import cli, write
+
+GPU, FILE = "nvidia.com/gpu", "rules.yaml"
+LADDER = f"""\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: cards}}
+spec:
+  rungs:
+    - {{resource: {GPU}, name: H100, pool: {{card: h100}}}}
+    - resource: {GPU}
+      name: A100
+      pool: {{card: a100}}
+      place:
+        tolerations: [{{key: dedicated, operator: Equal, value: a100, effect: NoSchedule}}]
+        annotations: {{gpurules.io/gpu-type: A100}}
+"""
+POD = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: train, namespace: ml}}
+spec:
+  nodeSelector: {{card: h100}}
+  containers: [{{name: main, image: i, resources: {{limits: {{{GPU}: 1}}}}}}]
+"""
+TAINT = "[{key: dedicated, value: a100, effect: NoSchedule}]"
+CLUSTER = f"""\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {{name: cards}}
+spec:
+  nodes: [{{name: a, labels: {{card: a100}}, taints: {TAINT}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 4}}}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(write(tmp_path, {FILE: LADDER, "pod.yaml": POD, "cluster.yaml": CLUSTER}))
+    return tmp_path
+
+
+def test_a_moved_pod_has_the_labels_and_tolerations_of_its_pool() -> None:
+    result = cli("explain", "-f", "pod.yaml", "--rules", FILE, "--cluster", "cluster.yaml", "-o", "json")
+    (explanation,) = json.loads(result.stdout)["pods"]
+    pod = explanation["pod"]
+    assert pod["spec"]["nodeSelector"] == {"card": "a100"}
+    assert pod["spec"]["tolerations"] == [
+        {"key": "dedicated", "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
+    ]
+    assert pod["metadata"]["annotations"] == {
+        "gpurules.io/gpu-type": "A100",
+        "gpu-webhook.k8s.io/fallback": "gpu@H100->gpu@A100",
+    }
+
+
+def test_a_simulation_counts_a_move_to_another_pool() -> None:
+    spec = "spec: {arrivals: [{podFile: pod.yaml}]}"
+    write(Path(), {"load.yaml": f"apiVersion: gpurules.io/v1\nkind: Simulation\nmetadata: {{name: load}}\n{spec}\n"})
+    result = cli("simulate", "-f", "load.yaml", "--rules", FILE, "--cluster", "cluster.yaml")
+    assert "  gpu@H100 → gpu@A100     1        1  FallbackLadder/cards\n" in result.stdout
+
+
+def test_preflight_names_the_pool_of_a_moved_pod() -> None:
+    result = cli("preflight", "-f", "pod.yaml", "--rules", FILE, "--cluster", "cluster.yaml")
+    assert (result.exit_code, "gpu@H100 → gpu@A100 by FallbackLadder/cards" in result.stdout) == (0, True)
+
+
+def test_a_change_of_the_pool_is_a_change_of_the_rung() -> None:
+    write(Path(), {"new.yaml": LADDER.replace("A100", "B100").replace("a100}", "b100}")})
+    both = CLUSTER.replace(
+        "]\n", f", {{name: b, labels: {{card: b100}}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 4}}}}]\n", 1
+    )
+    write(Path(), {"cluster.yaml": both})
+    line = ("--old", FILE, "--new", "new.yaml", "--cluster", "cluster.yaml", "pod.yaml", "-o", "json")
+    result = CliRunner().invoke(main, ["diff", *line])
+    (change,) = json.loads(result.stdout)["changes"]
+    assert change["kinds"] == ["Rung"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.support.authoring import cli, ladder, validation, write
+from tests.support.authoring import cli, injection, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "output" / "preflight.json").read_text())
@@ -483,3 +483,9 @@ def test_without_pods_the_answer_says_so() -> None:
     write(Path(), {"manifest.yaml": job("cpu: 1", count=0)})
     result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "Workloads  no pods to start")
+
+
+def test_other_rules_have_no_rungs() -> None:
+    rules = f"{RULES}---\n{injection('more', gpuResource=MIDDLE)}"
+    found = workload(job(f"{MIDDLE}: 1"), rules=rules, code=1)
+    assert [change["text"] for change in found["wouldStart"] if change["kind"] == "Rung"] == [f"with 1 {SMALL}"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.model.rules.simulation import Distribution, Simulation
 from rules_engine.preflight.state import ClusterState, PodsByWorkload
 from rules_engine.simulation.play import play_simulation
+from rules_engine.simulation.record import State
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.laws import law
 
@@ -71,7 +72,8 @@ def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
     drawn = replace(drawn, objects=objects, cluster=objects.view)
     record = play_simulation(drawn, rule_set, "rules")
     assume(not any(each.replaces for each in record.pods))  # controllers replace victims only in a simulation
-    expected = {f"{each.namespace}/{each.name}": each.node for each in record.pods if each.arrival is not None}
+    arrived = [each for each in record.pods if each.arrival is not None]
+    expected = {f"{each.namespace}/{each.name}": each.node * (each.state is State.RUNNING) for each in arrived}
     state = ClusterState(drawn, rule_set)
     with state.simulated(drawn.arrivals) as plays:
         found = {each.name: each.node for pods in plays for each in pods}

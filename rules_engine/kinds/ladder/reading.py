@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Rung
+from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced
 from rules_engine.loading import fields
 from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
@@ -91,7 +91,8 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
     for line, rung in zip(lines, ladder.rungs, strict=True):
         node = line.key("pool") or line.get("resource") or line
         for name, other in (("pool", "name"), ("name", "pool"), ("place", "pool")):
-            _report_missing("rung", line, name, other, given=line.key(other) is not None, problems=problems)
+            given = line.key(other) is not None or (name == "place" and rung.place == Place())
+            _report_missing("rung", line, name, other, given=given, problems=problems)
         # An invalid pool has its own problem, and reads like an empty one.
         if (
             pools
@@ -106,8 +107,8 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
             problems.error(Code.WRONG_COUNT, message, node.location, node.length)
         for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
             report_steering(key.source.text, {SKIP_ANNOTATION, ladder.annotation}, key, problems)
-    for name in ("unplaced", "queued"):
-        _report_missing("ladder", spec, name, "pool", given=bool(pools), problems=problems)
+    for name, default in (("unplaced", ladder.unplaced is Unplaced.IGNORE), ("queued", ladder.queued is Queued.IGNORE)):
+        _report_missing("ladder", spec, name, "pool", given=bool(pools) or default, problems=problems)
 
 
 def _report_missing(title: str, node: MapNode, name: str, other: str, *, given: bool, problems: Problems) -> None:

@@ -1,11 +1,12 @@
 """Rule files: paths → text."""
 
+import gc
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from errno import EBADF
 from functools import cache, cached_property
@@ -41,6 +42,22 @@ _KUBECTL_TEXT = re.compile(
     r"|(?P<describe>Name: {4,}\S.*\r?\n(?:Namespace|Roles|Labels|Priority): {2,})"
 )
 """The beginning of what `kubectl get` and `kubectl describe` print for people."""
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector, which would visit many new objects again and again: they have no cycles.
+
+    If several threads do this at once, the first to enter enables it again, when it leaves.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 """A line end as YAML counts lines."""

@@ -1,8 +1,6 @@
 """Paged reads of a list, which may be hostile or endless: pages are sized by bytes, and bounded in size and number."""
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection
 
@@ -64,18 +62,3 @@ class Paging:
             raise ApiError(Cause.TOO_LARGE, f"list: more than {MAX_OBJECTS} objects")
         self._query["continue"] = following
         return True
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
-
-    If several threads do this at once, the first to enter enables it again, when it leaves.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -20,10 +20,11 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from rules_engine.loading.files import without_garbage_collection
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
-from server.cluster.paging import Paging, without_gc
+from server.cluster.paging import Paging
 from server.cluster.reading import UnreadableError
 from server.cluster.source import Health
 from server.timing import Backoff, random
@@ -260,7 +261,7 @@ class Reflector(Generic[T]):
         The parsed page is released before the next is requested.
         """
         body = pages.get()
-        with without_gc():
+        with without_garbage_collection():
             metadata, items = _parse_page(body)
             for item in items:
                 if isinstance(item, dict):

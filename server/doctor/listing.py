@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import BinaryIO, TypeVar
 
 from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Page, Reducer, whole_objects
+from rules_engine.loading.files import without_garbage_collection
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
-from server.cluster.paging import Paging, without_gc
+from server.cluster.paging import Paging
 from server.doctor.finding_events import COMPONENT
 from server.timing import Backoff, random
 
@@ -88,7 +89,7 @@ class Listing:
                 self._progress(collection, len(of_kind))
             objects[kind] = of_kind
 
-        with without_gc():
+        with without_garbage_collection():
             unread = self._list_all(API_RESOURCES, collect)
             cluster = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
         return ListedObjects(objects=cluster, unread=unread)

@@ -4,17 +4,24 @@ A list in JSON is read as a stream, and its objects are reduced one by one.
 """
 
 import codecs
-import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import BinaryIO
 
 from rules_engine.diagnosis.reading.reduction import Reducer, type_meta_of
-from rules_engine.loading.files import STDIN, decode_source, find_files, is_folder, report_unreadable, standard_input
+from rules_engine.loading.files import (
+    STDIN,
+    decode_source,
+    find_files,
+    is_folder,
+    report_unreadable,
+    standard_input,
+    without_garbage_collection,
+)
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
@@ -129,18 +136,6 @@ def read_objects(
         collected.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED_INPUT}", Location(name, 1, 1))
     problems = sort_problems(collected.items, [str(file) for file, _ in files])
     return Reading(objects=None if collected.failed else reader.objects(), problems=problems, sources=reader.sources)
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector, which would visit all objects again and again: they have no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def without_device_offers(node: Node) -> Node:
 
 
 class NodeShape(Struct, frozen=True, cache_hash=True):
-    """What answers about a node's pools depend on: their shapes, and the names of their devices in use."""
+    """Key of answers about the pools of a node: their shapes, and the names of their devices in use."""
 
     pools: tuple[tuple[Shape, frozenset[str]], ...]
 

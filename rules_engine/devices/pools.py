@@ -26,7 +26,7 @@ from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, pa
 
 
 class Shape(Struct, frozen=True, cache_hash=True):
-    """What counts of a pool's devices depend on. Equal devices are one value, known by its id while the pool exists."""
+    """Key of counts of a pool's devices. Equal devices are one value, identified by its id while the pool exists."""
 
     driver: str
     devices: bytes

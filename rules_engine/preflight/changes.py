@@ -27,6 +27,7 @@ from rules_engine.model.wording import format_names
 from rules_engine.preflight.reading import Submitted
 from rules_engine.preflight.state import ClusterState, SimulatedPod, Verdict
 from rules_engine.scheduling.cycle import SchedulingCycle
+from rules_engine.scheduling.requirements import REQUIRED
 from rules_engine.scheduling.scheduling import Filter
 from rules_engine.simulation.words import format_gpus
 
@@ -38,8 +39,6 @@ MAX_NEEDS = 4
 
 MAX_FEWER = 64
 """Smaller numbers of devices that are tried: a node has 8 whole cards, and some 50 parts of them."""
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 _COMPONENT_TAINTS = "node.kubernetes.io/"
 """Prefix of taints for the state of a node, which no manifest should tolerate to start."""
@@ -65,7 +64,7 @@ class RungResult:
 
 
 class NodeNeed(Struct, frozen=True):
-    """What a pod lacks for nodes that would run it otherwise.
+    """A placement that nodes require and a pod lacks.
 
     `selector`: values of its nodeSelector, None: without the label. `affinity`: it goes without required node affinity.
     """
@@ -98,7 +97,7 @@ class NodeNeed(Struct, frozen=True):
             spec["nodeSelector"] = {key: value for key, value in selector.items() if value is not None}
         if self.affinity:
             affinity = as_mapping(spec.get("affinity"))
-            rest = {key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != _REQUIRED}
+            rest = {key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != REQUIRED}
             spec["affinity"] = {**affinity, "nodeAffinity": rest}
         return {**pod, "spec": spec}
 
@@ -127,10 +126,7 @@ def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence
         if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
             continue
         wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
-        if unselected >> number & 1 and not wrong:
-            need = NodeNeed(taints, (), True)
-        else:
-            need = NodeNeed(taints, tuple(wrong), False)
+        need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
         counts[need] = counts.get(need, 0) + 1
     ordered = sorted(
         counts.items(), key=lambda item: (len(item[0].taints) + len(item[0].selector) + item[0].affinity, -item[1])

@@ -29,7 +29,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
 NODE_NAME = "metadata.name"
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 MAX_TERMS = 100
 """Topology spread constraints, and terms of required pod affinity and anti-affinity, of a pod: people write a few. Each
@@ -175,7 +175,7 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
 
     Source: plugins/nodeaffinity/node_affinity.go (PreFilter). Empty terms count here, though they match no node.
     """
-    required = as_mapping(as_mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
+    required = as_mapping(as_mapping(spec.get("affinity")).get("nodeAffinity")).get(REQUIRED)
     allowed: frozenset[str] | None = None
     for term in object_items(as_mapping(required).get("nodeSelectorTerms")):
         names: frozenset[str] | None = None
@@ -205,7 +205,7 @@ def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str
 
 
 def _read_terms(spec: Object, member: str, namespace: str, labels: Mapping[str, str]) -> tuple[AffinityTerm, ...]:
-    raw = as_mapping(as_mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
+    raw = as_mapping(as_mapping(spec.get("affinity")).get(member)).get(REQUIRED)
     return tuple(read_affinity_term(term, namespace, labels) for term in object_items(raw))
 
 

@@ -39,7 +39,7 @@ _KINDS = "nodes,pods,namespaces,priorityclasses,resourcequotas,limitranges"
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a workload. `nodes`: by pod, in the order of binding; `waiting`: messages by pod.
+    """The outcome of a workload. `nodes`: by pod, in the order of binding; `waiting`: messages by pod.
 
     `refused`: the number of pods that were not created, with the last `refusal`. `victims`: pods that were preempted.
     `given`: the number of pods by GPU resources.

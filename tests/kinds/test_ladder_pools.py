@@ -293,8 +293,60 @@ def test_warnings_know_pools() -> None:
     assert [*analyse([pools, ladder(GPU, MIG, name="c")])] == []
     assert [*analyse([cards(on("H100", "nvidia.com/mig-3g.40gb"), on("A30", "nvidia.com/mig-2g.12gb"))])] == []
     assert [problem.message for problem in analyse_on([pools], A100)] == [
-        f"no node offers {GPU}@H100: each request for it must move"
+        f"no node offers {GPU}@H100, since none has card=h100: each request for it must move"
     ]
+
+
+def warnings_on(*nodes: Node, rule: FallbackLadder) -> list[str]:
+    return [problem.message for problem in analyse_on([rule], cluster(*nodes))]
+
+
+def test_a_label_that_no_node_has_is_named_with_the_nearest_one() -> None:
+    rungs = [
+        rung(GPU, name="typo", pool=((CARD, "a10"), (SPOT, None))),
+        rung(GPU, name="key", pool=((CARD, "h100"), ("spott", "true"))),
+        rung(GPU, name="null", pool=((CARD, "h100"), (SPOT, None))),
+    ]
+    nodes = (
+        node("a", {GPU: 8}, labels={CARD: "a100", SPOT: "true"}),
+        node("h", {MIG: 8}, labels={CARD: "h100", SPOT: "true"}),
+    )
+    assert [message.partition(":")[0] for message in warnings_on(*nodes, rule=ladder(*rungs))] == [
+        f"no node offers {GPU}@typo, since none has card=a10 (did you mean 'card=a100'?)",
+        f"no node offers {GPU}@key, since none has spott=true (did you mean 'spot=true'?)",
+        f"no node offers {GPU}@null, since none is in its pool card=h100,!spot",
+    ]
+    (message,) = warnings_on(*nodes, rule=ladder(on("A100"), on("H100")))
+    assert message == f"no node offers {GPU}@H100: nothing moves to this rung"
+
+
+@pytest.mark.parametrize(
+    ("toleration", "text"),
+    [
+        (DEDICATED, ""),
+        (Toleration(key="", operator="Exists", value="", effect=""), ""),
+        (Toleration(key="dedicated", operator="", value="a10", effect="NoSchedule"), "dedicated=a10:NoSchedule"),
+        (Toleration(key="dedicated", operator="Exists", value="", effect="NoExecute"), "dedicated:NoExecute op=Exists"),
+    ],
+)
+def test_a_toleration_of_no_taint_of_the_pool_is_reported(toleration: Toleration, text: str) -> None:
+    place = Place(tolerations=(toleration,))
+    rule = cards(on("H100"), on("A100", place=place, origin={"place": on("A100").location}))
+    tainted = pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),))
+    messages = [f"no node of the pool A100 has a taint that this tolerates: {text}"] if text else []
+    assert warnings_on(pool_node("h100"), tainted, rule=rule) == messages
+    # Without nodes nothing is known of their taints.
+    assert len(warnings_on(pool_node("h100"), rule=rule)) == 1
+
+
+def test_an_autoscaled_pool_needs_a_declared_node_if_free_devices_count() -> None:
+    rule = cards(offered=Offered.AVAILABLE)
+    created = node("h", {GPU: 8}, labels={CARD: "h100", "karpenter.sh/nodepool": "gpu"})
+    declared = node("h-new", {GPU: 8}, labels={CARD: "h100"}, scalable=True)
+    (message,) = warnings_on(created, pool_node("a100"), rule=rule)
+    assert message.startswith("an autoscaler creates nodes of the pool H100, but only existing ones count")
+    assert warnings_on(created, declared, pool_node("a100"), rule=rule) == []
+    assert warnings_on(created, pool_node("a100"), rule=cards()) == []
 
 
 def test_only_labels_that_differ_are_written() -> None:

@@ -3,13 +3,18 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from rules_engine.evaluation.nodes import Offered, Tolerated
+from rules_engine.kinds.ladder.pools import pool_text, toleration_text
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Pool, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.kubernetes.cluster import Cluster, Node
-from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.problems.problem import Problem, did_you_mean, warning
+
+AUTOSCALER_LABEL = "karpenter.sh/nodepool"
+"""The label of nodes that Karpenter creates. Other autoscalers leave no mark on nodes."""
 
 
 def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
@@ -29,28 +34,78 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
 
 
 def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[Problem]:
-    """Yield warnings about rungs that no node of a cluster offers, even if in use; an assumed rung needs no node."""
+    """Yield warnings about what no node of a cluster has, or an autoscaler may add.
+
+    A rung is offered by a node even if its devices are in use; an assumed rung needs no node.
+    """
     for ladder in ladders:
         nodes = [node for node in cluster.nodes if ladder.query.counts(node)]
-        offered = {rung.title for rung in ladder.rungs if any(_has_rung(node, rung) for node in nodes)}
-        for index, rung in enumerate(ladder.rungs):
-            if rung.title not in offered and not rung.assume:
-                if _source_count(ladder, index):
-                    effect = "nothing moves to this rung"
-                elif any(other.assume or other.title in offered for other in ladder.rungs):
-                    effect = "each request for it must move"
-                else:
-                    effect = "each request for it must move, and no node offers another rung"
-                if nodes:
-                    message = f"no node offers {rung.title}: {effect}"
-                else:
-                    message = f"no node counts for {ladder.id}, so that none offers {rung.title}: {effect}"
-                yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
+        yield from _warn_unoffered_rungs(ladder, nodes)
+        if ladder.pool_keys:
+            yield from _warn_useless_tolerations(ladder, nodes)
+            yield from _warn_autoscaled_pools(ladder, nodes)
 
 
-def _has_rung(node: Node, rung: Rung) -> bool:
-    """Return True if a node of the rung's pool has its resource, even if in use."""
-    return bool(node.allocatable.get(rung.resource)) and all(node.labels.get(key) == value for key, value in rung.pool)
+def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Warn of rungs that no node offers; `nodes`: those that count for the ladder."""
+    offered = {
+        rung.title
+        for rung in ladder.rungs
+        if any(node.allocatable.get(rung.resource) for node in _nodes_of(rung.pool, nodes))
+    }
+    for index, rung in enumerate(ladder.rungs):
+        if rung.title not in offered and not rung.assume:
+            if _source_count(ladder, index):
+                effect = "nothing moves to this rung"
+            elif any(other.assume or other.title in offered for other in ladder.rungs):
+                effect = "each request for it must move"
+            else:
+                effect = "each request for it must move, and no node offers another rung"
+            if nodes:
+                message = f"no node offers {rung.title}{_pool_clause(rung, ladder, nodes)}: {effect}"
+            else:
+                message = f"no node counts for {ladder.id}, so that none offers {rung.title}: {effect}"
+            yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
+
+
+def _nodes_of(pool: Pool, nodes: Sequence[Node]) -> Sequence[Node]:
+    return [node for node in nodes if all(node.labels.get(key) == value for key, value in pool)]
+
+
+def _pool_clause(rung: Rung, ladder: FallbackLadder, nodes: Sequence[Node]) -> str:
+    """Return a clause with the label of a pool that no node has, and the nearest one; "" if a node is in the pool."""
+    if _nodes_of(rung.pool, nodes):
+        return ""
+    for key, value in rung.pool:
+        if value is not None and not _nodes_of(((key, value),), nodes):
+            near = {item for node in nodes for item in node.labels.items() if key in item or value in item}
+            near.difference_update(*(other.pool for other in ladder.rungs))
+            return f", since none has {key}={value}{did_you_mean(f'{key}={value}', map('='.join, near))}"
+    return f", since none is in its pool {pool_text(rung.pool)}"
+
+
+def _warn_useless_tolerations(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
+    for rung in ladder.rungs:
+        pool = _nodes_of(rung.pool, nodes)
+        taints = {taint for node in pool for taint in node.taints}
+        for toleration in rung.place.tolerations if pool else ():
+            if not any(map(Tolerated((toleration,)).includes, taints)):
+                message = (
+                    f"no node of the pool {rung.name} has a taint that this tolerates: {toleration_text(toleration)}"
+                )
+                yield warning(LadderCode.USELESS_TOLERATION, message, rung.origin["place"], "place")
+
+
+def _warn_autoscaled_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Warn of pools whose free devices count, and those of nodes that an autoscaler can create do not."""
+    for rung in ladder.rungs if ladder.offered is Offered.AVAILABLE else ():
+        pool = _nodes_of(rung.pool, nodes)
+        if any(AUTOSCALER_LABEL in node.labels for node in pool) and not any(node.scalable for node in pool):
+            message = (
+                f"an autoscaler creates nodes of the pool {rung.name}, but only existing ones count: pods move when no "
+                "device of them is free; declare a node that it can create (scalable: true)"
+            )
+            yield warning(LadderCode.AUTOSCALED_POOL, message, rung.location, rung.resource)
 
 
 def _warn_unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:

@@ -116,6 +116,13 @@ def toleration_json(toleration: Toleration) -> dict[str, Json]:
     return {name: text for name, text in members.items() if text}
 
 
+def toleration_text(toleration: Toleration) -> str:
+    """Return a toleration in the syntax of `kubectl describe`."""
+    value, effect = toleration.value and f"={toleration.value}", toleration.effect and f":{toleration.effect}"
+    operator = " op=Exists" if toleration.operator == "Exists" else ""
+    return f"{toleration.key}{value}{effect}{operator}".strip()
+
+
 def _value_at(pod: Pod, path: Path) -> Json:
     """Return a value of the edited pod, whose placement was read before, so that it has the right types."""
     value = pod.raw

@@ -17,3 +17,5 @@ class LadderCode(ProblemCode):
     MIXED_CARDS = "mixed-cards"
     RUNG_ORDER = "rung-order"
     RUNG_NOT_OFFERED = "rung-not-offered"
+    USELESS_TOLERATION = "useless-toleration"
+    AUTOSCALED_POOL = "autoscaled-pool"

@@ -77,6 +77,7 @@ class Node:
     """The fields of a node that ladders read.
 
     `used`: by resource, the total requests of its bound, unfinished pods. Both amounts have what `service` offers.
+    `scalable`: an inventory says that an autoscaler can create more of these nodes.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Node:
     allocatable: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     service: Service | None = None
+    scalable: bool = False
 
     def available(self, resource: str) -> Quantity:
         """Return allocatable minus used; it may be negative."""

@@ -238,7 +238,10 @@ def _step_tree(step: Step) -> Tree:
 
 
 def _resource_tree(decision: ResourceDecision) -> Tree:
-    outcome = f"{decision.resource} → {decision.to}" if decision.to else f"{decision.resource} stays: {decision.reason}"
+    if decision.reason == "placed":
+        outcome = f"{decision.resource}: the pod gets the labels of its pool"
+    else:
+        outcome = decision.resource + (f" → {decision.to}" if decision.to else f" stays: {decision.reason}")
     attempts: list[Words] = [
         (
             Span("✓ ", Tone.GOOD) if attempt.taken else Span("✗ ", Tone.BAD),

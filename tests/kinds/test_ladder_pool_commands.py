@@ -62,6 +62,31 @@ def test_a_moved_pod_has_the_labels_and_tolerations_of_its_pool() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("count", "lines"),
+    [
+        (1, ["main requests 1 of nvidia.com/gpu@A100", f"{GPU}@A100: the pod gets the labels of its pool"]),
+        (
+            9,
+            [
+                f"{GPU}@A100 stays: exhausted",
+                f"✗ {GPU}@A100: no node of its pool offers 9 of {GPU}",
+                f"✗ {GPU}@L40: no node of its pool offers 9 of {GPU}",
+            ],
+        ),
+    ],
+)
+def test_explain_says_that_an_unplaced_pod_gets_the_first_pool(count: int, lines: list[str]) -> None:
+    unplaced = POD.replace("  nodeSelector: {card: h100}\n", "").replace(f"{GPU}: 1", f"{GPU}: {count}")
+    rungs = ", ".join(f"{{resource: {GPU}, name: {name}, pool: {{card: {name.lower()}}}}}" for name in ("A100", "L40"))
+    first = f"{LADDER.partition('  rungs')[0]}  unplaced: First\n  rungs: [{rungs}]\n"
+    write(Path(), {FILE: first, "pod.yaml": unplaced})
+    result = cli("explain", "-f", "pod.yaml", "--rules", FILE, "--cluster", "cluster.yaml")
+    assert f"FallbackLadder/cards  changed: the pod gets the pool of {GPU}@A100  " in result.stdout
+    assert [line for line in lines if line not in result.stdout] == []
+    assert "+  nodeSelector:\n+    card: a100" in result.stdout
+
+
 def test_a_simulation_counts_a_move_to_another_pool() -> None:
     spec = "spec: {arrivals: [{podFile: pod.yaml}]}"
     write(Path(), {"load.yaml": f"apiVersion: gpurules.io/v1\nkind: Simulation\nmetadata: {{name: load}}\n{spec}\n"})

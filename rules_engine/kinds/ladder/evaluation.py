@@ -455,7 +455,10 @@ class _LadderRun:
             return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
         placed = self._place_edits()
         if not moves:
-            message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
+            if placed:
+                message = f"the pod gets the pool of {decisions[0].resource}"
+            else:
+                message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
             common["fields"] = self._fields(resources)
             common["annotations"] = self._place_annotations
             action = Action.CHANGE if placed else Action.KEEP
@@ -607,7 +610,8 @@ class _PoolRun(_LadderRun):
             return Attempt(title, False, obstacle)
         covered, missing = self._cover(chosen)
         if not covered:
-            return Attempt(title, False, f"{'requested, but ' if stays else ''}no node of its pool offers {missing}")
+            start = "requested, but " if stays and not self._unplaced else ""
+            return Attempt(title, False, f"{start}no node of its pool offers {missing}")
         obstacle = self._claims_obstacle(chosen) if changes else ""
         if obstacle:
             return Attempt(title, False, obstacle)

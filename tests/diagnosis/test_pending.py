@@ -12,8 +12,10 @@ from rules_engine.diagnosis.pending import node_sets, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
+from rules_engine.kinds.ladder.value import Place, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.scheduling import scheduler, scheduler_of
@@ -977,6 +979,10 @@ class TestBrokenNodes:
         assert pending.blocking == ()
 
 
+def card_node(card: str, count: int = 1, **fields: Any) -> Object:
+    return node(card, {GPU: count}, labels={"card": card}, **fields)
+
+
 class TestLadders:
     """The resources that the ladders in force would give."""
 
@@ -1069,3 +1075,43 @@ class TestLadders:
         rules = compiled(ladder(MIG3, GPU, name="down"))
         finding = answer(node("a", {MIG3: 4}, taints=TAINTED), pod("p", {MIG3: 1}), rules=rules).finding
         assert not any("Ladder" in line for line in finding.evidence)
+
+    TOLERATED = Toleration(key="nvidia.com/gpu", operator="Exists", value="", effect="")
+    RUNGS = (
+        rung(GPU, name="H100", pool=(("card", "h100"),)),
+        rung(GPU, name="A100", pool=(("card", "a100"),), place=Place(tolerations=(TOLERATED,))),
+    )
+    POOLS = ladder(*RUNGS, name="cards", nodes=NodeFilter(require=frozenset(NodeRequirement)), unplaced=Unplaced.FIRST)
+    ON_H100 = pod("p", {GPU: 1}, nodeSelector={"card": "h100"})
+
+    @pytest.mark.parametrize(
+        ("nodes", "reason"),
+        [
+            ((card_node("a100"),), "NodeSelectorOrAffinity"),
+            ((card_node("h100", taints=TAINTED), card_node("a100")), "NodeSelectorOrAffinity"),
+            ((card_node("h100", taints=TAINTED), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
+            ((cordoned(card_node("h100")), card_node("a100")), "NodesCordoned"),
+            ((card_node("h100", ready=False), card_node("a100")), "NodesNotReady"),
+            ((card_node("h100", count=0), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
+        ],
+    )
+    def test_a_ladder_would_give_another_pool(self, nodes: Sequence[Object], reason: str) -> None:
+        finding = answer(*nodes, self.ON_H100, rules=compiled(self.POOLS)).finding
+        line = f"FallbackLadder/cards would give the pod {GPU}@A100 in place of {GPU}@H100"
+        assert (finding.reason, finding.evidence[-1]) == (reason, line)
+        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {GPU}@A100."
+
+    def test_a_ladder_would_give_a_pod_of_no_pool_the_first_one(self) -> None:
+        nodes = (card_node("h100"), pod("holder", {GPU: 1}, on="h100"))
+        rules = compiled(self.POOLS)
+        assert self.evidence(rules, *nodes, pod("p", {GPU: 1}))[-1] == (
+            f"FallbackLadder/cards would give the pod the pool of {GPU}@H100"
+        )
+
+    def test_a_ladder_says_why_it_leaves_the_pool_of_a_pod(self) -> None:
+        evidence = self.evidence(
+            compiled(self.POOLS), card_node("a100"), pod("p", {GPU: 1}, nodeSelector={"card": "x"})
+        )
+        assert evidence[-1] == (
+            "FallbackLadder/cards would skip the pod: the pod selects card=x, which is no pool of the ladder"
+        )

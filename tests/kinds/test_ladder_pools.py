@@ -114,13 +114,14 @@ def test_null_is_a_pool_without_the_label() -> None:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (selecting(None), "it does not select nodes by card"),
-        (selecting("l40s"), "it selects card=l40s, which is no pool of the ladder"),
+        (selecting(None), "the pod does not select nodes by card"),
+        (selecting("l40s"), "the pod selects card=l40s, which is no pool of the ladder"),
         (affine([line("In", "h100")], [line("In", "a100")]),
-         "its required node affinity has several terms, one with card"),
-        (affine([line("In", "h100", "a100")]), "its required node affinity has not one value of card"),
-        (affine([line("In", "h100")], nodeSelector={CARD: "a100"}), "it selects several values of card"),
-        (affine([line("DoesNotExist")]), "it selects !card, which is no pool of the ladder"),
+         "the pod's required node affinity has several terms, one with card"),
+        (affine([line("In", "h100", "a100")]),
+         "the pod's required node affinity does not have exactly one value of card"),
+        (affine([line("In", "h100")], nodeSelector={CARD: "a100"}), "the pod selects several values of card"),
+        (affine([line("DoesNotExist")]), "the pod selects !card, which is no pool of the ladder"),
         (selecting(nodeName="n"), "the pod names its node"),
         (asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"}),
          "the pod is in a queue of Kueue"),
@@ -130,7 +131,7 @@ def test_other_pods_are_left_alone_with_the_reason(made: Any, reason: str) -> No
     decision = mutated(made, cards(), on=A100)
     assert decision.patch == ()
     assert (step_of(decision).action, step_of(decision).reason) == (Action.SKIP, "pool")
-    assert step_of(decision).message == f"the pod is left alone: {reason}"
+    assert step_of(decision).message == reason
 
 
 def test_several_terms_without_the_keys_do_not_matter() -> None:

@@ -16,6 +16,10 @@ from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHED
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
 
+EXCLUDED = frozenset(
+    {PendingReason.TAINT, PendingReason.SELECTOR_OR_AFFINITY, PendingReason.CORDON, PendingReason.NOT_READY}
+)
+"""Reasons why nodes with the GPUs of a pod repel or exclude it."""
 
 _Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
 """The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""

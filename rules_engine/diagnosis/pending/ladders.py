@@ -16,15 +16,16 @@ from rules_engine.model.rules.rule import Rule, RuleId
 
 
 def apply_ladders(
-    rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster
+    rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster, *, excluded: bool
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Apply the ladders in force to a pod that waits for the `missing` resources.
 
-    Return evidence of their decisions if the pod were created now, and the resources that it would get.
+    Return evidence of their decisions if the pod were created now, and the resources that it would get. `excluded`: the
+    nodes with these resources exclude the pod, so that only a ladder over node pools helps.
     """
-    ladders = _relevant_ladders(rule_set, missing)
+    ladders = _relevant_ladders(rule_set, missing, excluded=excluded)
     if not ladders:
-        return [f"no ladder in force has a rung for {join_names(missing)}"], []
+        return [] if excluded else [f"no ladder in force has a rung for {join_names(missing)}"], []
     new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
     steps = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
@@ -49,13 +50,14 @@ def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:
     return Remedy(text=f"{text}; its controller does so when it is deleted.", command=line, risk=Risk.MEDIUM)
 
 
-def _relevant_ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:
+def _relevant_ladders(rule_set: RuleSet, resources: Sequence[str], *, excluded: bool) -> Mapping[RuleId, str]:
     """Return the ladders with a rung for one of the resources, each with the unknown inputs that it reads, or ""."""
     return {
         compiled.rule.id: _unknown_inputs(compiled)
         for compiled in rule_set.rules_at(Endpoint.MUTATE)
         if compiled.rule.interests.moves
         and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
+        and (not excluded or any(resource_of(name) != name for name in compiled.rule.rung_names))
     }
 
 
@@ -79,6 +81,10 @@ def _decision_lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
     else:
         for move in step.resources:
             if resource_of(move.resource) in missing:
-                does = f"give the pod {move.to} in place of" if move.to is not None else "keep"
-                why = "" if move.to is not None else f": {move.reason}"
-                yield f"{step.rule} {verb} {does} {move.resource}{why}"
+                if move.to is not None:
+                    does = f"give the pod {move.to} in place of {move.resource}"
+                elif move.reason == "placed":
+                    does = f"give the pod the pool of {move.resource}"
+                else:
+                    does = f"keep {move.resource}: {move.reason}"
+                yield f"{step.rule} {verb} {does}"

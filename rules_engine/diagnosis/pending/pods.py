@@ -17,7 +17,7 @@ from rules_engine.diagnosis.pending.devices import (
     explain_unserved,
     with_lost_devices,
 )
-from rules_engine.diagnosis.pending.excluded import Exclusion
+from rules_engine.diagnosis.pending.excluded import EXCLUDED, Exclusion
 from rules_engine.diagnosis.pending.exhausted import explain_shortage
 from rules_engine.diagnosis.pending.ladders import apply_ladders, recreation_remedy
 from rules_engine.diagnosis.pending.node_sets import NodeSets
@@ -210,8 +210,10 @@ class _Answers:
             nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
             evidence.append(f"nodes that could serve the pod but for findings about them: {join_names(nodes)}")
             remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
-        if self._rule_set is not None and explanation.missing:
-            lines, resources = apply_ladders(self._rule_set, pod, explanation.missing, self._drivers.view)
+        excluded = explanation.reason in EXCLUDED
+        missing = tuple(gpus_of(pod)) if excluded else explanation.missing
+        if self._rule_set is not None and missing:
+            lines, resources = apply_ladders(self._rule_set, pod, missing, self._drivers.view, excluded=excluded)
             evidence.extend(lines)
             if resources:
                 remedies.append(recreation_remedy(pod, resources))

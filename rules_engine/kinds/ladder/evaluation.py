@@ -526,9 +526,9 @@ class _PoolRun(_LadderRun):
             if self._unplaced:
                 pool = self._rule.rungs[0].pool
             elif pod_pool.labels:
-                self._left_alone = f"it selects {pool_text(pool)}, which is no pool of the ladder"
+                self._left_alone = f"the pod selects {pool_text(pool)}, which is no pool of the ladder"
             else:
-                self._left_alone = f"it does not select nodes by {' or '.join(keys)}"
+                self._left_alone = f"the pod does not select nodes by {' or '.join(keys)}"
         if self._left_alone:
             return []
         self._own_indexes = {rung.resource: index for index, rung in enumerate(self._rule.rungs) if rung.pool == pool}
@@ -539,8 +539,7 @@ class _PoolRun(_LadderRun):
 
     def outcome(self) -> tuple[Step, Edits]:
         if self._left_alone:
-            message = f"the pod is left alone: {self._left_alone}"
-            return skip_step(self._rule, "pool", message, self._rule.fields.get("rungs", ())), {}
+            return skip_step(self._rule, "pool", self._left_alone, self._rule.fields.get("rungs", ())), {}
         return super().outcome()
 
     def keeps(self) -> bool:

@@ -41,7 +41,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
         if mentioned and not problem:
             raw_terms = read_list(_value_at(pod, TERMS), TERMS)
             if len(raw_terms) > 1:
-                problem = f"its required node affinity has several terms, one with {mentioned[0].key}"
+                problem = f"the pod's required node affinity has several terms, one with {mentioned[0].key}"
             else:
                 expressions = {
                     (*TERMS, 0, "matchExpressions", index): expression
@@ -52,9 +52,9 @@ class PodPool(Struct, frozen=True, kw_only=True):
         for expression in expressions.values():
             key, operator, values = expression.key, expression.operator, expression.values
             if operator != "DoesNotExist" and (operator != "In" or len(values) != 1):
-                problem = problem or f"its required node affinity has not one value of {key}"
+                problem = problem or f"the pod's required node affinity does not have exactly one value of {key}"
             elif labels.setdefault(key, (value := values[0] if values else None)) != value:
-                problem = problem or f"it selects several values of {key}"
+                problem = problem or f"the pod selects several values of {key}"
         return cls(pod=pod, placement=placement, labels=labels, expressions=expressions, problem=problem)
 
     def label(self, key: str) -> str | None:

@@ -12,6 +12,7 @@ from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending.excluded import taint_text
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
+from rules_engine.evaluation.rule_set.compiled import Replacement
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.edits import apply_edits
@@ -21,7 +22,8 @@ from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.admission import Endpoint, pod_request
-from rules_engine.model.rules.rule import Replacement
+from rules_engine.model.rules.decision import resource_of
+from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.preflight.reading import Submitted
@@ -191,11 +193,12 @@ class ChangeSearch:
     def _rungs(self) -> Iterator[tuple[str, Arrival]]:
         """Yield the workload with each other resource of the ladders that apply, with its request."""
         for source in self._gpus():
-            replacements = {each.resource: each for each in reversed([*self._replacements(source)])}
+            replacements = {each.title: each for each in reversed([*self._replacements(source)])}
             for to in reversed(replacements.values()):
                 arrival = self._with_pods(partial(_with_devices, source=source, to=to))
                 groups = [arrival.groups[index] for index in sorted(self._changed)]
-                yield _request_text(groups, to.resource), arrival
+                pool = f" ({to.pool})" if to.pool else ""
+                yield f"{max(_count(group, to.resource) for group in groups)} {to.title}{pool}", arrival
 
     def _replacements(self, resource: str) -> Iterator[Replacement]:
         """Yield the replacements of a resource by ladders that apply to the pods."""
@@ -204,11 +207,14 @@ class ChangeSearch:
             mutate(self._rule_set, pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
             for group in self._groups
         ]
-        steps = [step for decision in decisions for step in decision.trace if not step.audit]
-        applying = {step.rule for step in steps if step.applies or step.reason == "already-decided"}
+        titles: dict[RuleId, list[str]] = {}
+        for step in (step for decision in decisions for step in decision.trace if not step.audit):
+            if step.applies or step.reason == "already-decided":
+                own = [each.resource for each in step.resources if resource_of(each.resource) == resource]
+                titles.setdefault(step.rule, []).extend(own or [resource])
         for compiled in self._rule_set.rules_at(Endpoint.MUTATE):
-            if compiled.rule.id in applying:
-                yield from compiled.rule.replacements(resource)
+            for title in dict.fromkeys(titles.get(compiled.rule.id, ())):
+                yield from compiled.replacements(title)
 
     def _gpus(self) -> Sequence[str]:
         """Return the GPU resources that the templates request."""
@@ -276,7 +282,8 @@ def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapp
     """Return a pod with its devices of `source` replaced."""
     before = DeviceCounts.read(Pod.parse(dict(pod)), [*dict.fromkeys((source, to.resource))])
     after = before.moved({source: to})
-    return as_mapping(apply_edits(dict(pod), edits_between(before, after, {source: to.resource})))
+    edits = {**edits_between(before, after, {source: to.resource}), **to.place(before.pod)}
+    return as_mapping(apply_edits(dict(pod), edits))
 
 
 def _count(group: PodGroup, resource: str) -> int:

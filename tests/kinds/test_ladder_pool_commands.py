@@ -99,6 +99,17 @@ def test_preflight_names_the_pool_of_a_moved_pod() -> None:
     assert (result.exit_code, "gpu@H100 → gpu@A100 by FallbackLadder/cards" in result.stdout) == (0, True)
 
 
+def test_preflight_tries_the_other_pools_of_a_ladder() -> None:
+    first = f"{{name: h, labels: {{card: h100}}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 1}}}}"
+    two = f"{POD.replace('train', 'first')}---\n{POD}"
+    write(Path(), {"cluster.yaml": CLUSTER.replace("nodes: [", f"nodes: [{first}, "), "two.yaml": two})
+    line = ("preflight", "-f", "two.yaml", "--rules", FILE, "--cluster", "cluster.yaml", "--rungs", "-o", "json")
+    _, workload = json.loads(cli(*line).stdout)["workloads"]
+    requests = [f"1 {GPU}", f"1 {GPU}@A100 (card=a100, toleration dedicated=a100:NoSchedule)"]
+    assert {rung["request"]: rung["pods"]["Starts"] for rung in workload["rungs"]} == {requests[0]: 0, requests[1]: 1}
+    assert workload["wouldStart"][0]["text"] == f"with {requests[1]}"
+
+
 def test_a_change_of_the_pool_is_a_change_of_the_rung() -> None:
     write(Path(), {"new.yaml": LADDER.replace("A100", "B100").replace("a100}", "b100}")})
     both = CLUSTER.replace(

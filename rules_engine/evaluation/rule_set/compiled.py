@@ -1,13 +1,14 @@
 """Compiled rules, and the protocol of kinds of rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rules_engine.cel import Program
 from rules_engine.evaluation.context import Context, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.json.edits import Edits
+from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Step
 from rules_engine.model.rules.rule import Rule
@@ -53,6 +54,24 @@ class CompiledRule(Generic[R_co]):
         return any("cluster" in program.reads for program in programs) and any(
             "available" in program.source.text for program in programs
         )
+
+    def replacements(self, title: str) -> Sequence["Replacement"]:  # noqa: ARG002 - of ladders
+        """Return the rungs that a ladder has beside the one with a title, the nearest lower ones first."""
+        return ()
+
+
+class Replacement(NamedTuple):
+    """A resource in place of another one: its number of devices × numerator ÷ denominator, rounded up.
+
+    `title`: the rung, if it is one. `pool`: words for its pool. `place`: the edits of a pod that select its pool.
+    """
+
+    resource: str
+    numerator: int = 1
+    denominator: int = 1
+    title: str = ""
+    pool: str = ""
+    place: Callable[[Pod], Edits] = lambda _pod: {}
 
 
 class RuleKind(Protocol):

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from rules_engine.evaluation.rule_set.compiled import Replacement
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.strict import Path
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
-from rules_engine.model.rules.rule import Replacement
 
 
 class DeviceCounts(Struct, frozen=True):

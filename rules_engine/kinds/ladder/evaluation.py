@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import Struct
 
@@ -16,11 +17,11 @@ from rules_engine.evaluation.applicability import (
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import Demand, NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, UnknownOfferError
-from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.evaluation.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
-from rules_engine.kinds.ladder.pools import PodPool, place_annotations, pool_text
+from rules_engine.kinds.ladder.pools import PodPool, place_annotations, pool_text, pool_words, select_pool
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import (
     QUEUE_LABEL,
@@ -46,7 +47,7 @@ from rules_engine.model.rules.decision import (
     Step,
     resource_of,
 )
-from rules_engine.model.rules.rule import Mode, Replacement, RuleId
+from rules_engine.model.rules.rule import Mode, RuleId
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
@@ -94,6 +95,23 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
     def reads_available(self) -> bool:
         offered = self.rule.offered
         return offered is Offered.AVAILABLE or super(CompiledLadder, self).reads_available
+
+    def replacements(self, title: str) -> Sequence[Replacement]:
+        position = next((index for index, rung in enumerate(self.rule.rungs) if rung.title == title), None)
+        if position is None:
+            return ()
+        rungs = self.rule.rungs
+        return [
+            self.replacement(rungs[position], to)._replace(
+                title=to.title, pool=pool_words(to), place=partial(select_pool, to)
+            )
+            for to in (*rungs[position + 1 :], *reversed(rungs[:position]))
+        ]
+
+    def replacement(self, source: Rung, target: Rung) -> Replacement:
+        """Return the replacement of the devices of a rung by another rung, without what only `replacements` has."""
+        scaled = self.rule.counts is Counts.SCALE
+        return Replacement(target.resource, *((source.weight or 1, target.weight or 1) if scaled else ()))
 
 
 def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
@@ -382,9 +400,7 @@ class _LadderRun:
         return self._counts.moved({self._rule.rungs[index].resource: self._replacement(index, target)})
 
     def _replacement(self, index: int, target: CompiledRung) -> Replacement:
-        source, resource = self._rule.rungs[index], target.rung.resource
-        scaled = self._rule.counts is Counts.SCALE
-        return Replacement(resource, source.weight or 1, target.rung.weight or 1) if scaled else Replacement(resource)
+        return self._ladder.replacement(self._rule.rungs[index], target.rung)
 
     def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
         """Try a target. `when` is evaluated first: its errors must not depend on the cluster."""

@@ -134,3 +134,15 @@ def _value_at(pod: Pod, path: Path) -> Json:
 def pool_text(pool: Pool) -> str:
     """Return a pool in the syntax of `kubectl get --selector`."""
     return ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in pool)
+
+
+def pool_words(rung: Rung) -> str:
+    """Return the labels of a rung's pool, and the tolerations that its pods get."""
+    return ", ".join(
+        [pool_text(rung.pool), *(f"toleration {toleration_text(each)}" for each in rung.place.tolerations)]
+    )
+
+
+def select_pool(rung: Rung, pod: Pod) -> Edits:
+    """Return the edits by which a pod selects a rung's pool."""
+    return PodPool.of(pod, pod.placement, [key for key, _ in rung.pool]).edits_to([rung]) if rung.pool else {}

@@ -1,6 +1,6 @@
 """FallbackLadder, as loaded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.source import Location, SourceText
-from rules_engine.model.rules.rule import Interests, Mode, Replacement, Rule
+from rules_engine.model.rules.rule import Interests, Mode, Rule
 
 FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
 """Default annotation of pods that a ladder changes."""
@@ -131,17 +131,6 @@ class FallbackLadder(Rule):
     def query(self) -> NodeQuery:
         """The query for the nodes that offer its resources, the same for every pod."""
         return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.resources)
-
-    def replacements(self, resource: str) -> Sequence[Replacement]:
-        source = next((rung for rung in self.rungs if rung.resource == resource), None)
-        # A resource does not identify a rung with a pool.
-        if source is None or source.pool:
-            return ()
-        position, scaled = self.rungs.index(source), self.counts is Counts.SCALE
-        return [
-            Replacement(rung.resource, source.weight or 1, rung.weight or 1) if scaled else Replacement(rung.resource)
-            for rung in (*self.rungs[position + 1 :], *reversed(self.rungs[:position]))
-        ]
 
     @property
     def rung_names(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Rules as loaded: typed, with defaults, each checked alone, not yet compiled."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, NewType
+from typing import ClassVar, NewType
 
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
@@ -238,18 +238,6 @@ class Rule(ExpressionDocument, ABC):
     def rung_names(self) -> tuple[str, ...]:
         """The names of a ladder's rungs, as in decisions and tests."""
         return ()
-
-    def replacements(self, resource: str) -> "Sequence[Replacement]":  # noqa: ARG002 - of ladders
-        """Return the resources that a ladder has beside a requested one, the nearest smaller ones first."""
-        return ()
-
-
-class Replacement(NamedTuple):
-    """A resource in place of another one: its number of devices × numerator ÷ denominator, rounded up."""
-
-    resource: str
-    numerator: int = 1
-    denominator: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

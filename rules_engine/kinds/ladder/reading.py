@@ -68,6 +68,19 @@ def _read_rung(line: MapNode) -> Rung:
     )
 
 
+def _report_tolerations(line: MapNode, problems: Problems) -> None:
+    """Report tolerations that the API server refuses (pkg/apis/core/validation, ValidateTolerations)."""
+    for item in fields.map_items(fields.map_field(line, "place"), "tolerations"):
+        exists, value = fields.string_field(item, "operator") == "Exists", item.key("value")
+        if not exists and not item.key("key"):
+            message = "toleration needs 'key', or operator: Exists for all taints"
+            problems.error(Code.MISSING_FIELD, message, item.location, item.length)
+        elif exists and value is not None and fields.string_field(item, "value"):
+            problems.error(
+                Code.CONFLICTING_FIELDS, "a toleration with operator: Exists has no value", value.location, value.length
+            )
+
+
 def _read_toleration(line: MapNode) -> Toleration:
     return Toleration(**{name: fields.string_field(line, name) for name in ("key", "operator", "value", "effect")})
 
@@ -77,9 +90,12 @@ def _report_duplicates(ladder: FallbackLadder, lines: Sequence[MapNode], problem
     first: dict[tuple[str, object], Location] = {}
     for rung, line in zip(ladder.rungs, lines, strict=True):
         resource = line.get("resource")
-        earlier = first.get((rung.resource, rung.pool)) or first.get((rung.resource, rung.name))
+        # An invalid name has its own problem, and reads like an empty one.
+        named = first.get((rung.resource, rung.name)) if rung.name else None
+        earlier = named or first.get((rung.resource, rung.pool))
         if resource is not None and earlier is not None and (rung.pool or not line.key("pool")):
-            message = f"'{rung.title}' is already used in line {earlier.line}"
+            subject = f"{'the pool of ' if rung.pool and not named else ''}'{rung.title}'"
+            message = f"{subject} is already used in line {earlier.line}"
             problems.error(LadderCode.DUPLICATE_RUNG, message, resource.location, resource.length)
         for identity in (rung.pool, rung.name):
             first.setdefault((rung.resource, identity), rung.location)
@@ -90,21 +106,18 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
     pools = [rung for rung in ladder.rungs if rung.pool]
     for line, rung in zip(lines, ladder.rungs, strict=True):
         node = line.key("pool") or line.get("resource") or line
-        for name, other in (("pool", "name"), ("name", "pool"), ("place", "pool")):
-            given = line.key(other) is not None or (name == "place" and rung.place == Place())
-            _report_missing("rung", line, name, other, given=given, problems=problems)
-        # An invalid pool has its own problem, and reads like an empty one.
-        if (
-            pools
-            and (rung.pool or not line.key("pool"))
-            and {key for key, _ in rung.pool} != {key for key, _ in pools[0].pool}
-        ):
+        given = line.key("pool") is not None or rung.place == Place()
+        _report_missing("rung", line, "place", "pool", given=given, problems=problems)
+        # An invalid pool, and a name without one, have their own problems.
+        chosen = bool(rung.pool) or not (line.key("pool") or line.key("name"))
+        if pools and chosen and {key for key, _ in rung.pool} != {key for key, _ in pools[0].pool}:
             wanted = ", ".join(f"'{key}'" for key, _ in pools[0].pool)
-            message = f"all pools of a ladder have the same keys, and line {pools[0].location.line} has {wanted}"
+            message = f"all rungs of a ladder have a pool of the same keys: line {pools[0].location.line} has {wanted}"
             problems.error(LadderCode.POOL_KEYS, message, node.location, node.length)
         if len(rung.pool) > MAX_POOL_KEYS:
             message = f"pool has {len(rung.pool)} keys, of at most {MAX_POOL_KEYS}"
             problems.error(Code.WRONG_COUNT, message, node.location, node.length)
+        _report_tolerations(line, problems)
         for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
             report_steering(key.source.text, {SKIP_ANNOTATION, ladder.annotation}, key, problems)
     for name, default in (("unplaced", ladder.unplaced is Unplaced.IGNORE), ("queued", ladder.queued is Queued.IGNORE)):

@@ -506,17 +506,17 @@ class _Fault:
         match self._keyword:
             case "minItems":
                 return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
-            case "maxItems":
-                count = len(self._instance)
-                return Code.WRONG_COUNT, f"{self._name} has {count} items, of at most {self._wanted}", self._owner
             case "minProperties":
                 return Code.WRONG_COUNT, f"{self._name} must not be empty", self._owner
-            case "maxProperties":
+            case "maxProperties" if self._wanted == 1:
                 return (
                     Code.CONFLICTING_FIELDS,
                     "'file' cannot be combined with other fields: it defines the whole cluster",
                     self._key("file"),
                 )
+            case "maxItems" | "maxProperties":
+                counted = f"{len(self._instance)} {'items' if self._keyword == 'maxItems' else 'keys'}"
+                return Code.WRONG_COUNT, f"{self._name} has {counted}, of at most {self._wanted}", self._owner
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
         return Code.WRONG_COUNT, f"{self._name} has the same item twice", nodes.find_node(self._node, (repeated,))
 

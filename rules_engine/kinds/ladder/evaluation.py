@@ -21,7 +21,7 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
-from rules_engine.kinds.ladder.pools import PodPool, place_annotations, pool_text, pool_words, select_pool
+from rules_engine.kinds.ladder.pools import PodPool, pool_text, pool_words, select_pool
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import (
     QUEUE_LABEL,
@@ -470,17 +470,18 @@ class _LadderRun:
             common["fields"] = self._rule.fields.get("whenExhausted", ())
             return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
         placed = self._place_edits()
+        annotations = {key: text for key, text in placed.get(ANNOTATIONS, {}).items() if text is not None}
         if not moves:
             if placed:
                 message = f"the pod gets the pool of {decisions[0].resource}"
             else:
                 message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
             common["fields"] = self._fields(resources)
-            common["annotations"] = self._place_annotations
+            common["annotations"] = annotations
             action = Action.CHANGE if placed else Action.KEEP
             return rule_step(self._rule, action, decisions[0].reason, message, **common), placed
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
-        annotations = {**self._place_annotations, **self._annotations(moves)}
+        annotations |= self._annotations(moves)
         by_resource = {resource_of(source): resource_of(target) for source, target in moves.items()}
         edits = {**placed, **edits_between(self._before, self._counts, by_resource)}
         if annotations:
@@ -491,11 +492,6 @@ class _LadderRun:
 
     def _place_edits(self) -> Edits:
         """Return the edits that move the pod to another pool."""
-        return {}
-
-    @property
-    def _place_annotations(self) -> Mapping[str, str]:
-        """The annotations of the rungs that the pod moves to."""
         return {}
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
@@ -534,7 +530,7 @@ class _PoolRun(_LadderRun):
             self._left_alone = "the pod is in a queue of Kueue"
             return []
         self._pod_pool = pod_pool = PodPool.of(self._context.pod, self._context.reach.placement, keys)
-        pool = tuple((key, pod_pool.label(key)) for key in keys)
+        pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
         if pod_pool.problem:
             self._left_alone = pod_pool.problem
         elif not any(rung.pool == pool for rung in self._rule.rungs):
@@ -636,7 +632,7 @@ class _PoolRun(_LadderRun):
         """Return the reason why the pod cannot move to these rungs whatever the nodes offer, or ""."""
         pod_pool = self._pod_pool
         for key, value in next(iter(chosen.values())).rung.pool:
-            if key in self._claims.pool_keys and pod_pool.label(key) != value:
+            if key in self._claims.pool_keys and pod_pool.labels.get(key) != value:
                 return f"an earlier ladder decided {key}"
         named = pod_pool.runtime_class
         for rung in self._arrivals(chosen):
@@ -710,10 +706,6 @@ class _PoolRun(_LadderRun):
 
     def _place_edits(self) -> Edits:
         return self._edits_to(self._chosen)
-
-    @property
-    def _place_annotations(self) -> Mapping[str, str]:
-        return place_annotations(self._arrivals(self._chosen))
 
 
 def _run_of(ladder: CompiledLadder) -> type[_LadderRun]:

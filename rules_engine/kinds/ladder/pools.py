@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.kinds.ladder.value import Pool, Rung
 from rules_engine.model.json.edits import Edits, JsonText
@@ -57,18 +58,14 @@ class PodPool(Struct, frozen=True, kw_only=True):
                 problem = problem or f"the pod selects several values of {key}"
         return cls(pod=pod, placement=placement, labels=labels, expressions=expressions, problem=problem)
 
-    def label(self, key: str) -> str | None:
-        return self.labels.get(key)
-
-    def edits_to(self, rungs: Iterable[Rung]) -> Edits:
+    def edits_to(self, rungs: Sequence[Rung]) -> Edits:
         """Return the edits that move the pod to rungs of one pool, without its resources."""
         node_selector: dict[str, str | None] = {}
         edits: dict[Path, Mapping[str, str | None]] = {}
         selected = dict(self.placement.node_selector)
-        rungs = tuple(rungs)
         for key, value in rungs[0].pool:
             places = [path for path, expression in self.expressions.items() if expression.key == key]
-            if self.label(key) != value:
+            if self.labels.get(key) != value:
                 if key in selected or (value is not None and not places):
                     node_selector[key] = value
                 for path in places:
@@ -84,7 +81,8 @@ class PodPool(Struct, frozen=True, kw_only=True):
         for rung in rungs:
             if rung.place.runtime_class_name:
                 spec["runtimeClassName"] = rung.place.runtime_class_name
-        own: Edits = {NODE_SELECTOR: node_selector, SPEC: spec, ANNOTATIONS: place_annotations(rungs)}
+        annotations = {key: text for rung in rungs for key, text in rung.place.annotations.items()}
+        own: Edits = {NODE_SELECTOR: node_selector, SPEC: spec, ANNOTATIONS: annotations}
         return {**edits, **{path: members for path, members in own.items() if members}}
 
     @property
@@ -98,16 +96,9 @@ class PodPool(Struct, frozen=True, kw_only=True):
                 yield toleration
 
 
-def place_annotations(rungs: Iterable[Rung]) -> Mapping[str, str]:
-    """Return the annotations of a pod that moves to these rungs."""
-    return {key: text for rung in rungs for key, text in rung.place.annotations.items()}
-
-
 def _normal(toleration: Toleration) -> Toleration:
     """Return a toleration with its operator, whose default is Equal."""
-    return Toleration(
-        key=toleration.key, operator=toleration.operator or "Equal", value=toleration.value, effect=toleration.effect
-    )
+    return replace(toleration, operator=toleration.operator or "Equal")
 
 
 def toleration_json(toleration: Toleration) -> dict[str, Json]:

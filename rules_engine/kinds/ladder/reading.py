@@ -15,9 +15,6 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 
-MAX_POOL_KEYS = 8
-"""Keys of the labels of a pool: a product and a capacity type are two. Each is looked up for every rung."""
-
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
     """Read a FallbackLadder; it is valid only if neither the schema nor `problems` has an error."""
@@ -114,9 +111,6 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
             wanted = ", ".join(f"'{key}'" for key, _ in pools[0].pool)
             message = f"all rungs of a ladder have a pool of the same keys: line {pools[0].location.line} has {wanted}"
             problems.error(LadderCode.POOL_KEYS, message, node.location, node.length)
-        if len(rung.pool) > MAX_POOL_KEYS:
-            message = f"pool has {len(rung.pool)} keys, of at most {MAX_POOL_KEYS}"
-            problems.error(Code.WRONG_COUNT, message, node.location, node.length)
         _report_tolerations(line, problems)
         for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
             report_steering(key.source.text, {SKIP_ANNOTATION, ladder.annotation}, key, problems)

@@ -114,7 +114,7 @@ def test_null_is_a_pool_without_the_label() -> None:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (selecting(None), "the pod does not select nodes by card"),
+        (selecting(None), "the pod does not select nodes by card (unplaced: Ignore)"),
         (selecting("l40s"), "the pod selects card=l40s, which is no pool of the ladder"),
         (affine([line("In", "h100")], [line("In", "a100")]),
          "the pod's required node affinity has several terms, one with card"),
@@ -124,7 +124,7 @@ def test_null_is_a_pool_without_the_label() -> None:
         (affine([line("DoesNotExist")]), "the pod selects !card, which is no pool of the ladder"),
         (selecting(nodeName="n"), "the pod names its node"),
         (asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"}),
-         "the pod is in a queue of Kueue"),
+         "the pod is in a queue of Kueue (queued: Ignore)"),
     ],
 )  # fmt: skip
 def test_other_pods_are_left_alone_with_the_reason(made: Any, reason: str) -> None:
@@ -334,9 +334,29 @@ def test_a_toleration_of_no_taint_of_the_pool_is_reported(toleration: Toleration
     rule = cards(on("H100"), on("A100", place=place, origin={"place": on("A100").location}))
     tainted = pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),))
     messages = [f"no node of the pool A100 has a taint that this tolerates: {text}"] if text else []
-    assert warnings_on(pool_node("h100"), tainted, rule=rule) == messages
+    reported = warnings_on(pool_node("h100"), tainted, rule=rule)
+    assert [message for message in reported if "this tolerates" in message] == messages
     # Without nodes nothing is known of their taints.
     assert len(warnings_on(pool_node("h100"), rule=rule)) == 1
+
+
+def test_a_taint_of_all_nodes_of_a_pool_needs_a_toleration() -> None:
+    def tainted(name: str, *taints: Taint) -> Node:
+        return node(name, {GPU: 8}, labels={CARD: "a100"}, taints=(*taints, Taint(key=GPU, effect="NoSchedule")))
+
+    own = Taint(key="dedicated", value="a100", effect="NoSchedule")
+    cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    soft = Taint(key="slow", effect="PreferNoSchedule")
+    plain, rule = pool_node("h100"), cards()
+    (message,) = warnings_on(plain, tainted("a", own, cordon, soft), tainted("b", own, cordon, soft), rule=rule)
+    assert message == (
+        "each node of the pool A100 has a taint that 'place' does not tolerate: dedicated=a100:NoSchedule"
+    )
+    assert warnings_on(plain, tainted("a", own), tainted("b"), rule=rule) == []
+    place = Place(tolerations=(DEDICATED,))
+    assert warnings_on(plain, tainted("a", own), rule=cards(on("H100"), on("A100", place=place))) == []
+    # Nothing moves to the first rung.
+    assert warnings_on(plain, tainted("a", own), rule=cards(on("A100"), on("H100"))) == []
 
 
 def test_an_autoscaled_pool_needs_a_declared_node_if_free_devices_count() -> None:

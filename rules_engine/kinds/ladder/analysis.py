@@ -1,16 +1,18 @@
 """Problems of valid ladders, alone, together and on a cluster."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
-from rules_engine.evaluation.nodes import Offered, Tolerated
+from rules_engine.evaluation.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.kinds.ladder.pools import pool_text, toleration_text
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Pool, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 
 AUTOSCALER_LABEL = "karpenter.sh/nodepool"
@@ -42,8 +44,7 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
         nodes = [node for node in cluster.nodes if ladder.query.counts(node)]
         yield from _warn_unoffered_rungs(ladder, nodes)
         if ladder.pool_keys:
-            yield from _warn_useless_tolerations(ladder, nodes)
-            yield from _warn_autoscaled_pools(ladder, nodes)
+            yield from _warn_pools(ladder, nodes)
 
 
 def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -84,23 +85,34 @@ def _pool_clause(rung: Rung, ladder: FallbackLadder, nodes: Sequence[Node]) -> s
     return f", since none is in its pool {pool_text(rung.pool)}"
 
 
-def _warn_useless_tolerations(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
-    for rung in ladder.rungs:
+def _common_taints(nodes: Sequence[Node]) -> AbstractSet[Taint]:
+    """Return the taints by which all nodes repel pods, without those of the state of a node."""
+    sets = [
+        {taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and "node.kubernetes.io/" not in taint.key}
+        for node in nodes
+    ]
+    return sets[0].intersection(*sets) if sets else set()
+
+
+def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Warn of taints and tolerations that do not match, and of pools that an autoscaler enlarges."""
+    for index, rung in enumerate(ladder.rungs):
         pool = _nodes_of(rung.pool, nodes)
+        tolerated = Tolerated(rung.place.tolerations)
+        for taint in sorted(_common_taints(pool), key=str) if _source_count(ladder, index) else ():
+            # The API server adds a toleration of the resource's name (ExtendedResourceToleration).
+            if not (tolerated.includes(taint) or taint.key == rung.resource):
+                text = toleration_text(Toleration(key=taint.key, operator="", value=taint.value, effect=taint.effect))
+                message = f"each node of the pool {rung.name} has a taint that 'place' does not tolerate: {text}"
+                yield warning(LadderCode.UNTOLERATED_POOL, message, rung.location, rung.resource)
         taints = {taint for node in pool for taint in node.taints}
         for toleration in rung.place.tolerations if pool else ():
             if not any(map(Tolerated((toleration,)).includes, taints)):
-                message = (
-                    f"no node of the pool {rung.name} has a taint that this tolerates: {toleration_text(toleration)}"
-                )
+                text = toleration_text(toleration)
+                message = f"no node of the pool {rung.name} has a taint that this tolerates: {text}"
                 yield warning(LadderCode.USELESS_TOLERATION, message, rung.origin["place"], "place")
-
-
-def _warn_autoscaled_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
-    """Warn of pools whose free devices count, and those of nodes that an autoscaler can create do not."""
-    for rung in ladder.rungs if ladder.offered is Offered.AVAILABLE else ():
-        pool = _nodes_of(rung.pool, nodes)
-        if any(AUTOSCALER_LABEL in node.labels for node in pool) and not any(node.scalable for node in pool):
+        created = any(AUTOSCALER_LABEL in node.labels for node in pool) and not any(node.scalable for node in pool)
+        if created and ladder.offered is Offered.AVAILABLE:
             message = (
                 f"an autoscaler creates nodes of the pool {rung.name}, but only existing ones count: pods move when no "
                 "device of them is free; declare a node that it can create (scalable: true)"

@@ -527,7 +527,7 @@ class _PoolRun(_LadderRun):
         if not names:
             return []
         if self._rule.queued is Queued.IGNORE and QUEUE_LABEL in self._context.pod.labels:
-            self._left_alone = "the pod is in a queue of Kueue"
+            self._left_alone = "the pod is in a queue of Kueue (queued: Ignore)"
             return []
         self._pod_pool = pod_pool = PodPool.of(self._context.pod, self._context.reach.placement, keys)
         pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
@@ -540,7 +540,7 @@ class _PoolRun(_LadderRun):
             elif pod_pool.labels:
                 self._left_alone = f"the pod selects {pool_text(pool)}, which is no pool of the ladder"
             else:
-                self._left_alone = f"the pod does not select nodes by {' or '.join(keys)}"
+                self._left_alone = f"the pod does not select nodes by {' or '.join(keys)} (unplaced: Ignore)"
         if self._left_alone:
             return []
         self._own_indexes = {rung.resource: index for index, rung in enumerate(self._rule.rungs) if rung.pool == pool}
@@ -622,7 +622,8 @@ class _PoolRun(_LadderRun):
         covered, missing = self._cover(chosen)
         if not covered:
             start = "requested, but " if stays and not self._unplaced else ""
-            return Attempt(title, False, f"{start}no node of its pool offers {missing}")
+            which = " that the pod may run on" if self._ladder.query.by_pod else ""
+            return Attempt(title, False, f"{start}no node of its pool{which} offers {missing}")
         obstacle = self._claims_obstacle(chosen) if changes else ""
         if obstacle:
             return Attempt(title, False, obstacle)

@@ -18,4 +18,5 @@ class LadderCode(ProblemCode):
     RUNG_ORDER = "rung-order"
     RUNG_NOT_OFFERED = "rung-not-offered"
     USELESS_TOLERATION = "useless-toleration"
+    UNTOLERATED_POOL = "untolerated-pool"
     AUTOSCALED_POOL = "autoscaled-pool"

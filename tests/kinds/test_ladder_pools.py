@@ -11,6 +11,7 @@ from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
@@ -280,6 +281,19 @@ def test_explanations_and_coverage_name_rungs_by_pool() -> None:
     step = step_of(mutated(selecting(), rule, on=A100))
     reached = [(part.name, part.event) for part in parts(rule) if part.reached(step, "default")]
     assert reached == [(f"{GPU}@H100", "requested"), (f"{GPU}@A100", "given")]
+
+
+def test_replacements_are_the_other_rungs_with_the_edits_that_select_them() -> None:
+    (rule,) = compiled(cards(on("H100"), on("A100"), on("L40S"))).rules_at(Endpoint.MUTATE)
+    others = rule.replacements(f"{GPU}@A100")
+    assert [(other.title, other.pool) for other in others] == [
+        (f"{GPU}@L40S", "card=l40s"),
+        (f"{GPU}@H100", "card=h100"),
+    ]
+    pod = Pod.parse(selecting("a100"))
+    assert others[0].place(pod) == {("spec", "nodeSelector"): {CARD: "l40s"}}
+    # A resource does not identify a rung with a pool.
+    assert rule.replacements(GPU) == ()
 
 
 def test_pods_beyond_the_bounds_of_a_placement_cannot_be_evaluated() -> None:

@@ -80,9 +80,13 @@ def serve(settings: Settings) -> None:
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
-        observers = [Callers(settings.reserve_for).only(_reservation_observer(source)), *telemetry.observers]
+        callers = Callers(settings.reserve_for)
         admission = Admission(
-            state, max_concurrent=settings.max_concurrent, observers=observers, request_seconds=settings.request_seconds
+            state,
+            max_concurrent=settings.max_concurrent,
+            before=[callers.only(_call_observer(source))],
+            observers=[callers.only(_reservation_observer(source)), *telemetry.observers],
+            request_seconds=settings.request_seconds,
         )
         listener = _create_listener(settings, state, admission, bound)
         trust, watchers = _serve_certificate(
@@ -265,10 +269,23 @@ def _reservation_observer(source: ClusterSource) -> Observer:
     """Return an observer that reserves the devices of admitted pods."""
 
     def reserve(record: AdmissionRecord) -> None:
-        if record.endpoint == "validate" and record.request is not None and record.decision is not None:
-            source.reserve_devices(record.request, record.decision)
+        if record.request is not None and record.decision is not None:
+            if record.endpoint == "validate":
+                source.reserve_devices(record.request, record.decision)
+            else:
+                source.reserve_call(record.request, record.decision)
 
     return reserve
+
+
+def _call_observer(source: ClusterSource) -> Observer:
+    """Return an observer of requests that are about to be decided."""
+
+    def begin(record: AdmissionRecord) -> None:
+        if record.endpoint == "mutate" and record.request is not None:
+            source.begin_call(record.request)
+
+    return begin
 
 
 def _bind_address(at: Address) -> socket.socket:

@@ -90,6 +90,8 @@ class RulesView:
             self._changed = {}
             if changes:
                 self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
+                if self.reservations.relocate([node for _, node in changes if node is not None]):
+                    return self.cluster
         return self._cluster
 
     def _with_usage(self, node: Node, used: Mapping[str, Quantity]) -> Node:

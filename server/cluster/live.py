@@ -4,15 +4,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from math import inf
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from msgspec.json import encode
+
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.kubernetes.device_objects import SliceReader
@@ -269,22 +273,35 @@ class LiveCluster:
 
     def reserve_devices(self, request: AdmissionRequest, decision: Decision) -> None:
         """Reserve the devices of an admitted pod; not for a dry run, a denial or an operation other than CREATE."""
-        if (
-            self._all_reflectors["pods"] not in self._reflectors
-            or request.dry_run
-            or request.operation != "CREATE"
-            or not decision.allowed
-        ):
+        pod = self._pod_to_reserve(request, request.object) if decision.allowed else None
+        if pod is None:
             return
-        try:
-            pod = Pod.parse(request.object)
-        except PodError:
-            return  # not a pod: pods that cannot be read were denied
         uid = text_member(as_mapping(pod.original.get("metadata")), "uid")
         name = pod.name or request.name
         if uid and name:
             key = PodKey(f"{pod.namespace or request.namespace}/{name}", uid)
             self._store.reserve(key, pod, self._clock())
+
+    def begin_call(self, request: AdmissionRequest) -> None:
+        if self._may_reserve(request):
+            self._store.begin_call(_call_name(request), partial(_content_digest, request))
+
+    def reserve_call(self, request: AdmissionRequest, decision: Decision) -> None:
+        pod = self._pod_to_reserve(request, decision.result) if decision.allowed else None
+        if pod is not None:
+            key = PodKey(_call_name(request), _content_digest(request) + request.uid)
+            self._store.reserve_call(key, pod, self._clock())
+
+    def _pod_to_reserve(self, request: AdmissionRequest, pod: Json) -> Pod | None:
+        """Return a pod whose devices may be reserved."""
+        try:
+            return Pod.parse(pod) if self._may_reserve(request) else None
+        except PodError:
+            return None  # not a pod: pods that cannot be read were denied
+
+    def _may_reserve(self, request: AdmissionRequest) -> bool:
+        reads_pods = self._all_reflectors["pods"] in self._reflectors
+        return reads_pods and not request.dry_run and request.operation == "CREATE"
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
         """Wait for a view that satisfies `holds`. Return True if it came in time."""
@@ -292,7 +309,7 @@ class LiveCluster:
 
     def _publish(self) -> None:
         while not self._stopping.is_set():
-            self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
+            self._store.changed.wait(EXPIRY_SECONDS if self._store.expires else None)
             begin = monotonic()
             self._publication_began = self._clock()
             try:
@@ -307,6 +324,20 @@ class LiveCluster:
                 self._stopping.wait(FAILED_PUBLISH_SECONDS)
             # As long as the publication took: decisions need the interpreter as well.
             self._stopping.wait(max(PUBLISH_SECONDS, monotonic() - begin))
+
+
+def _call_name(request: AdmissionRequest) -> str:
+    """Return the name of a pod before the API server generates it: see `Store.begin_call`."""
+    metadata = as_mapping(as_mapping(request.object).get("metadata"))
+    name = text_member(metadata, "name") or request.name or text_member(metadata, "generateName")
+    return f"{text_member(metadata, 'namespace') or request.namespace}/{name}"
+
+
+def _content_digest(request: AdmissionRequest) -> str:
+    """Return a digest of a pod without the times that the API server sets."""
+    pod = as_mapping(request.object)
+    metadata = {**as_mapping(pod.get("metadata")), "managedFields": None, "creationTimestamp": None}
+    return blake2b(encode((metadata, pod.get("spec"))), digest_size=16).hexdigest()
 
 
 def device_sink(store: Store, kind: type[D], read: Callable[[Object], D]) -> Sink[D]:

@@ -65,6 +65,12 @@ class ClusterSource(Protocol):
     def need(self, needs: "ClusterRequirements") -> bool:
         """Also read the collections that other rules need. Return False, without effect, if they cannot be read."""
 
+    def begin_call(self, request: "AdmissionRequest") -> None:
+        """Release what an earlier call of /mutate reserved for the same pod."""
+
+    def reserve_call(self, request: "AdmissionRequest", decision: "Decision") -> None:
+        """Reserve the devices of a pod that /mutate admitted, until /validate receives it."""
+
     def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Reserve the devices of a pod that /validate admitted."""
 
@@ -91,6 +97,12 @@ class FixedCluster:
 
     def need(self, needs: "ClusterRequirements") -> bool:  # noqa: ARG002 - a file has everything
         return True
+
+    def begin_call(self, request: "AdmissionRequest") -> None:
+        """Do nothing: a file does not change."""
+
+    def reserve_call(self, request: "AdmissionRequest", decision: "Decision") -> None:
+        """Do nothing: a file does not change."""
 
     def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Do nothing: a file does not change."""

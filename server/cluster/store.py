@@ -11,7 +11,14 @@ from typing import NamedTuple
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import node_index_with_places
 from rules_engine.evaluation.nodes.offers import node_predicate
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage, device_usage
+from rules_engine.evaluation.nodes.reservations import (
+    CALL_SECONDS,
+    LIFETIME_SECONDS,
+    PodKey,
+    Reservations,
+    Usage,
+    device_usage,
+)
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
@@ -43,14 +50,21 @@ class Store:
         self._pods: dict[str, _BoundPod] = {}
         self._namespaces = self.cluster.namespaces
         self._reservations = Reservations(self._hold)
+        self._calls = Reservations(self._hold, self._reservations.room)
+        """Reservations of pods between /mutate and /validate: see `begin_call`."""
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
         self._devices = DeviceStore()
 
     @property
     def reservations(self) -> int:
-        """Number of reservations."""
+        """Number of reservations of pods that /validate admitted."""
         return len(self._reservations)
+
+    @property
+    def expires(self) -> bool:
+        """True if there are reservations, each of which expires."""
+        return bool(self._reservations or self._calls)
 
     def publish(self, *, devices: bool = True) -> None:
         """Publish all changes so far; without `devices`, not those of classes, slices and claims."""
@@ -79,6 +93,9 @@ class Store:
                 node_index_with_places(cluster)
                 self.cluster = cluster
                 self._published.notify_all()
+                full = [new for _, new in changes if new is not None]
+                if self._reservations.relocate(full) or self._calls.relocate(full):
+                    self.publish(devices=devices)
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
         """Wait for a published cluster that satisfies `holds`; other state that it reads is polled."""
@@ -96,7 +113,31 @@ class Store:
         with self._lock:
             return [(name, pod.node, pod.usage) for name, pod in sorted(self._pods.items())]
 
+    def begin_call(self, name: str, content_digest: Callable[[], str]) -> None:
+        """Release what earlier calls of /mutate reserved for a pod, since its decision must not depend on them.
+
+        A pod without a name is not known by it: its key has the generateName, and its uid begins with a digest of the
+        pod. Pods of one controller are equal when /mutate is called first, and one that is sent again was changed by
+        another webhook: so reservations of equal pods stay, and all others are released.
+        """
+        with self._lock:
+            calls = self._calls.named(name)
+            content = content_digest() if calls else ""
+            others = [call.key for call in calls if not call.key.uid.startswith(content)]
+            for other in others:
+                self._calls.drop(other)
+            if others:
+                self.publish(devices=False)
+
+    def reserve_call(self, key: PodKey, pod: Pod, now: float) -> None:
+        """Reserve the devices of a pod that /mutate admitted until /validate receives it."""
+        self._reserve(self._calls, key, pod, now, CALL_SECONDS)
+
     def reserve(self, key: PodKey, pod: Pod, now: float) -> None:
+        """Reserve the devices of a pod that /validate admitted, in place of those of its call of /mutate."""
+        self._reserve(self._reservations, key, pod, now, LIFETIME_SECONDS)
+
+    def _reserve(self, into: Reservations, key: PodKey, pod: Pod, now: float, seconds: float) -> None:
         """Reserve a pod's devices and publish, so that later decisions do not see them as free.
 
         A pod that requests no device gets no reservation, nor does a pod that fits on no node: it stays pending and
@@ -112,17 +153,28 @@ class Store:
         except (PodError, TooLargeError, EvaluationError):
             return
         with self._lock:
-            if key in self._reservations:
+            if key in into:
                 return
             self.expire(now)
+            if into is self._reservations:
+                self._end_call(key, pod, demand, takes)
             self.publish(devices=False)
-            self._reservations.reserve(key, demand, takes, now + LIFETIME_SECONDS)
+            into.reserve(key, demand, takes, now + seconds)
             self.publish(devices=False)
+
+    def _end_call(self, key: PodKey, pod: Pod, demand: Usage, takes: Callable[[str], bool]) -> None:
+        """Release what a pod's call of /mutate reserved; of equal pods, it is the one that chose the same nodes."""
+        base = text_member(as_mapping(pod.original.get("metadata")), "generateName")
+        calls = self._calls.named(key.name, f"{key.namespace}/{base}")
+        same = [each for each in calls if each.usage == demand and takes(each.node)]
+        for call in (same or calls)[:1]:
+            self._calls.drop(call.key)
 
     def expire(self, now: float) -> None:
         """Remove expired reservations."""
         with self._lock:
             self._reservations.expire(now)
+            self._calls.expire(now)
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:
         facts = {node.name: node for node in nodes}
@@ -164,7 +216,7 @@ class Store:
                 self._reservations.drop(key)
             self._touch(used.keys() | self._used.keys())
             self._pods, self._used = bound, used
-            for reservation in self._reservations:
+            for reservation in (*self._reservations, *self._calls):
                 self._hold(reservation.node, reservation.usage, 1)
             self.publish()
 

@@ -56,11 +56,13 @@ class Admission:
         state: State,
         *,
         max_concurrent: int,
+        before: Sequence[Observer] = (),
         observers: Sequence[Observer] = (),
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self.slots = state.decisions = Slots(max_concurrent)
         self._state = state
+        self._before = tuple(before)
         self._observers = tuple(observers)
         self._request_seconds = request_seconds
 
@@ -92,7 +94,7 @@ class Admission:
             _log.exception("unexpected error while answering request %s", record.uid or "without a uid")
             response = _error_response(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
         record.seconds = perf_counter() - begin
-        self._observe(record)
+        self._observe(record, self._observers)
         return response
 
     def too_large(self, request: Request) -> Response:
@@ -103,7 +105,7 @@ class Admission:
             return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
         record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
         record.uid, record.decision = uid, Decision(refusal=too_large(message))
-        self._observe(record)
+        self._observe(record, self._observers)
         return Response(HTTPStatus.OK, respond_decision(uid, record.decision))
 
     @property
@@ -125,7 +127,7 @@ class Admission:
     def _fail(self, path: str, error: ReviewError) -> Response:
         record = AdmissionRecord(path[1:])
         response = _error_response(error, record)
-        self._observe(record)
+        self._observe(record, self._observers)
         return response
 
     def _decide(self, request: Request, record: AdmissionRecord, deadline: Deadline) -> bytes:
@@ -143,13 +145,14 @@ class Admission:
             record.uid, record.decision = error.uid, error.decision
             return respond_decision(error.uid, error.decision)
         record.uid, record.request = admission.uid, admission
+        self._observe(record, self._before)
         cluster = self._state.cluster
         decision = ENDPOINTS[request.path](served)(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond_decision(admission.uid, decision)
 
-    def _observe(self, record: AdmissionRecord) -> None:
-        for observe in self._observers:
+    def _observe(self, record: AdmissionRecord, observers: Sequence[Observer]) -> None:
+        for observe in observers:
             try:
                 observe(record)
             except Exception:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from sys import intern
 
@@ -12,6 +12,10 @@ LIFETIME_SECONDS = 10.0
 """Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that
 is pending for longer waits for something else, and one that a quota or another webhook denied never appears. Until then
 other pods do not see these devices as free."""
+
+CALL_SECONDS = 2.0
+"""Lifetime of a reservation for a pod that /mutate admitted: /validate follows within some 10 ms, or a second if there
+are slow webhooks, and never for a pod that another webhook or a policy denies."""
 
 MAX_PER_NAMESPACE = 256
 """Maximum reservations of one namespace, so that none takes everything: what controllers create in LIFETIME_SECONDS
@@ -61,10 +65,11 @@ def is_extended_resource(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Devices reserved on a node for a pod; the node is a guess of what the scheduler will choose."""
+    """Devices reserved on a node for a pod, of the nodes that take it: a guess of what the scheduler will choose."""
 
     key: PodKey
     node: str
+    takes: Callable[[str], bool]
     usage: Usage
     expires: float
 
@@ -72,10 +77,10 @@ class Reservation:
 class Reservations:
     """Current reservations, in order of expiry. Not safe for use from several threads."""
 
-    def __init__(self, hold: Callable[[str, Usage, int], None]) -> None:
+    def __init__(self, hold: Callable[[str, Usage, int], None], room: "Room | None" = None) -> None:
         """Take the function that adds to the usage of a node, or, with the sign -1, subtracts from it."""
         self._hold = hold
-        self.room = Room()
+        self.room = room or Room()
         self._by_key: dict[PodKey, Reservation] = {}
         self._by_namespace: dict[str, dict[PodKey, None]] = {}
 
@@ -88,19 +93,43 @@ class Reservations:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._by_key
 
+    def named(self, *names: str) -> list[Reservation]:
+        """Return the reservations of pods with one of these names, of one namespace, the oldest first."""
+        others = self._by_namespace.get(names[0].partition("/")[0], {})
+        return [self._by_key[key] for key in others if key.name in names]
+
     def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> None:
         """Reserve devices on the tightest node that takes a pod, if any; drop the oldest beyond the maximum."""
         node = self.room.tightest(demand, takes)
         if node is None:
             return
         self._hold(node, demand, 1)
-        self._by_key[key] = Reservation(key=key, node=node, usage=demand, expires=expires)
+        self._by_key[key] = Reservation(key=key, node=node, takes=takes, usage=demand, expires=expires)
         others = self._by_namespace.setdefault(key.namespace, {})
         others[key] = None
         if len(others) > MAX_PER_NAMESPACE:
             self.drop(next(iter(others)))
         elif len(self._by_key) > MAX_RESERVATIONS:
             self.drop(next(iter(self._by_key)))
+
+    def relocate(self, nodes: Iterable[Node]) -> bool:
+        """Move a reservation off each node that holds more than it has: a pod came that was expected on another node.
+
+        Return True if one was moved, so that the nodes must be updated and looked at again.
+        """
+        moved = False
+        for node in nodes if self._by_key else ():
+            lacking = {resource for resource in node.used if node.available(resource).nanos < 0}
+            for each in [*self._by_key.values()] if lacking else ():
+                if each.node == node.name and not lacking.isdisjoint(resource for resource, _ in each.usage):
+                    target = self.room.tightest(each.usage, each.takes)
+                    if target is not None:
+                        self._hold(each.node, each.usage, -1)
+                        self._hold(target, each.usage, 1)
+                        self._by_key[each.key] = replace(each, node=target)
+                        moved = True
+                        break
+        return moved
 
     def drop(self, key: PodKey) -> None:
         """Remove the reservation of a pod, if there is one."""

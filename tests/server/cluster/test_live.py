@@ -6,8 +6,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
+from rules_engine.evaluation.nodes.reservations import CALL_SECONDS, LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -242,6 +243,29 @@ def test_only_admitted_pods_have_reservations(api: ApiServer, request_: Admissio
         view.synced()
         view.live.reserve_devices(request_, decision)
         assert view.live.reservations == 0
+
+
+def test_calls_of_mutate_reserve_devices_until_validate_is_called(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, PODS, clock=clock) as view:
+        view.synced()
+        for number in range(3):
+            made = without(without(bound("p", "", {GPU: 1}), "uid"), "name")
+            made["metadata"] |= {"generateName": "p-", "managedFields": [{"time": f"{number}"}]}
+            one = request(made, uid=str(number))
+            view.live.begin_call(one)
+            view.live.reserve_call(one, Decision(object=made))
+            assert used(view.live.current(), "one", GPU) == number + 1
+        changed = request({**made, "spec": {**made["spec"], "priority": 0}})
+        for other in (replace(changed, dry_run=True), request({})):
+            view.live.begin_call(other)
+            view.live.reserve_call(other, ALLOWED)
+        assert used(view.live.current(), "one", GPU) == 3
+        view.live.begin_call(changed)
+        assert used(view.live.current(), "one", GPU) == 0
+        view.live.reserve_call(changed, Decision(object=made))
+        clock.now += CALL_SECONDS
+        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
 
 
 def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> None:

@@ -2,8 +2,11 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
 from tests.support.certificates import certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
+from tests.support.patching import apply_rfc_6902
 from tests.support.server import Running, encoded, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -87,6 +91,69 @@ def fallbacks(running: Running) -> list[bool]:
         found.append("patch" in ask(running, "/mutate", number))
         assert ask(running, "/validate", number)["allowed"]
     return found
+
+
+POOLS = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: cards}
+spec:
+  offered: Available
+  rungs:
+    - {resource: nvidia.com/gpu, name: H100, pool: {card: h100}}
+    - {resource: nvidia.com/gpu, name: A100, pool: {card: a100}}
+    - {resource: nvidia.com/gpu, name: L40S, pool: {card: l40s}}
+"""
+
+
+def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path: Path) -> None:
+    """Every pod is decided before any is known to be admitted."""
+    for number, card in enumerate(["h100"] * 5 + ["a100"] * 5 + ["l40s"] * 5):
+        api.put("nodes", node(f"{card}-{number}", {GPU: 4}, labels={"card": card}))
+    file = tmp_path / "rules.yaml"
+    file.write_text(POOLS)
+    decided = Barrier(60)
+
+    def admit(number: int) -> str:
+        made = bound(f"p{number}", "", {GPU: 1}, spec={"nodeSelector": {"card": "h100"}})
+        answer = running.send("POST", "/mutate", encoded(review(made)))
+        decided.wait(PATIENCE_SECONDS)
+        if "patch" in answer.response:
+            made = apply_rfc_6902(made, answer.patch)
+        assert running.send("POST", "/validate", encoded(review(made))).response["allowed"]
+        card: str = made["spec"]["nodeSelector"]["card"]
+        return card
+
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--reserve-for", "all", *METRICS)
+    with (
+        started(tmp_path, *arguments, KUBECONFIG=str(api.kubeconfig(tmp_path))) as running,
+        ThreadPoolExecutor(60) as callers,
+    ):
+        eventually(running, status=200, cluster="synced")
+        assert Counter(callers.map(admit, range(60))) == {"h100": 20, "a100": 20, "l40s": 20}
+        assert "gpu_rules_cluster_reservations 60.0\n" in fetched(f"{metrics_url(running)}/metrics")[1]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pod_that_another_webhook_changed_is_decided_as_before(api: ApiServer, tmp_path: Path, named: bool) -> None:
+    for card in ("h100", "a100", "l40s"):
+        api.put("nodes", node(card, {GPU: 1}, labels={"card": card}))
+    file = tmp_path / "rules.yaml"
+    file.write_text(POOLS)
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--reserve-for", "all")
+    with started(tmp_path, *arguments, KUBECONFIG=str(api.kubeconfig(tmp_path))) as running:
+        eventually(running, status=200, cluster="synced")
+        for card in ("h100", "a100", "l40s"):
+            made = bound("p", "", {GPU: 1}, spec={"nodeSelector": {"card": "h100"}})
+            made["metadata"] = {"name": f"p-{card}"} if named else {"generateName": "p-"}
+            answer = running.send("POST", "/mutate", encoded(review(made)))
+            if "patch" in answer.response:
+                made = apply_rfc_6902(made, answer.patch)
+            assert made["spec"]["nodeSelector"] == {"card": card}
+            made["spec"]["containers"].append({"name": "proxy", "image": "proxy:1"})
+            assert "patch" not in running.send("POST", "/mutate", encoded(review(made))).response
+            made["metadata"] |= {"name": f"p-{card}", "uid": card}
+            running.send("POST", "/validate", encoded(review(made)))
 
 
 def test_callers_without_a_certificate_reserve_nothing(api: ApiServer, tmp_path: Path) -> None:

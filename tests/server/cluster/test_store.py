@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes import node_index_of, node_index_with_places
 from rules_engine.evaluation.nodes.reservations import (
+    CALL_SECONDS,
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
     MAX_RESERVATIONS,
@@ -175,8 +176,14 @@ def test_a_pod_of_more_resources_than_a_node_has_is_left_out() -> None:
     assert len(read_pod(bound("many", "nowhere", amounts)).usage) == MAX_RESOURCES
 
 
+def anywhere(_node: str) -> bool:
+    return True
+
+
 def reservation(name: str, namespace: str = "ml") -> Reservation:
-    return Reservation(key=PodKey(f"{namespace}/{name}", name), node="a", usage=((GPU, 1),), expires=10.0)
+    return Reservation(
+        key=PodKey(f"{namespace}/{name}", name), node="a", takes=anywhere, usage=((GPU, 1),), expires=10.0
+    )
 
 
 def requesting(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
@@ -268,6 +275,60 @@ def test_a_reservation_ends_after_its_lifetime() -> None:
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
+def call(name: str, content: str, call_id: str = "1", **spec: Any) -> tuple[PodKey, Pod]:
+    """Return the key of a call of /mutate for a pod, and the pod."""
+    return PodKey(f"ml/{name}", content + call_id), requesting(name, **spec)[1]
+
+
+def test_devices_of_a_pod_between_mutate_and_validate_are_not_free() -> None:
+    store = store_of(node("a", {GPU: 4}))
+    store.reserve_call(*call("p", "x"), 0.0)
+    assert (free(store), store.reservations, store.expires) == ({"a": "3"}, 0, True)
+    store.reserve(*requesting("p"), 0.0)
+    assert (free(store), store.reservations) == ({"a": "3"}, 1)
+    store.reserve_call(*call("q", "x"), 0.0)
+    store.replace_pods([])
+    assert free(store) == {"a": "2"}
+    store.expire(CALL_SECONDS)
+    store.publish()
+    assert (free(store), store.reservations) == ({"a": "3"}, 1)
+
+
+def test_a_second_call_for_a_pod_does_not_see_its_own_devices() -> None:
+    store = store_of(node("a", {GPU: 4}))
+    store.reserve_call(*call("p", "x"), 0.0)
+    store.begin_call("ml/p", lambda: "y")
+    assert free(store) == {"a": "4"}
+    store.begin_call("other/p", lambda: "y")
+
+
+def test_equal_pods_that_get_a_generated_name_see_each_other() -> None:
+    store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
+    for number, place in enumerate("aab"):
+        store.begin_call("ml/p-", lambda: "x")
+        store.reserve_call(*call("p-", "x", str(number), nodeSelector={"kubernetes.io/hostname": place}), 0.0)
+    assert free(store) == {"a": "2", "b": "7"}
+    key, pod = requesting("p-2xk7f", nodeSelector={"kubernetes.io/hostname": "b"})
+    pod.original["metadata"]["generateName"] = "p-"  # type: ignore[index, call-overload]
+    store.reserve(key, pod, 0.0)
+    assert free(store) == {"a": "2", "b": "7"}
+    store.begin_call("ml/p-", lambda: "y")
+    assert free(store) == {"a": "4", "b": "7"}
+
+
+def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
+    store = store_of(*(node(name, {GPU: 1}) for name in "abc"))
+    for name in ("o", "p", "q"):
+        store.reserve(*requesting(name), 0.0)
+    assert free(store) == {"a": "0", "b": "0", "c": "0"}
+    store.put_pod(read_pod(bound("p", "c", {GPU: 1})))
+    store.publish()
+    assert free(store) == {"a": "0", "b": "0", "c": "0"}
+    store.put_pod(read_pod(bound("other", "b", {GPU: 1})))
+    store.publish()
+    assert free(store) == {"a": "0", "b": "-1", "c": "0"}, "there is no other node"
+
+
 class Holding(Reservations):
     """Reservations with the sum of what they hold."""
 
@@ -277,7 +338,7 @@ class Holding(Reservations):
         self.held = 0
 
     def add(self, reservation: Reservation) -> None:
-        self.reserve(reservation.key, reservation.usage, lambda _: True, reservation.expires)
+        self.reserve(reservation.key, reservation.usage, reservation.takes, reservation.expires)
 
     def _count(self, node: str, usage: Usage, sign: int) -> None:
         assert (node, usage) == ("a", ((GPU, 1),))

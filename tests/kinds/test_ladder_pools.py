@@ -301,6 +301,12 @@ def test_pods_beyond_the_bounds_of_a_placement_cannot_be_evaluated() -> None:
     assert step_of(mutated(made, cards(), on=A100)).reason == "evaluation-error"
 
 
+def test_a_pod_of_many_expressions_cannot_try_all_of_many_pools() -> None:
+    other = [line("DoesNotExist", key=f"k{number}") for number in range(5000)]
+    rule = cards(*[on(f"C{number}") for number in range(50)], nodes=MATCHES_POD)
+    assert "the cost limit" in step_of(mutated(affine([line("In", "c0"), *other]), rule, on=A100)).message
+
+
 def test_warnings_know_pools() -> None:
     plain, pools = ladder(GPU, MIG, name="a"), cards(name="b")
     assert [problem.code.value for problem in analyse([plain, pools])] == ["unreachable-rung"]

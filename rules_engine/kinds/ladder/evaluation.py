@@ -49,6 +49,9 @@ from rules_engine.model.rules.decision import (
 )
 from rules_engine.model.rules.rule import Mode, RuleId
 
+UNITS_PER_EXPRESSION = 8
+"""Cost of an expression of node affinity for each pool: it takes as many µs to read it and to look it up."""
+
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
 
@@ -691,6 +694,10 @@ class _PoolRun(_LadderRun):
         offers = self._offers_by_arrivals.get(key)
         if offers is None:
             context, query = self._context, self._ladder.query
+            if query.by_pod:
+                # The affinity is read again with the edits.
+                terms = self._pod_pool.placement.terms or ()
+                self._budget.spend(UNITS_PER_EXPRESSION * sum([1 + len(term.expressions) for term in terms]))
             reach = context.edited(self._edits_to(chosen)).reach if query.by_pod else context.reach
             offers = self._offers_by_arrivals[key] = Offers(query, reach, context.cluster, self._budget, pool)
         return offers

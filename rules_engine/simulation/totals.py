@@ -12,6 +12,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
+from rules_engine.simulation.stranded import stranded_card_time
 from rules_engine.simulation.usage import Fragmentation, mean_curve, pods_by_node, run_time, time_span, use_intervals
 
 
@@ -59,7 +60,8 @@ class GpuHours:
     """Hours of cards; a MIG device counts as its share of a card's compute slices.
 
     `capacity`: of all nodes. `requested` and `given`: of pods while they ran. `lost`: given beyond the request, such as
-    a whole card for a request of 1g. `short`: requested but not given.
+    a whole card for a request of 1g. `short`: requested but not given. `stranded`: free but in pieces, as
+    `stranded_card_time` defines it.
     """
 
     capacity: Fraction
@@ -67,6 +69,12 @@ class GpuHours:
     given: Fraction
     lost: Fraction
     short: Fraction
+    stranded: Fraction
+
+    @property
+    def unused(self) -> Fraction:
+        """Hours of the capacity that no pod held."""
+        return max(self.capacity - self.given, Fraction())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +150,7 @@ def compute_totals(record: Record) -> Totals:
         replaced=sum(bool(pod.replaces) for pod in record.pods),
         resources=use.resources(),
         nodes=use.nodes,
-        gpu_hours=_compute_gpu_hours(record, bound),
+        gpu_hours=compute_gpu_hours(record),
         fragmentation=use.fragmentation(),
         waiting=_waiting_times(record, bound),
         falls=_count_falls(record.pods),
@@ -274,7 +282,9 @@ def count_cards(amounts: Amounts) -> Fraction:
     )
 
 
-def _compute_gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
+def compute_gpu_hours(record: Record) -> GpuHours:
+    """Return the GPU-hours of a simulation."""
+    bound = [pod for pod in record.pods if pod.bound is not None]
     times: Counter[int] = Counter()
     for pod in bound:
         start, end = run_time(pod, record)
@@ -291,7 +301,8 @@ def _compute_gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
     capacity = count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
-    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short)
+    stranded = stranded_card_time(record) / UNITS["h"]
+    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short, stranded=stranded)
 
 
 def waiting_time(pod: PodRecord) -> Milliseconds | None:

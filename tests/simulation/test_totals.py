@@ -92,6 +92,7 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
         given=others + fell,
         lost=fell * Fraction(6, 7),
         short=Fraction(),
+        stranded=Fraction(),
     )
 
 
@@ -100,7 +101,12 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     hours = compute_totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
 
     assert hours == GpuHours(
-        capacity=Fraction(1), requested=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
+        capacity=Fraction(1),
+        requested=Fraction(1),
+        given=Fraction(1, 7),
+        lost=Fraction(),
+        short=Fraction(6, 7),
+        stranded=Fraction(),
     )
 
 

@@ -1,0 +1,210 @@
+"""Figures by which simulations are compared, and the best of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.simulation.figures import By, best, compute_figures
+from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.usage import run_time
+from tests.support.laws import examples
+from tests.support.simulation_records import (
+    GPU,
+    HOUR,
+    MINUTE,
+    SMALL,
+    admitted_pod,
+    fallen,
+    record,
+    recorded_node,
+    recorded_pod,
+    simulation,
+    whole_record,
+)
+
+WHOLE, FOUR, PART = admitted_pod({GPU: 1}), admitted_pod({GPU: 4}), admitted_pod({SMALL: 1})
+AMD = admitted_pod({"amd.com/gpu": 1})
+CARDS = {GPU: Fraction(1), SMALL: Fraction(1, 7), "amd.com/gpu": Fraction(1)}
+
+
+def played(*pods: PodRecord, until: int | None = None, **nodes: Mapping[str, str | int]) -> Record:
+    """A simulation of one hour on these nodes, by default one with four cards."""
+    made = [recorded_node(name, **allocatable) for name, allocatable in (nodes or {"a": {"gpu": 4}}).items()]
+    return record(made, pods, HOUR, simulation=simulation(until=until))
+
+
+def test_figures_of_a_record_with_each_state() -> None:
+    figures = compute_figures(whole_record())
+
+    assert (figures.pods, figures.ran, figures.never_ran, figures.never_will_run) == (7, 4, 3, 3)
+    assert (figures.waited, figures.waiting) == (MINUTE, None)
+    assert figures.hours.unused == figures.hours.capacity - figures.hours.given
+
+
+def test_a_pod_that_never_ran_counts_up_to_until() -> None:
+    pods = [recorded_pod("ran", WHOLE, node="a", bound=MINUTE), recorded_pod("waits", WHOLE, arrived=20 * MINUTE)]
+
+    figures = compute_figures(played(*pods, until=HOUR))
+
+    assert (figures.never_ran, figures.never_will_run, figures.waiting) == (1, 0, Fraction(41 * MINUTE, 2))
+
+
+def test_without_until_such_a_pod_never_will_run() -> None:
+    short = [recorded_pod("p", WHOLE, node="a"), recorded_pod("never", WHOLE)]
+    long = [recorded_pod(name, WHOLE, node="a", bound=50 * MINUTE) for name in ("p", "q")]
+    rows = [(name, compute_figures(played(*pods))) for name, pods in (("short", short), ("long", long))]
+
+    assert best(rows, By.WAITING) == ["long"]
+    assert rows[0][1].waiting is None
+
+
+def test_pods_that_had_a_node_at_the_beginning_do_not_count() -> None:
+    there = recorded_pod("there", WHOLE, arrival=None, node="a", bound=-MINUTE, arrived=-MINUTE)
+    figures = compute_figures(played(there, recorded_pod("p", WHOLE, node="a", bound=MINUTE)))
+
+    assert (figures.pods, figures.ran, figures.waiting) == (1, 1, MINUTE)
+    assert figures.hours.given == Fraction(60 + 59, 60)
+
+
+@pytest.mark.parametrize(
+    ("by", "good", "bad"),
+    [
+        (By.WAITING, [recorded_pod("p", WHOLE, node="a")], [recorded_pod("p", WHOLE, node="a", bound=MINUTE)]),
+        (By.WAITING, [recorded_pod("p", WHOLE, node="a", bound=MINUTE)], [recorded_pod("p", WHOLE)]),
+        (By.GIVEN, [recorded_pod("p", WHOLE, node="a")], [recorded_pod("p", WHOLE, node="a", bound=MINUTE)]),
+        (By.GIVEN, [recorded_pod("p", WHOLE, node="a")], [recorded_pod("p", fallen(), node="a")]),
+        (By.UNSERVED, [recorded_pod("p", WHOLE, node="a", bound=MINUTE)], [recorded_pod("p", WHOLE)]),
+        (By.UNSERVED, [recorded_pod("p", WHOLE)], [recorded_pod("p", WHOLE), recorded_pod("q", WHOLE)]),
+    ],
+)
+def test_the_best_is_chosen_by_one_figure_and_all_ties_are_returned(
+    by: By, good: list[PodRecord], bad: list[PodRecord]
+) -> None:
+    rows = [(name, compute_figures(played(*pods))) for name, pods in (("a", bad), ("b", good), ("c", good))]
+
+    assert best(rows, by) == ["b", "c"]
+    assert best(rows[:1], by) == ["a"]
+    assert best([], by) == []
+
+
+def test_no_pods_have_no_waiting_time() -> None:
+    figures = compute_figures(played())
+
+    assert figures.waiting is None
+    assert best([("a", figures)], By.WAITING) == ["a"]
+
+
+def stranded(*pods: PodRecord, **nodes: Mapping[str, str | int]) -> Fraction:
+    return compute_figures(played(*pods, **nodes)).hours.stranded
+
+
+TWICE_TWO: Mapping[str, Mapping[str, str | int]] = {"a": {"gpu": 2}, "b": {"gpu": 2}}
+
+
+def test_cards_in_pieces_are_stranded_while_a_pod_waits_for_them() -> None:
+    assert stranded(recorded_pod("p", FOUR, arrived=30 * MINUTE), **TWICE_TWO) == 2
+    assert stranded(recorded_pod("p", FOUR), a={"gpu": 4}, b={"gpu": 0}) == 0
+    assert stranded(recorded_pod("p", FOUR), recorded_pod("q", WHOLE, node="a"), **TWICE_TWO) == 0
+    assert stranded(recorded_pod("p", FOUR, state=State.DENIED), **TWICE_TWO) == 0
+
+
+def test_cards_in_slices_are_stranded_by_as_much_as_pods_wait_for() -> None:
+    assert stranded(recorded_pod("p", WHOLE), a={"small": 13}) == 1
+    assert stranded(recorded_pod("p", PART), a={"gpu": 1}) == Fraction(1, 7)
+    assert stranded(recorded_pod("p", AMD), a={"small": 7}) == 0
+
+
+def test_a_pod_that_waits_for_cpu_or_a_taint_strands_nothing() -> None:
+    greedy = admitted_pod({GPU: 1, "cpu": 99})
+
+    assert stranded(recorded_pod("p", greedy), a={"gpu": 1, "cpu": 1}, b={"gpu": 1, "cpu": 1}) == 0
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    """A record with pods at any times, whether they fit or not."""
+    end = draw(st.integers(0, 40))
+    kinds = [WHOLE, FOUR, PART, AMD, fallen(), admitted_pod({GPU: 1, SMALL: 3}), admitted_pod({"cpu": 1})]
+    amount = st.integers(0, 4)
+    nodes = [
+        recorded_node(name, gpu=draw(amount), small=draw(amount), **{"amd.com/gpu": draw(st.integers(0, 1))})
+        for name in "ab"
+    ]
+    pods = []
+    for number in range(draw(st.integers(0, 8))):
+        arrived = draw(st.integers(-2, end))
+        bound = draw(st.none() | st.integers(arrived, end))
+        ended = None if bound is None else draw(st.none() | st.integers(max(bound, 0), end))
+        state = draw(st.sampled_from([State.PENDING, State.DENIED])) if bound is None else State.RUNNING
+        node = "" if bound is None else draw(st.sampled_from("ab"))
+        values = {"arrived": arrived, "bound": bound, "ended": ended, "state": state, "node": node}
+        pods.append(recorded_pod(f"p-{number}", draw(st.sampled_from(kinds)), **values))
+    return record(nodes, pods, end)
+
+
+@settings(max_examples=examples(200))
+@given(found=records())
+def test_stranded_capacity_equals_a_count_in_each_millisecond(found: Record) -> None:
+    total = sum((stranded_at(found, at) for at in range(max(found.ended, 1))), Fraction())
+
+    assert compute_figures(found).hours.stranded == total / HOUR
+
+
+def stranded_at(found: Record, at: int) -> Fraction:
+    """Return the stranded cards in one millisecond, with pods admitted one by one into the united free cards."""
+    free = {node.name: {name: each.nanos // NANOS for name, each in node.allocatable.items()} for node in found.nodes}
+    for pod in found.pods:
+        start, end = run_time(pod, found)
+        if pod.bound is not None and start <= at < end:
+            for name, amount in devices(pod):
+                free[pod.node][name] = free[pod.node].get(name, 0) - amount
+    waits = [
+        pod
+        for pod in found.pods
+        if pod.arrived <= at and pod.state is not State.DENIED and (pod.bound is None or at < pod.bound)
+    ]
+    sizes = [
+        (sum((CARDS[name] * amount for name, amount in devices(pod)), Fraction()), devices(pod)[0][0].split("/")[0])
+        for pod in waits
+        if devices(pod) and not any(all(left.get(n, 0) >= k for n, k in devices(pod)) for left in free.values())
+    ]
+    total = Fraction()
+    for vendor in ("nvidia.com", "amd.com"):
+        united = sum(
+            (CARDS[name] * max(amount, 0) for left in free.values() for name, amount in left.items() if vendor in name),
+            Fraction(),
+        )
+        for size in sorted(size for size, domain in sizes if domain == vendor):
+            if size <= united:
+                united -= size
+                total += size
+    return total
+
+
+def devices(pod: PodRecord) -> list[tuple[str, int]]:
+    return [(name, amount // NANOS) for name, amount in pod.admitted.given.items() if name in CARDS]
+
+
+@given(found=records())
+def test_what_is_stranded_is_unused_and_the_order_of_nodes_does_not_matter(found: Record) -> None:
+    figures = compute_figures(found)
+
+    assert figures == compute_figures(replace(found, nodes=found.nodes[::-1]))
+    if all(amount >= 0 for at in range(max(found.ended, 1)) for amount in free_amounts(found, at)):
+        assert figures.hours.stranded <= figures.hours.unused
+
+
+def free_amounts(found: Record, at: int) -> Iterator[int]:
+    for node in found.nodes:
+        for name in CARDS:
+            amount = node.allocatable[name].nanos // NANOS if name in node.allocatable else 0
+            for pod in found.pods:
+                start, end = run_time(pod, found)
+                if pod.bound is not None and pod.node == node.name and start <= at < end:
+                    amount -= dict(devices(pod)).get(name, 0)
+            yield amount

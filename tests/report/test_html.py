@@ -107,6 +107,16 @@ def test_every_block_is_rendered() -> None:
     assert labels == ["50% used", "50% used"]
 
 
+def test_long_paths_are_drawn_whole() -> None:
+    means = [Fraction(number % 7) for number in range(200)]
+    curves = Curves(curves=[Curve(name="x", means=means, capacity=7, end="1h", text="")])
+    path = area_path(means, 7, 40)
+    drawing = Drawing(name="x", text="x", height=40, shapes=(), area=path)
+    drawn = page(curves, Drawings(drawings=[drawing], ticks=(), legend=(), more=0)).having("area")
+    assert len(path) > MAX_TEXT
+    assert [each["d"] for each in drawn] == [path, path]
+
+
 def test_long_parts_are_cut_and_folded() -> None:
     over = MAX_ROWS + 3
     items = [Item(title="a", table=table(over), objects=["b"] * over)]

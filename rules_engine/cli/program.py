@@ -28,7 +28,7 @@ UNUSABLE = 2
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
 
-_REPLACEMENTS = dict(zip("✓✗→×−…▕▏░█▁▂▃▄▅▆▇│├└─", "+x>x-.||.#_.:-=+*|+`-", strict=True))
+_REPLACEMENTS = dict(zip("✓✗→×−…≥▕▏░█▁▂▃▄▅▆▇│├└─", "+x>x-.>||.#_.:-=+*|+`-", strict=True))
 """Replacements of one column for signs that a terminal's encoding lacks; "?" replaces all others."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -51,7 +52,7 @@ MAX_SEED = 2**63 - 1
         "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",
         "gpu-rules simulate -f load.yaml --compare rules",
-        "gpu-rules simulate -f load.yaml --cluster cluster.yaml",
+        "gpu-rules simulate -f load.yaml --cluster a.yaml --cluster b.yaml",
         "gpu-rules simulate -f load.yaml --output html=load.html",
     ),
 )
@@ -67,7 +68,17 @@ MAX_SEED = 2**63 - 1
 )
 @rules_option
 @sources_option("--compare", "Other rules for the same load, each beside --rules")
-@cluster_option(". Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses")
+@cluster_option(
+    ". Default: the Simulation's. Repeatable: the load is simulated on each.",
+    "nodes,pods,namespaces,priorityclasses",
+    multiple=True,
+)
+@click.option(
+    "--by",
+    type=click.Choice(["waiting", "given", "unserved"]),
+    help="Choose the best of several clusters or rule sets by mean waiting time (default), GPU-hours given, or pods "
+    "that never ran.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, MAX_SEED),
@@ -85,7 +96,8 @@ def simulate(
     file: Path,
     rules: "tuple[RuleSource, ...]",
     compare: "tuple[RuleSource, ...]",
-    cluster: ClusterArgument | None,
+    clusters: tuple[ClusterArgument, ...],
+    by: str | None,
     seed: int | None,
     scoring: str | None,
     no_preemption: bool,
@@ -93,71 +105,86 @@ def simulate(
 ) -> None:
     """Play a load of pods through rules and a model of kube-scheduler.
 
-    Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster.
+    Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster. Several --cluster
+    or --compare are compared in one table.
 
     Exits with 2 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
     code is 130.
     """
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.simulation.answer import build_answer
+    from rules_engine.simulation.figures import By
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
     sets |= {str(source): (source,) for source in compare}
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")
+    paths = [Path(each.name).resolve() for each in clusters]
+    for index, each in enumerate(clusters):
+        if paths[index] in paths[:index]:
+            raise click.UsageError(f"--cluster {each.name} is given twice")
+    if by is not None and max(len(clusters), len(sets)) < 2:
+        raise click.UsageError("--by needs several clusters or rule sets: a second --cluster, or --compare")
     problems = InputProblems("simulate", targets)
-    simulation, files = _read_inputs(file, cluster, sets.values(), problems)
+    simulations, files = _read_inputs(file, clusters, sets.values(), problems)
     for target in targets:
         check_writable(target.file)
-    options = simulation.scheduler
+    options = simulations[0].scheduler
     if scoring is not None:
         options = replace(options, scoring=Strategy(scoring))
     if no_preemption:
         options = replace(options, preemption=False)
-    simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
+    seed = simulations[0].seed if seed is None else seed
+    by_cluster = {
+        name: replace(simulation, scheduler=options, seed=seed)
+        for name, simulation in zip([each.name for each in clusters] or [""], simulations, strict=True)
+    }
     with deferred_interrupts() as check:
-        result = build_answer(_play_rule_sets(simulation, dict(zip(sets, files, strict=True)), check))
+        records = _play_simulations(by_cluster, dict(zip(sets, files, strict=True)), check)
+        result = build_answer(records, By(by or By.WAITING))
         write_answer("simulate", targets, partial(_write_answer, result, problems.members))
     if result.interrupted:
         raise SystemExit(INTERRUPTED)
 
 
 def _read_inputs(
-    file: Path, cluster: ClusterArgument | None, sets: "Iterable[Sequence[RuleSource]]", problems: InputProblems
-) -> "tuple[Simulation, Sequence[RuleFiles]]":
-    """Read the Simulation and all rule sets, and add their problems. Ends the command if there are errors."""
-    from rules_engine.documents.simulations import load_simulation
+    file: Path, clusters: Sequence[ClusterArgument], sets: "Iterable[Sequence[RuleSource]]", problems: InputProblems
+) -> "tuple[Sequence[Simulation], Sequence[RuleFiles]]":
+    """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors."""
+    from rules_engine.documents.simulations import load_simulations
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import read_sources
 
-    simulation, found, sources = load_simulation(file, None if cluster is None else cluster.file)
+    simulations, found, sources = load_simulations(file, [each.file for each in clusters])
     files = [read_sources(each) for each in sets]
     seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
     for each in files:
         sources = {**sources, **each.loaded.sources}
     problems.add(seen, sources)
-    if simulation is None or has_errors(tuple(seen)):
+    if not simulations or has_errors(tuple(seen)):
         problems.end()
-    return simulation, files
+    return simulations, files
 
 
-def _play_rule_sets(
-    simulation: "Simulation", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
+def _play_simulations(
+    simulations: "Mapping[str, Simulation]", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
 ) -> "Sequence[Record]":
-    """Play a simulation with each rule set; once `check` has raised KeyboardInterrupt, with no further one."""
+    """Play the simulation of each cluster with each rule set; once `check` has raised KeyboardInterrupt, no other."""
     from rules_engine.simulation.play import play_simulation
 
     records: list[Record] = []
     with progress_bar("count", "remaining") as show:
-        for name, files in sets.items():
+        for (cluster, simulation), (name, files) in product(simulations.items(), sets.items()):
+            title = f"{cluster} {name}" if len(simulations) > 1 else name
 
-            def report(done: int, total: int, name: str = name) -> None:
+            def report(done: int, total: int, title: str = title) -> None:
                 check()
-                show(name, done, total)
+                show(title, done, total)
 
-            records.append(play_simulation(simulation, files.rule_set, name, progress=report))
-            if records[-1].interrupted:
+            record = play_simulation(simulation, files.rule_set, name, progress=report)
+            records.append(replace(record, cluster=cluster))
+            if record.interrupted:
                 break
     return records
 

@@ -45,23 +45,45 @@ SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulati
 def load_simulation(
     path: Path, cluster: Path | None = None
 ) -> tuple[simulation.Simulation | None, tuple[Problem, ...], Sources]:
-    """Load the only Simulation of a file; None if it has errors.
+    """Load the only Simulation of a file, as `load_simulations` does; None if it has errors."""
+    simulations, problems, sources = load_simulations(path, [] if cluster is None else [cluster])
+    return simulations[0] if simulations else None, problems, sources
 
-    `cluster`: a file, as for `load_cluster`, that replaces the simulation's own cluster. kubectl's output may be large.
+
+def load_simulations(
+    path: Path, clusters: Sequence[Path]
+) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
+    """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
+
+    `clusters`: files, as for `load_cluster`, that replace the simulation's own cluster. kubectl's output may be large.
+    A problem that not all clusters have names its cluster.
     """
 
-    def read(root: MapNode, problems: Problems, references: References) -> simulation.Simulation:
-        if cluster is not None:
-            return _build_simulation(root, references.cluster(cluster), problems, references)
+    def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
+        if clusters:
+            own = [Problems() for _ in clusters]
+            built = [
+                _build_simulation(root, references.cluster(cluster), each, references)
+                for cluster, each in zip(clusters, own, strict=True)
+            ]
+            for cluster, each in zip(clusters, own, strict=True):
+                for problem in each.items:
+                    shared = all(problem in others.items for others in own)
+                    message = problem.message if shared else f"{problem.message} (cluster {cluster})"
+                    problems.items.append(replace(problem, message=message))
+            return built
         if map_field(root, "spec").get("cluster") is None:
             place = first_key(root)
             message = "the simulation has no 'cluster': write one, or pass --cluster"
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)
-        return read_simulation(root, problems, references)
+        return [read_simulation(root, problems, references)]
 
-    kind = replace(SIMULATION, read=read)
+    kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
     wanted = "a Simulation"
-    return load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted, load_reduced_inventory)
+    simulations, found, sources = load_single_document(
+        path, kind, Code.NOT_A_SIMULATION, wanted, wanted, load_reduced_inventory
+    )
+    return simulations or (), found, sources
 
 
 def _build_simulation(

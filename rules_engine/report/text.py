@@ -163,7 +163,8 @@ class Screen:
 
     def _section(self, section: Section) -> None:
         self.line("")
-        self._print(Text.assemble((section.title, "bold"), escape_controls(f"  {section.summary}".rstrip())))
+        title = (escape_controls(section.title), "bold")
+        self._print(Text.assemble(title, escape_controls(f"  {section.summary}".rstrip())))
         for block in section.blocks:
             self.block(block)
         for part in section.sections:

@@ -7,10 +7,9 @@ from typing import Any
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
 from rules_engine.report.documents import Dump, field_members, json_value, location_members, object_parts
 from rules_engine.simulation.answer import Answer, Result
-from rules_engine.simulation.comparison import Better, ComparedMetric, Unit
 from rules_engine.simulation.record import Amounts, PodRecord, Record
-from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals, waiting_time
-from rules_engine.simulation.usage import pods_by_node, use_changes
+from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals
+from rules_engine.simulation.usage import pods_by_node, use_changes, waiting_time
 from rules_engine.simulation.words import arrival_title, to_seconds
 
 
@@ -23,7 +22,7 @@ def simulation_document(answer: Answer, dump: Dump, problems: Sequence[Any] = ()
         "seed": simulation.seed,
         "untilSeconds": to_seconds(simulation.until),
         "scheduler": field_members(simulation.scheduler, "scoring resources preemption"),
-        "comparison": [_metric_members(each) for each in answer.comparison],
+        "comparison": _comparison_members(answer),
         "problems": problems,
     }
     yield from object_parts(summary, {"results": (_result_parts(result, dump) for result in answer.results)}, dump)
@@ -34,7 +33,7 @@ def _result_parts(result: Result, dump: Dump) -> Iterator[str]:
     record, totals = result.record, result.totals
     pods = pods_by_node(record)
     summary = {
-        **field_members(record, "rules interrupted"),
+        **field_members(record, "cluster rules interrupted"),
         "endedSeconds": to_seconds(record.ended),
         "totals": _totals_members(totals),
         "notices": list(record.notices),
@@ -75,7 +74,7 @@ def _totals_members(totals: Totals) -> dict[str, Any]:
             "atEnd": waiting.waiting,
             "longestAtEndSeconds": to_seconds(waiting.longest),
         },
-        "gpuHours": field_members(totals.gpu_hours, "capacity requested given lost short"),
+        "gpuHours": field_members(totals.figures.hours, "capacity requested given lost short unused stranded"),
         "fragmentation": json_value(totals.fragmentation),
         "resources": {name: _cluster_use_members(use) for name, use in totals.resources.items()},
     }
@@ -136,28 +135,34 @@ def _pod_members(pod: PodRecord, record: Record) -> dict[str, Any]:
     }
 
 
-def _metric_members(each: ComparedMetric) -> dict[str, Any]:
-    metric = each.metric
-    in_seconds = metric.unit is Unit.MILLISECONDS
-    return {
-        "metric": metric.name,
-        "unit": "seconds" if in_seconds else metric.unit.value,
-        "better": None if metric.better is Better.NEITHER else metric.better.value,
-        "values": [
-            to_seconds(None if value is None else int(value)) if in_seconds else json_value(value)
-            for value in each.values
-        ],
-        "verdicts": json_value(each.verdicts),
-    }
+def _comparison_members(answer: Answer) -> dict[str, Any] | None:
+    """Return the table of figures; None if a simulation was interrupted."""
+    if answer.interrupted:
+        return None
+    best = answer.best
+    rows = []
+    for number, result in enumerate(answer.results):
+        figures = result.totals.figures
+        rows.append(
+            {
+                **field_members(result.record, "cluster rules"),
+                "best": number in best,
+                **field_members(figures, "pods ran"),
+                "waitingSeconds": None if figures.waiting is None else float(figures.waiting / 1000),
+                "gpuHours": field_members(figures.hours, "given lost unused stranded"),
+            }
+        )
+    never_ran = [f"{pod.namespace}/{pod.name}" for pod in answer.never_ran]
+    return {"by": answer.by.value, "rows": rows, "neverRan": never_ran}
 
 
 POD_COLUMNS = (
-    "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "falls", "state", "node",
+    "cluster", "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "falls", "state", "node",
     "arrivedSeconds", "boundSeconds", "endedSeconds", "waitedSeconds", "message", "by", "replaces",
 )  # fmt: skip
 """Columns of the pod table."""
 
-USAGE_COLUMNS = ("rules", "node", "resource", "seconds", "used", "capacity")
+USAGE_COLUMNS = ("cluster", "rules", "node", "resource", "seconds", "used", "capacity")
 """Columns of the table of node usage."""
 
 
@@ -167,6 +172,7 @@ def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
         for pod in record.pods:
             admitted = pod.admitted
             yield (
+                record.cluster,
                 record.rules,
                 pod.namespace,
                 pod.name,
@@ -191,7 +197,15 @@ def usage_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
         for node in result.totals.nodes:
             for name, at, used in use_changes(pods[node.node], node.resources, record):
                 capacity = node.resources[name].capacity
-                yield record.rules, node.node, name, to_seconds(at), base_units(used), base_units(capacity)
+                yield (
+                    record.cluster,
+                    record.rules,
+                    node.node,
+                    name,
+                    to_seconds(at),
+                    base_units(used),
+                    base_units(capacity),
+                )
 
 
 def _amounts_text(amounts: Amounts) -> str:

@@ -1,16 +1,48 @@
 """Figures by which simulations of one load are compared: on several clusters, under several rule sets."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
+from rules_engine.model.durations import UNITS
+from rules_engine.model.gpu.mig import card_share
+from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import Record
-from rules_engine.simulation.totals import GpuHours, compute_gpu_hours, waiting_time
+from rules_engine.simulation.record import Amounts, Record
+from rules_engine.simulation.stranded import stranded_card_time
+from rules_engine.simulation.usage import distinct_admissions, run_time, time_span, waiting_time
 
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHours:
+    """Hours of cards; a MIG device counts as its share of a card's compute slices.
+
+    `capacity`: of all nodes. `requested` and `given`: of pods while they ran. `lost`: given beyond the request, such as
+    a whole card for a request of 1g. `short`: requested but not given. `stranded`: free but in pieces, as
+    `stranded_card_time` defines it.
+    """
+
+    capacity: Fraction
+    requested: Fraction
+    given: Fraction
+    lost: Fraction
+    short: Fraction
+    stranded: Fraction
+
+    @property
+    def used_share(self) -> Fraction | None:
+        return self.given / self.capacity if self.capacity else None
+
+    @property
+    def unused(self) -> Fraction:
+        """Hours of the capacity that no pod held."""
+        return max(self.capacity - self.given, Fraction())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +103,38 @@ def compute_figures(record: Record) -> Figures:
         ran=len(ran),
         waited=sum(ran) + (sum(never_ran) if ends else 0),
         never_will_run=0 if ends else len(never_ran),
-        hours=compute_gpu_hours(record),
+        hours=_compute_gpu_hours(record),
     )
+
+
+def count_cards(amounts: Amounts) -> Fraction:
+    """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
+    return sum(
+        (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()
+    )
+
+
+def _compute_gpu_hours(record: Record) -> GpuHours:
+    """Return the GPU-hours of a simulation."""
+    bound = [pod for pod in record.pods if pod.bound is not None]
+    times: Counter[int] = Counter()
+    for pod in bound:
+        start, end = run_time(pod, record)
+        times[id(pod.admitted)] += max(end - start, 0)
+    requested = given = lost = short = Fraction()
+    for admitted in distinct_admissions(bound):
+        hours = Fraction(times[id(admitted)], UNITS["h"])
+        wanted, held = count_cards(admitted.requested), count_cards(admitted.given)
+        requested += hours * wanted
+        given += hours * held
+        lost += hours * max(held - wanted, Fraction())
+        short += hours * max(wanted - held, Fraction())
+    allocatable: Counter[str] = Counter()
+    for node in record.nodes:
+        allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
+    capacity = count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
+    stranded = stranded_card_time(record) / UNITS["h"]
+    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short, stranded=stranded)
 
 
 def best(rows: Iterable[tuple[Row, Figures]], by: By) -> Sequence[Row]:

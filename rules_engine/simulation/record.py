@@ -76,8 +76,9 @@ class PodRecord(Struct, kw_only=True):
 class Record:
     """A completed or interrupted simulation.
 
-    `rules`: the name of the rule set. `nodes`: at the beginning. `changes`: of nodes, as they happened. `notices`:
-    sentences on pods that were left out: unsuitable pods of the cluster, and pods beyond MAX_PODS.
+    `rules`: the name of the rule set. `cluster`: the name of the cluster, "" for the Simulation's own. `nodes`: at the
+    beginning. `changes`: of nodes, as they happened. `notices`: sentences on pods that were left out: unsuitable pods
+    of the cluster, and pods beyond MAX_PODS.
     """
 
     simulation: Simulation = field(repr=False)
@@ -86,5 +87,6 @@ class Record:
     pods: Sequence[PodRecord] = field(repr=False)
     changes: Sequence[NodeEvent]
     ended: Milliseconds
+    cluster: str = ""
     interrupted: bool = False
     notices: tuple[str, ...] = ()

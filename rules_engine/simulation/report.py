@@ -1,11 +1,13 @@
-"""The report of `simulate`: the comparison first, then the results of each rule set."""
+"""The report of `simulate`: the comparison first, then each result."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival
 from rules_engine.model.wording import format_count, format_duration, format_names, format_percent
 from rules_engine.report.values import (
@@ -25,36 +27,24 @@ from rules_engine.report.values import (
     Tone,
 )
 from rules_engine.simulation.answer import Answer, Result
-from rules_engine.simulation.comparison import Better, Unit, Value, Verdict
 from rules_engine.simulation.drawings import COLOURS, node_drawings
+from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.totals import PodsWith, Totals, waiting_time
+from rules_engine.simulation.totals import PodsWith, Totals
+from rules_engine.simulation.usage import waiting_time
 from rules_engine.simulation.words import BEGINNING, format_amount, format_gpus, format_request, pod_title
 
 MAX_PODS = 40
 """Pods that are listed one by one; of more pods, equal ones are one line."""
 
 MAX_DRAWN = 200
-"""Nodes that are drawn, of all rule sets together."""
+"""Nodes that are drawn, of all results together."""
 
 MAX_BARS = 4_000
-"""Bars of pods in drawings, of all rule sets together: some 700 kB. Further nodes have areas instead."""
+"""Bars of pods in drawings, of all results together: some 700 kB. Further nodes have areas instead."""
 
 TICKS = 4
 """Parts of the time axis."""
-
-_DIRECTIONS: Mapping[Better, str] = {
-    Better.HIGHER: "higher is better",
-    Better.LOWER: "lower is better",
-    Better.NEITHER: "",
-}
-_VERDICTS: Mapping[Verdict, Tone] = {
-    Verdict.BETTER: Tone.GOOD,
-    Verdict.WORSE: Tone.BAD,
-    Verdict.EQUAL: Tone.QUIET,
-    Verdict.DIFFERENT: Tone.CHANGED,
-    Verdict.UNKNOWN: Tone.QUIET,
-}
 
 
 def simulation_report(answer: Answer, *, drawn: bool = False) -> Report:
@@ -62,7 +52,7 @@ def simulation_report(answer: Answer, *, drawn: bool = False) -> Report:
     simulation, results = answer.simulation, answer.results
     options = simulation.scheduler
     played = [
-        format_count(len(results[0].record.nodes), "node"),
+        *([] if answer.several_clusters else [format_count(len(results[0].record.nodes), "node")]),
         f"seed {simulation.seed}",
         options.scoring.value,
         *([] if options.preemption else ["no preemption"]),
@@ -70,56 +60,88 @@ def simulation_report(answer: Answer, *, drawn: bool = False) -> Report:
     several = len(results) > 1
     sections = [_comparison_section(answer)] if several else []
     notices: dict[str, None] = {}
-    for result in results:
+    for name, result in zip(answer.names, results, strict=True):
         record = result.record
         parts = [*_result_sections(result, MAX_DRAWN // len(results) if drawn else 0, MAX_BARS // len(results))]
-        sections += [Section(title=f"Rules {record.rules}", sections=parts)] if several else parts
-        prefix = f"{record.rules}: " if several else ""
+        sections += [Section(title=f"{_name_head(answer)} {name}", sections=parts)] if several else parts
+        prefix = f"{name}: " if several else ""
         if record.interrupted:
             notices[f"{prefix}interrupted at {format_duration(record.ended)}: nothing after that is simulated"] = None
         notices |= dict.fromkeys(record.notices)
         for group in result.totals.not_modelled:
             notices[f"{prefix}not modelled: {group.text}, used by {_pod_names(group.pods)}"] = None
+    sets = dict.fromkeys(result.record.rules for result in results)
     return Report(
-        title=f"Simulation {simulation.name}: {format_duration(results[0].totals.time)}",
-        about=[", ".join(played), *([] if several else [f"rules: {results[0].record.rules}"])],
+        title=f"Simulation {simulation.name}: {format_duration(max(result.totals.time for result in results))}",
+        about=[", ".join(played), *([] if len(sets) > 1 else [f"rules: {''.join(sets)}"])],
         sections=sections,
         notices=[*notices],
     )
 
 
+def _name_head(answer: Answer) -> str:
+    return "Cluster" if answer.several_clusters else "Rules"
+
+
 def _comparison_section(answer: Answer) -> Section:
-    first, *others = [result.record.rules for result in answer.results]
-    if not answer.comparison:
+    if answer.interrupted:
         return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
+    names, best, never_ran = answer.names, answer.best, answer.never_ran
     rows: list[Sequence[Cell]] = []
-    for each in answer.comparison:
-        value, *values = [_format_value(metric_value, each.metric.unit) for metric_value in each.values]
-        compared = [
-            cell
-            for other, verdict in zip(values, each.verdicts, strict=True)
-            for cell in (other, Span(verdict.value, _VERDICTS[verdict]))
-        ]
-        direction = Span(_DIRECTIONS[each.metric.better], Tone.QUIET)
-        rows.append((each.metric.title, value, *compared, direction))
-    heads = ("metric", first, *(head for other in others for head in (other, "verdict")), "")
-    sets = (first, *others)
-    table = Table(heads=heads, rows=rows, numbers=sets, names=sets, noun="metric")
-    return Section(title="Comparison", summary=f"with {first}", blocks=(table,))
+    for number, (name, result) in enumerate(zip(names, answer.results, strict=True)):
+        figures = result.totals.figures
+        hours = (figures.hours.given, figures.hours.lost, figures.hours.unused, figures.hours.stranded)
+        mark = Span("best", Tone.GOOD) if number in best else ""
+        ran = f"{figures.ran:,} of {figures.pods:,}"
+        rows.append((name, ran, _mean_waiting(figures), *map(_format_hours, hours), mark))
+    numbers = ("pods that ran", "mean waiting", "GPU-hours given", "lost", "unused", "stranded")
+    blocks: list[Block] = [
+        Table(heads=(_name_head(answer), *numbers, ""), rows=rows, numbers=numbers, noun="simulation")
+    ]
+    if never_ran:
+        pod = never_ran[0]
+        line = f"{_pod_names(never_ran)} ran in none of them. {pod_title(pod)}: {pod.message or pod.admitted.message}"
+        blocks.append(Lines(lines=[Span(line, Tone.WARNING)]))
+    blocks.append(Curves(curves=_card_curves(answer)))
+    chosen = "; ".join(names[number] for number in best) or "none, since no pod ran"
+    return Section(
+        title="Comparison",
+        summary=f"{'tie' if len(best) > 1 else 'best'} by {answer.by.value}: {chosen}",
+        blocks=blocks,
+    )
 
 
-def _format_value(value: Value, unit: Unit) -> str:
-    """Return the value of a metric; "-" if it has none."""
-    if value is None:
+def _mean_waiting(figures: Figures) -> str:
+    """Return the mean waiting time; "≥" if some pods still wait at the end."""
+    if figures.never_will_run:
+        return f"{figures.never_will_run:,} never run"
+    if figures.waiting is None:
         return "-"
-    match unit:
-        case Unit.SHARE:
-            return f"{float(value):.1%}"
-        case Unit.GPU_HOURS:
-            return _format_hours(Fraction(value))
-        case Unit.MILLISECONDS:
-            return format_duration(int(value))
-    return f"{int(value):,}"
+    return f"{'≥ ' if figures.never_ran else ''}{format_duration(round(figures.waiting))}"
+
+
+def _card_curves(answer: Answer) -> Sequence[Curve]:
+    """Return the cards in use over time in each simulation, on the scale of the largest cluster."""
+    cards: list[Fraction] = []
+    means: list[Sequence[Fraction]] = []
+    shares = [format_percent(result.totals.figures.hours.used_share) for result in answer.results]
+    for result in answer.results:
+        uses = [(card_share(name) / NANOS, use) for name, use in result.totals.resources.items() if is_gpu(name)]
+        cards.append(sum((share * use.capacity for share, use in uses), Fraction()))
+        curves = ([share * mean for mean in use.curve] for share, use in uses)
+        means.append([sum(parts, Fraction()) for parts in zip(*curves, strict=True)])
+    largest = max(cards)
+    return [
+        Curve(
+            name=name,
+            means=[mean / largest for mean in used],
+            capacity=1,
+            end=format_duration(answer.results[0].totals.time),
+            text=f"{share} of {round(float(size), 1):,g} cards on average",
+        )
+        for name, share, size, used in zip(answer.names, shares, cards, means, strict=True)
+        if size
+    ]
 
 
 def _result_sections(result: Result, drawn: int, max_bars: int) -> Iterator[Section]:
@@ -153,7 +175,7 @@ def _result_sections(result: Result, drawn: int, max_bars: int) -> Iterator[Sect
         number = format_count(totals.waiting.waiting, "pod")
         yield Section(title="Waiting at the end", summary=number, blocks=(Items(items=waits, noun="message"),))
     yield Section(title="Use of resources", summary="" if totals.resources else "none", blocks=[*_use_blocks(totals)])
-    if totals.gpu_hours.capacity or totals.gpu_hours.requested:
+    if totals.figures.hours.capacity or totals.figures.hours.requested:
         yield Section(title="GPU-hours", summary=_gpu_hours_summary(totals))
     nodes = [*_node_blocks(result, drawn, max_bars)]
     yield Section(title="Nodes", summary=format_count(len(totals.nodes), "node"), blocks=nodes)
@@ -318,16 +340,18 @@ def _waiting_summary(totals: Totals) -> str:
 
 
 def _gpu_hours_summary(totals: Totals) -> str:
-    hours = totals.gpu_hours
-    used = f" ({format_percent(hours.given / hours.capacity)})" if hours.capacity else ""
+    hours = totals.figures.hours
+    used = f" ({format_percent(hours.used_share)})" if hours.capacity else ""
     parts = [
         f"{_format_hours(hours.given)} given of {_format_hours(hours.capacity)}{used}",
         f"{_format_hours(hours.requested)} requested",
     ]
     if hours.lost:
-        parts.append(f"{_format_hours(hours.lost)} lost by falling")
+        parts.append(f"{_format_hours(hours.lost)} lost to fallback")
     if hours.short:
         parts.append(f"{_format_hours(hours.short)} given too little")
+    if hours.stranded:
+        parts.append(f"{_format_hours(hours.stranded)} stranded")
     return ", ".join(parts)
 
 

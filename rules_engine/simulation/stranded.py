@@ -1,6 +1,7 @@
 """GPU capacity that is free while pods wait for it, but in pieces too small for them."""
 
 from collections import Counter, defaultdict
+from collections.abc import Set
 from fractions import Fraction
 from math import lcm
 
@@ -8,8 +9,8 @@ from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.usage import run_time, time_span
+from rules_engine.simulation.record import AdmittedPod, Record, State
+from rules_engine.simulation.usage import distinct_admissions, run_time, time_span
 
 _Devices = tuple[tuple[str, int], ...]
 """GPU devices of a pod: resources with their amounts in nanos."""
@@ -23,7 +24,7 @@ def stranded_card_time(record: Record) -> Fraction:
     device is its share of a card; cards of different vendors are apart. Only GPU devices count: a pod whose devices fit
     on a node waits for another reason, such as cpu or taints. States of nodes do not count, as in `Fragmentation`.
     """
-    devices = {id(pod.admitted): _gpu_devices(pod) for pod in record.pods}
+    devices = {id(each): _gpu_devices(each) for each in distinct_admissions(record.pods)}
     changes: list[tuple[Milliseconds, _Devices, str, int]] = []
     waiting_kinds: set[_Devices] = set()
     for pod in record.pods:
@@ -40,7 +41,7 @@ def stranded_card_time(record: Record) -> Fraction:
     if not waiting_kinds:
         return Fraction()
     changes.sort(key=lambda change: change[0])
-    state = _State(record, waiting_kinds)
+    state = _State(record, waiting_kinds, {name for kind in devices.values() for name, _ in kind})
     total = at = 0
     for time, kind, node, sign in changes:
         if time != at:
@@ -53,17 +54,16 @@ def stranded_card_time(record: Record) -> Fraction:
     return Fraction(total + state.stranded() * (time_span(record) - at), state.scale * NANOS)
 
 
-def _gpu_devices(pod: PodRecord) -> _Devices:
-    return tuple(sorted((name, amount) for name, amount in pod.admitted.given.items() if amount and is_gpu(name)))
+def _gpu_devices(admitted: AdmittedPod) -> _Devices:
+    return tuple(sorted((name, amount) for name, amount in admitted.given.items() if amount and is_gpu(name)))
 
 
 class _State:
     """Free devices and waiting pods at a moment. Cards are whole numbers of 1/`scale` of a card's nanos."""
 
-    def __init__(self, record: Record, kinds: set[_Devices]) -> None:
+    def __init__(self, record: Record, kinds: Set[_Devices], held: Set[str]) -> None:
         self.waiting: Counter[_Devices] = Counter()
-        names = {name for node in record.nodes for name in node.allocatable if is_gpu(name)}
-        names |= {name for pod in record.pods for name, _ in _gpu_devices(pod)}
+        names = held | {name for node in record.nodes for name in node.allocatable if is_gpu(name)}
         self.scale = lcm(*(card_share(name).denominator for name in names))
         self._cards = {name: int(card_share(name) * self.scale) for name in names}
         self._sizes = {kind: sum(self._cards[name] * amount for name, amount in kind) for kind in kinds}

@@ -5,15 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from rules_engine.model.durations import UNITS
 from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu
-from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
-from rules_engine.simulation.stranded import stranded_card_time
-from rules_engine.simulation.usage import Fragmentation, mean_curve, pods_by_node, run_time, time_span, use_intervals
+from rules_engine.simulation.figures import Figures, compute_figures
+from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+from rules_engine.simulation.usage import (
+    Fragmentation,
+    distinct_admissions,
+    mean_curve,
+    pods_by_node,
+    time_span,
+    use_intervals,
+    waiting_time,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,39 +62,14 @@ class NodeUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHours:
-    """Hours of cards; a MIG device counts as its share of a card's compute slices.
-
-    `capacity`: of all nodes. `requested` and `given`: of pods while they ran. `lost`: given beyond the request, such as
-    a whole card for a request of 1g. `short`: requested but not given. `stranded`: free but in pieces, as
-    `stranded_card_time` defines it.
-    """
-
-    capacity: Fraction
-    requested: Fraction
-    given: Fraction
-    lost: Fraction
-    short: Fraction
-    stranded: Fraction
-
-    @property
-    def unused(self) -> Fraction:
-        """Hours of the capacity that no pod held."""
-        return max(self.capacity - self.given, Fraction())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTimes:
     """Waiting times of the pods that were bound, by nearest rank; None if no pod was bound.
 
-    `p50_of_all` and `p95_of_all` include pods that never ran, which count as longest; None: of such a pod. `longest`:
-    of the `waiting` pods at the end.
+    `longest`: of the `waiting` pods at the end.
     """
 
     p50: Milliseconds | None
     p95: Milliseconds | None
-    p50_of_all: Milliseconds | None
-    p95_of_all: Milliseconds | None
     waiting: int
     longest: Milliseconds
 
@@ -126,7 +107,7 @@ class Totals:
     replaced: int
     resources: Mapping[str, ClusterUse]
     nodes: Sequence[NodeUse] = field(repr=False)
-    gpu_hours: GpuHours
+    figures: Figures
     fragmentation: Fraction | None
     waiting: WaitingTimes
     falls: Sequence[FallTotal]
@@ -150,7 +131,7 @@ def compute_totals(record: Record) -> Totals:
         replaced=sum(bool(pod.replaces) for pod in record.pods),
         resources=use.resources(),
         nodes=use.nodes,
-        gpu_hours=compute_gpu_hours(record),
+        figures=compute_figures(record),
         fragmentation=use.fragmentation(),
         waiting=_waiting_times(record, bound),
         falls=_count_falls(record.pods),
@@ -265,71 +246,26 @@ class _Use:
 
 def _resources_to_report(record: Record) -> Sequence[str]:
     """Return the resources to report, GPUs first: resources given to pods, and GPUs of nodes."""
-    admissions = [pod for pod in _distinct_admissions(record.pods) if not pod.message]
+    admissions = [pod for pod in distinct_admissions(record.pods) if not pod.message]
     names = {name for pod in admissions for name, amount in pod.given.items() if amount}
     names |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
     return sorted(names, key=lambda name: (not is_gpu(name), name))
 
 
-def _distinct_admissions(pods: Sequence[PodRecord]) -> Sequence[AdmittedPod]:
-    return list({id(pod.admitted): pod.admitted for pod in pods}.values())
-
-
-def count_cards(amounts: Amounts) -> Fraction:
-    """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
-    return sum(
-        (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()
-    )
-
-
-def compute_gpu_hours(record: Record) -> GpuHours:
-    """Return the GPU-hours of a simulation."""
-    bound = [pod for pod in record.pods if pod.bound is not None]
-    times: Counter[int] = Counter()
-    for pod in bound:
-        start, end = run_time(pod, record)
-        times[id(pod.admitted)] += max(end - start, 0)
-    requested = given = lost = short = Fraction()
-    for admitted in _distinct_admissions(bound):
-        hours = Fraction(times[id(admitted)], UNITS["h"])
-        wanted, held = count_cards(admitted.requested), count_cards(admitted.given)
-        requested += hours * wanted
-        given += hours * held
-        lost += hours * max(held - wanted, Fraction())
-        short += hours * max(wanted - held, Fraction())
-    allocatable: Counter[str] = Counter()
-    for node in record.nodes:
-        allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
-    capacity = count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
-    stranded = stranded_card_time(record) / UNITS["h"]
-    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short, stranded=stranded)
-
-
-def waiting_time(pod: PodRecord) -> Milliseconds | None:
-    """Return the time that a bound pod waited; None for other pods and for pods that ran from the beginning."""
-    if pod.bound is None or (pod.arrival is None and pod.bound <= 0):
-        return None
-    return pod.bound - pod.arrived
-
-
 def _waiting_times(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
     times = sorted(time for pod in bound if (time := waiting_time(pod)) is not None)
     waiting = [record.ended - pod.arrived for pod in record.pods if pod.state is State.PENDING]
-    never = len(record.pods) - len(bound)
     return WaitingTimes(
         p50=_percentile(times, 50),
         p95=_percentile(times, 95),
-        p50_of_all=_percentile(times, 50, never),
-        p95_of_all=_percentile(times, 95, never),
         waiting=len(waiting),
         longest=max(waiting, default=0),
     )
 
 
-def _percentile(ordered: Sequence[Milliseconds], percent: int, never: int = 0) -> Milliseconds | None:
-    """Return a percentile by nearest rank; None without values, or if it is one of `never` further, larger ones."""
-    rank = -(-(len(ordered) + never) * percent // 100)
-    return ordered[rank - 1] if 0 < rank <= len(ordered) else None
+def _percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
+    """Return a percentile by nearest rank; None without values."""
+    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
 def _count_falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:

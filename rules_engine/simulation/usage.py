@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
 
 PARTS = 120
 """Parts of the time for which a mean use is computed: a curve with this many points is smooth on a page."""
@@ -32,6 +32,18 @@ def run_time(pod: PodRecord, record: Record) -> tuple[Milliseconds, Milliseconds
     """Return the start and end of the time that a bound pod holds its node, within the simulation."""
     end = time_span(record) if pod.ended is None else pod.ended
     return max(pod.bound or 0, 0), end
+
+
+def waiting_time(pod: PodRecord) -> Milliseconds | None:
+    """Return the time that a bound pod waited; None for other pods and for pods that ran from the beginning."""
+    if pod.bound is None or (pod.arrival is None and pod.bound <= 0):
+        return None
+    return pod.bound - pod.arrived
+
+
+def distinct_admissions(pods: Iterable[PodRecord]) -> Sequence[AdmittedPod]:
+    """Return the admissions of pods; equal pods share one."""
+    return list({id(pod.admitted): pod.admitted for pod in pods}.values())
 
 
 def pods_by_node(record: Record) -> Mapping[str, Sequence[PodRecord]]:

@@ -101,25 +101,36 @@ def test_a_node_has_its_use_over_time() -> None:
     }
 
 
-def test_a_comparison_has_all_values() -> None:
-    whole = whole_record()
-    found = {each["metric"]: each for each in document(whole, replace(whole, pods=()), whole)["comparison"]}
+def test_the_comparison_has_a_row_for_each_result() -> None:
+    whole = replace(whole_record(), cluster="a.yaml")
+    comparison = document(whole, replace(whole, cluster="b.yaml", pods=whole.pods[:2]), EMPTY)["comparison"]
+    assert comparison["by"] == "waiting"
+    assert comparison["rows"][:2] == [
+        {
+            "cluster": "a.yaml",
+            "rules": "rules",
+            "best": False,
+            "pods": 7,
+            "ran": 4,
+            "waitingSeconds": None,
+            "gpuHours": {"given": 209 / 30, "lost": 178 / 70, "unused": 271 / 30, "stranded": 0},
+        },
+        {
+            "cluster": "b.yaml",
+            "rules": "rules",
+            "best": True,
+            "pods": 1,
+            "ran": 1,
+            "waitingSeconds": 0,
+            "gpuHours": {"given": 3, "lost": 6 / 7, "unused": 13, "stranded": 0},
+        },
+    ]
+    assert comparison["neverRan"] == ["ml/wait-1", "ml/wait-2", "ml/greedy"]
 
-    assert found["bound"] == {
-        "metric": "bound",
-        "unit": "pods",
-        "better": "higher",
-        "values": [5, 0, 5],
-        "verdicts": ["worse", "equal"],
-    }
-    assert found["waitingP50"] == {
-        "metric": "waitingP50",
-        "unit": "seconds",
-        "better": "lower",
-        "values": [60, None, 60],
-        "verdicts": ["worse", "equal"],
-    }
-    assert found["denied"]["better"] is None
+
+def test_one_result_is_a_table_of_one_row_and_a_part_has_no_table() -> None:
+    assert len(document(whole_record())["comparison"]["rows"]) == 1
+    assert document(replace(whole_record(), interrupted=True))["comparison"] is None
 
 
 def test_the_same_record_gives_the_same_bytes() -> None:
@@ -145,6 +156,7 @@ def test_a_pod_is_a_line() -> None:
     assert len(found) == 16
     assert [row["rules"] for row in found] == ["rules"] * 8 + ["other"] * 8
     assert found[2] == {
+        "cluster": "",
         "rules": "rules",
         "namespace": "ml",
         "pod": "train-2",
@@ -180,7 +192,7 @@ def test_a_change_of_use_is_a_line() -> None:
     write_csv(stream, USAGE_COLUMNS, usage_rows(build_answer([whole_record()])))
 
     assert stream.getvalue().splitlines()[0] == ",".join(USAGE_COLUMNS)
-    assert [tuple(row.values()) for row in rows(stream.getvalue()) if row["resource"] in (GPU, "memory")] == [
+    assert [tuple(row.values())[1:] for row in rows(stream.getvalue()) if row["resource"] in (GPU, "memory")] == [
         ("rules", "a", GPU, "0", "2", "4"),
         ("rules", "a", "memory", "0", "0", str(64 << 30)),
         ("rules", "a", GPU, "120", "3", "4"),

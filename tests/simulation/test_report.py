@@ -15,6 +15,7 @@ from tests.support.html_pages import missing_words, page_of
 from tests.support.simulation_records import (
     GPU,
     HOUR,
+    MESSAGE,
     MINUTE,
     SMALL,
     admitted_pod,
@@ -69,7 +70,7 @@ Use of resources
   memory       128Gi  ░░░░░░░░░░   3%    16Gi      0
   gpu  0s ▕▇▇▇▇▇▇▇▇▇▇▃▃▃▃▃▃▃▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▏ 2h
 
-GPU-hours  6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost by falling
+GPU-hours  6.97 given of 16.00 (44%), 4.42 requested, 2.54 lost to fallback
 
 Nodes  2 nodes
   NODE  PODS  RESOURCE  CAPACITY  MEAN             PEAK  END
@@ -97,22 +98,15 @@ def test_a_record_with_everything() -> None:
 
 
 COMPARISON = """\
-Comparison  with rules
-  METRIC                       rules  other  VERDICT
-  pods that got a node             5      4  worse      higher is better
-  pods that ended                  1      1  equal      higher is better
-  pods that wait at the end        2      0  better     lower is better
-  waiting time, p50               1m     0s  better     lower is better
-  waiting time, p95                -     1m  better     lower is better
-  pods denied                      1      0  different
-  pods preempted                   1      1  equal      lower is better
-  pods evicted                     1      1  equal      lower is better
-  pods given another resource      2      2  equal      lower is better
-  GPU utilisation              43.5%  31.1%  worse      higher is better
-  GPU-hours given               6.97   4.98  different
-  GPU-hours lost by falling     2.54   2.54  equal      lower is better
-  GPU-hours given too little    0.00   0.00  equal      lower is better
-  fragmentation                14.4%  11.4%  better     lower is better
+Comparison  best by waiting: other
+  RULES  PODS THAT RAN  MEAN WAITING  GPU-HOURS GIVEN  LOST  UNUSED  STRANDED
+  rules         4 of 7   3 never run             6.97  2.54    9.03      0.00
+  other         3 of 3           20s             4.98  2.54   11.02      0.00  best
+  Pod ml/wait-1, Pod ml/wait-2, Pod ml/greedy ran in none of them. Pod ml/wait-1: 0/3 nodes are available: 1 node(s) \
+had untolerated taint(s), 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 Preemption is not \
+helpful for scheduling.
+  rules  0s ▕▇▇▇▇▇▇▇▇▇▇▃▃▃▃▃▃▃▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▏ 2h
+  other  0s ▕▆▆▆▆▆▆▆▆▆▆▂▂▂▂▂▂▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▏ 2h
 
 Rules rules
 
@@ -128,15 +122,55 @@ def test_a_comparison_comes_before_the_answers() -> None:
     assert not missing_words(shown, page_of(simulation_report(build_answer([whole, other]), drawn=True)))
 
 
-def test_every_rule_set_has_its_columns() -> None:
-    whole = whole_record()
-    shown = text(whole, replace(whole, rules="new\x1b"), replace(whole, rules="folder/a"))
-    assert "  METRIC                       rules  new\\x1b  VERDICT  folder/a  VERDICT\n" in shown
+def test_results_are_named_by_what_differs() -> None:
+    first = replace(whole_record(), cluster="a.yaml", notices=("same",), pods=whole_record().pods[3:4])
+    clusters = [first, replace(first, cluster="b\x1b.yaml")]
+    both = text(*clusters, *[replace(each, rules="other") for each in clusters])
+
+    assert "\nComparison  tie by waiting: a.yaml; b\\x1b.yaml\n" in text(*clusters)
+    assert "\n  seed 1, LeastAllocated\n  rules: rules\n" in text(*clusters)
+    assert "\nCluster a.yaml\n" in text(*clusters)
+    assert "\n  a.yaml, rules rules  " in both
+    assert "\nCluster b\\x1b.yaml, rules other\n" in both
+    assert "\n  a.yaml, rules other: not modelled: volumes" in both
+    assert both.count("  same\n") == 1
+    assert "\n  seed 1, LeastAllocated\n\n" in both
+
+
+def test_curves_of_a_comparison_are_on_the_scale_of_the_largest_cluster() -> None:
+    held = [recorded_pod("p", ONE, node="a")]
+    small, large = (record([recorded_node("a", gpu=size)], held, HOUR, cluster=f"{size}") for size in (1, 4))
+    cpus = record([recorded_node("a", cpu=1)], [], HOUR, cluster="cpus")
+
+    shown = text(small, large, cpus)
+
+    assert f"  1  0s ▕{'▂' * 40}▏ 1h\n  4  0s ▕{'▂' * 40}▏ 1h\n\n" in shown
+    page = page_of(simulation_report(build_answer([small, large, cpus]), drawn=True))
+    assert "1 100% of 1 cards on average" in page.text
+    assert "▏" not in text(cpus, cpus).partition("\nRules ")[0]
+
+
+def test_a_load_that_runs_nowhere_has_no_best_result() -> None:
+    waits = record([recorded_node("a", gpu=1)], [recorded_pod("p", ONE, message=MESSAGE)], HOUR, cluster="a")
+    shown = text(waits, replace(waits, cluster="b"))
+    assert "\nComparison  best by waiting: none, since no pod ran\n" in shown
+    assert f"\n  Pod ml/p ran in none of them. Pod ml/p: {MESSAGE}\n" in shown
+
+
+def test_waiting_times_of_pods_that_still_wait_are_a_least_time() -> None:
+    pods = [recorded_pod("ran", ONE, node="a"), recorded_pod("waits", ONE, arrived=30 * MINUTE)]
+    until = record([recorded_node("a", gpu=1)], pods, HOUR, simulation=simulation(until=HOUR))
+    empty = replace(until, rules="none", pods=())
+
+    shown = text(until, empty)
+
+    assert "\n  rules         1 of 2         ≥ 15m " in shown
+    assert "\n  none          0 of 0             - " in shown
 
 
 def test_parts_are_not_compared() -> None:
     part = replace(whole_record(), interrupted=True)
-    shown = text(part, part)
+    shown = text(part, replace(part, rules="other"))
     assert shown.count("  rules: interrupted at 2h: nothing after that is simulated\n") == 1
     assert "\nComparison  none: parts of a simulation are not comparable\n" in shown
 
@@ -213,7 +247,7 @@ def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     Screen(stream).report(simulation_report(build_answer([whole_record(), replace(whole_record(), pods=())])))
 
-    assert "\x1b[31mworse" in stream.getvalue()
+    assert "\x1b[32mbest" in stream.getvalue()
     assert "\x1b" not in text(whole_record())
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -83,24 +83,103 @@ def test_several_paths_are_one_rule_set(folder: Path) -> None:
     ]
 
 
-def test_rule_sets_are_compared_with_the_first(folder: Path) -> None:
-    answer = document("--rules", "fall.yaml", "--compare", "keep.yaml", "--compare", ".")
+OTHER = CLUSTER.replace("gpu: 2", "gpu: 1")
 
-    assert [each["rules"] for each in answer["results"]] == ["fall.yaml", "keep.yaml", "."]
-    assert [each["endedSeconds"] for each in answer["results"]] == [120, 120, 120]
-    bound = answer["comparison"][0]
-    assert (bound["metric"], bound["values"], bound["verdicts"]) == ("bound", [3, 0, 3], ["worse", "equal"])
+
+def test_each_row_of_the_comparison_equals_a_single_simulation(folder: Path) -> None:
+    write(folder, {"other.yaml": OTHER, "load.yaml": load(until="90s")})
+    clusters, sets = ("cluster.yaml", "other.yaml"), ("fall.yaml", "keep.yaml")
+
+    answer = document("--rules", "fall.yaml", "--compare", "keep.yaml", *each_cluster(clusters))
+
+    single = [document("--rules", rules, "--cluster", cluster) for cluster in clusters for rules in sets]
+    rows = answer["comparison"]["rows"]
+    assert [(row["cluster"], row["rules"]) for row in rows] == [(each, rules) for each in clusters for rules in sets]
+    assert [{**row, "best": True} for row in rows] == [one["comparison"]["rows"][0] | {"best": True} for one in single]
+    assert answer["results"] == [one["results"][0] for one in single]
+    assert [row["best"] for row in rows] == [True, False, False, False]
+
+
+def each_cluster(files: Sequence[str]) -> list[str]:
+    return [word for file in files for word in ("--cluster", file)]
+
+
+def test_without_an_end_all_are_measured_up_to_the_longest(folder: Path) -> None:
+    write(folder, {"other.yaml": OTHER})
+    answer = document("--rules", "fall.yaml", *each_cluster(["cluster.yaml", "other.yaml"]))
+    single = document("--rules", "fall.yaml", "--cluster", "cluster.yaml")
+
+    assert [each["endedSeconds"] for each in answer["results"]] == [180, 180]
+    mine, alone = answer["comparison"]["rows"][0], single["comparison"]["rows"][0]
+    assert mine["gpuHours"].pop("unused") > alone["gpuHours"].pop("unused")
+    assert mine == alone
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--rules", "fall.yaml", "--compare", "fall.yaml"), ("--compare", "keep.yaml", "--compare", "keep.yaml")],
+    ("by", "best"),
+    [("waiting", [True, False]), ("given", [True, True]), ("unserved", [True, True])],
 )
-def test_rules_are_not_compared_with_themselves(arguments: tuple[str, ...], folder: Path) -> None:
+def test_the_best_is_chosen_by_one_figure(by: str, best: list[bool], folder: Path) -> None:
+    write(folder, {"other.yaml": OTHER})
+
+    answer = document("--rules", "fall.yaml", "--by", by, *each_cluster(["cluster.yaml", "other.yaml"]))
+
+    assert answer["comparison"]["by"] == by
+    assert [row["best"] for row in answer["comparison"]["rows"]] == best
+
+
+def test_a_load_that_no_cluster_serves_is_named(folder: Path) -> None:
+    write(folder, {"other.yaml": OTHER})
+
+    result = simulate("--rules", "keep.yaml", *each_cluster(["cluster.yaml", "other.yaml"]))
+
+    assert result.exit_code == 0
+    assert "Comparison  best by waiting: none, since no pod ran\n" in result.stdout
+    named = (
+        "  Pod ml/train-1, Pod ml/train-2, Pod ml/train-3 ran in none of them. Pod ml/train-1: 0/1 nodes are available"
+    )
+    assert named in result.stdout
+
+
+def test_a_load_from_standard_input_is_simulated_on_each_cluster(folder: Path) -> None:
+    write(folder, {"other.yaml": OTHER})
+
+    result = cli("simulate", "-f", "-", "-o", "csv", *each_cluster(["cluster.yaml", "other.yaml"]), stdin=load())
+
+    rows = list(csv.reader(StringIO(result.stdout)))
+    assert [(row[0], row[3]) for row in rows[1:]] == [
+        (cluster, f"train-{number}") for cluster in ("cluster.yaml", "other.yaml") for number in (1, 2, 3)
+    ]
+
+
+def test_a_problem_of_one_cluster_names_it(folder: Path) -> None:
+    write(folder, {"other.yaml": CLUSTER.replace("name: a", "name: b")})
+    write(folder, {"load.yaml": load("{every: -1s, count: 2, pod: {}}", events="[{at: 1s, node: b, becomes: Ready}]")})
+
+    result = simulate(*each_cluster(["cluster.yaml", "other.yaml"]))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "error: node 'b' not found (cluster cluster.yaml) [unknown-node]\n" in result.stderr
+    assert result.stderr.count("[unknown-node]") == 1
+    assert result.stderr.count("'-1s' is not a duration or distribution: it cannot be negative [wrong-form]\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rules", "fall.yaml", "--compare", "fall.yaml"], "--compare needs other rules than --rules"),
+        (["--compare", "keep.yaml", "--compare", "keep.yaml"], "and each other --compare"),
+        (["--cluster", "cluster.yaml", "--cluster", "./cluster.yaml"], "--cluster cluster.yaml is given twice"),
+        (["--cluster", "cluster.yaml", "--cluster", "absent.yaml"], "File 'absent.yaml' does not exist."),
+        (["--by", "given"], "--by needs several clusters or rule sets: a second --cluster, or --compare"),
+        (["--by", "cost", "--compare", "keep.yaml"], "'cost' is not one of 'waiting', 'given', 'unserved'."),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arguments: list[str], message: str, folder: Path) -> None:
     result = simulate(*arguments)
 
-    assert result.exit_code == 2
-    assert "--compare needs other rules than --rules and each other --compare" in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_options_override_the_document(folder: Path) -> None:
@@ -163,8 +242,8 @@ def test_each_format_can_go_to_a_file(folder: Path) -> None:
     assert result.stdout == (folder / "text.out").read_text()
     assert json.loads((folder / "json.out").read_text())["simulation"] == "load"
     pods, usage = (list(csv.reader(StringIO((folder / name).read_text()))) for name in ("csv.out", "usage-csv.out"))
-    assert [row[2] for row in pods] == ["pod", "train-1", "train-2", "train-3"]
-    assert {tuple(row[1:3]) for row in usage[1:]} == {("a", "nvidia.com/gpu")}
+    assert [row[3] for row in pods] == ["pod", "train-1", "train-2", "train-3"]
+    assert {tuple(row[2:4]) for row in usage[1:]} == {("a", "nvidia.com/gpu")}
     assert (folder / "html.out").read_text().startswith("<!doctype html>")
 
 

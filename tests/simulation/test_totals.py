@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.simulation.figures import GpuHours
 from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.totals import GpuHours, WaitingTimes, compute_totals, waiting_time
-from rules_engine.simulation.usage import MAX_KINDS, PARTS, mean_curve, run_time
+from rules_engine.simulation.totals import WaitingTimes, compute_totals
+from rules_engine.simulation.usage import MAX_KINDS, PARTS, mean_curve, run_time, waiting_time
 from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
@@ -54,9 +55,7 @@ def test_totals_of_a_record_with_each_state() -> None:
         State.PREEMPTED: 1,
         State.EVICTED: 1,
     }
-    assert measured.waiting == WaitingTimes(
-        p50=0, p95=MINUTE, p50_of_all=MINUTE, p95_of_all=None, waiting=2, longest=2 * HOUR - 2 * MINUTE
-    )
+    assert measured.waiting == WaitingTimes(p50=0, p95=MINUTE, waiting=2, longest=2 * HOUR - 2 * MINUTE)
     assert list(measured.resources) == [GPU, "cpu", "memory"]
     assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in measured.falls] == [(SMALL, GPU, 2, 2)]
     assert [(group.text, group.rule, len(group.pods)) for group in measured.denials] == [
@@ -82,7 +81,7 @@ def test_the_use_of_a_resource_is_an_average_over_time() -> None:
 
 
 def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
-    hours = compute_totals(whole_record()).gpu_hours
+    hours = compute_totals(whole_record()).figures.hours
 
     fell = Fraction(60 + 118, 60)
     others = Fraction(4 * 30 + 1 + 119, 60)
@@ -98,7 +97,9 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
 
 def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     small = admitted_pod({GPU: 1}, {SMALL: 1})
-    hours = compute_totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
+    hours = compute_totals(
+        record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)
+    ).figures.hours
 
     assert hours == GpuHours(
         capacity=Fraction(1),
@@ -127,15 +128,6 @@ def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p9
     measured = compute_totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
 
     assert (measured.p50, measured.p95) == (p50, p95)
-
-
-@pytest.mark.parametrize(("ran", "p50", "p95"), [(0, None, None), (9, None, None), (10, 10, None), (19, 10, 19)])
-def test_pods_that_never_ran_are_the_last_of_all(ran: int, p50: int | None, p95: int | None) -> None:
-    states = [State.PENDING, State.DENIED]
-    pods = [recorded_pod(f"p-{n}", ONE, node="a", bound=n) for n in range(1, ran + 1)]
-    pods += [recorded_pod(f"p-{n}", ONE, state=states[n % 2]) for n in range(20 - ran)]
-    measured = compute_totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
-    assert (measured.p50_of_all, measured.p95_of_all) == (p50, p95)
 
 
 def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:
@@ -280,7 +272,7 @@ def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Rec
                 wanted, got = _cards(pod.admitted.requested), _cards(pod.admitted.given)
                 asked, given_ = asked + wanted, given_ + got
                 lost, short = lost + max(got - wanted, Fraction()), short + max(wanted - got, Fraction())
-    hours = measured.gpu_hours
+    hours = measured.figures.hours
     assert [hours.requested, hours.given, hours.lost, hours.short] == [
         total / HOUR for total in (asked, given_, lost, short)
     ]
@@ -317,7 +309,10 @@ def test_parts_add_up(found: Record) -> None:
     measured = compute_totals(found)
 
     assert sum(measured.states.values()) == measured.pods
-    assert measured.gpu_hours.given - measured.gpu_hours.requested == measured.gpu_hours.lost - measured.gpu_hours.short
+    assert (
+        measured.figures.hours.given - measured.figures.hours.requested
+        == measured.figures.hours.lost - measured.figures.hours.short
+    )
     for name, use in measured.resources.items():
         assert use.mean == sum(node.resources[name].mean for node in measured.nodes if name in node.resources)
         assert use.fragmentation is None or 0 <= use.fragmentation <= 1

@@ -99,11 +99,6 @@ class PlannedArrival:
         self.number = number
         self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
 
-    @property
-    def pods(self) -> int:
-        """The total number of arriving pods."""
-        return self.arrival.count * sum(group.total for group in self.arrival.groups)
-
     def arrive(self) -> Sequence[Run]:
         """Return the runs of its next time."""
         self.times += 1

@@ -50,8 +50,8 @@ class Figures:
     """Figures of a simulation.
 
     `pods` and `ran` are without pods that had a node at the beginning: these depend on the cluster, not on the load.
-    `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`; without `until` it never
-    will run: it is one of `never_will_run`, and no time counts for it.
+    `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`. Without `until` it never
+    will run: it is one of `never_will_run`, as are pods of a Job that never arrived, and no time counts for it.
     """
 
     pods: int
@@ -96,15 +96,13 @@ def compute_figures(record: Record) -> Figures:
     """Return the figures of a simulation."""
     pods = [pod for pod in record.pods if pod.bound is None or waiting_time(pod) is not None]
     ran = [waited for pod in pods if (waited := waiting_time(pod)) is not None]
-    ends = record.simulation.until is not None
-    never_ran = [record.ended - pod.arrived for pod in pods if pod.bound is None]
-    return Figures(
-        pods=len(pods),
-        ran=len(ran),
-        waited=sum(ran) + (sum(never_ran) if ends else 0),
-        never_will_run=0 if ends else len(never_ran),
-        hours=_compute_gpu_hours(record),
-    )
+    hours = _compute_gpu_hours(record)
+    if record.simulation.until is not None:
+        waited = sum(ran) + sum(record.ended - pod.arrived for pod in pods if pod.bound is None)
+        return Figures(pods=len(pods), ran=len(ran), waited=waited, never_will_run=0, hours=hours)
+    arrived = sum(pod.arrival is not None and not pod.replaces for pod in record.pods)
+    count = len(pods) + max(sum(arrival.pods for arrival in record.simulation.arrivals) - arrived, 0)
+    return Figures(pods=count, ran=len(ran), waited=sum(ran), never_will_run=count - len(ran), hours=hours)
 
 
 def count_cards(amounts: Amounts) -> Fraction:

@@ -201,7 +201,7 @@ class Play:
             self._plan(event.at, _EventKind.NODE, number, event)
         for number, arrival in enumerate(self._simulation.arrivals):
             planned = PlannedArrival(number, arrival)
-            self._expected += planned.pods
+            self._expected += planned.arrival.pods
             self._plan(arrival.at, _EventKind.ARRIVAL, number, planned)
         self._report()
 

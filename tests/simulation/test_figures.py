@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.simulation.figures import By, best, compute_figures
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.usage import run_time
@@ -61,6 +62,22 @@ def test_without_until_such_a_pod_never_will_run() -> None:
 
     assert best(rows, By.WAITING) == ["long"]
     assert rows[0][1].waiting is None
+
+
+def test_pods_of_a_job_that_never_arrived_never_will_run() -> None:
+    """Two of six pods arrive at once, and one was lost and replaced; no pod follows them, since both wait."""
+    group = PodGroup(name="job", pod={}, parallel=2, total=6)
+    arrivals = (Arrival(title="Job/job", namespace="ml", groups=(group,)),)
+    lost = recorded_pod("lost", WHOLE, node="a", state=State.EVICTED, ended=MINUTE)
+    pods = [lost, recorded_pod("first", WHOLE), recorded_pod("lost-r1", WHOLE, arrived=MINUTE, replaces="lost")]
+    load = replace(simulation(), arrivals=arrivals)
+
+    figures, cut = (
+        compute_figures(replace(played(*pods), simulation=replace(load, until=until))) for until in (None, HOUR)
+    )
+
+    assert (figures.pods, figures.ran, figures.never_ran, figures.never_will_run) == (7, 1, 6, 6)
+    assert (cut.pods, cut.ran, cut.never_ran, cut.never_will_run) == (3, 1, 2, 0)
 
 
 def test_pods_that_had_a_node_at_the_beginning_do_not_count() -> None:

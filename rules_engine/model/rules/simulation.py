@@ -66,6 +66,11 @@ class Arrival:
     count: int = 1
     run_for: Distribution | None = None
 
+    @property
+    def pods(self) -> int:
+        """The total number of arriving pods."""
+        return self.count * sum(group.total for group in self.groups)
+
 
 class NodeState(StrEnum):
     """States that an event can put a node in."""

@@ -56,7 +56,7 @@ def load_simulations(
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 
     `clusters`: files, as for `load_cluster`, that replace the simulation's own cluster. kubectl's output may be large.
-    A problem that not all clusters have names its cluster.
+    The message of a problem with only some of the clusters names the cluster.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:

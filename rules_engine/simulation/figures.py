@@ -50,8 +50,8 @@ class Figures:
     """Figures of a simulation.
 
     `pods` and `ran` are without pods that had a node at the beginning: these depend on the cluster, not on the load.
-    `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`. Without `until` it never
-    will run: it is one of `never_will_run`, as are pods of a Job that never arrived, and no time counts for it.
+    `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`. Without `until` it will
+    never run: it is one of `never_will_run`, as are pods of a Job that never arrived, and no time counts for it.
     """
 
     pods: int
@@ -66,7 +66,7 @@ class Figures:
 
     @property
     def waiting(self) -> Fraction | None:
-        """Mean waiting time of all pods in milliseconds; None without pods, or if a pod never will run."""
+        """Mean waiting time of all pods in milliseconds; None without pods, or if a pod will never run."""
         return Fraction(self.waited, self.pods) if self.pods and not self.never_will_run else None
 
 
@@ -80,7 +80,7 @@ class By(StrEnum):
     def key(self, figures: Figures) -> tuple[Fraction | int, ...]:
         """Return a key that is least for the best figures.
 
-        WAITING: fewest pods that never will run, then the least mean waiting time. GIVEN: most GPU-hours given, without
+        WAITING: fewest pods that will never run, then the least mean waiting time. GIVEN: most GPU-hours given, without
         hours lost to fallback. UNSERVED: fewest pods that never ran.
         """
         match self:

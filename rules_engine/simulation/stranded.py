@@ -19,10 +19,10 @@ _Devices = tuple[tuple[str, int], ...]
 def stranded_card_time(record: Record) -> Fraction:
     """Return the GPU capacity stranded by fragmentation, as cards multiplied by milliseconds.
 
-    At each moment: of the waiting pods whose GPU devices fit on no node, as many as the free cards of all nodes would
-    suffice for if they were one piece, the smallest pods first; the stranded capacity is the cards of these pods. A MIG
-    device is its share of a card; cards of different vendors are apart. Only GPU devices count: a pod whose devices fit
-    on a node waits for another reason, such as cpu or taints. States of nodes do not count, as in `Fragmentation`.
+    At each moment, it is the cards of the waiting pods whose GPU devices fit on no node, the smallest pods first, as
+    far as the free cards of all nodes would suffice for these pods in one piece. A MIG device is its share of a card;
+    cards of different vendors do not add up. Only GPU devices count: a pod whose devices fit on a node waits for
+    another reason, such as cpu or taints. States of nodes do not count, as in `Fragmentation`.
     """
     devices = {id(each): _gpu_devices(each) for each in distinct_admissions(record.pods)}
     changes: list[tuple[Milliseconds, _Devices, str, int]] = []

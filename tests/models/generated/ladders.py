@@ -54,11 +54,7 @@ def check(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(_node, case["nodes"])))
     expected = model.mutate(case["pod"], case["rules"], case["nodes"])
     decision = mutated(case["pod"], *rules, on=on)
-    if (
-        decision.allowed
-        and any(rule.pool_keys for rule in rules)
-        and case["pod"]["metadata"].get("annotations") is None
-    ):
+    if decision.allowed and any(rule.pool_keys for rule in rules):
         assert mutated(decision.result, *rules, on=on).patch == ()
     assert decision.allowed == expected.allowed
     if not expected.allowed:

@@ -83,9 +83,6 @@ class Quantity(Struct, frozen=True):
     def __le__(self, other: "Quantity") -> bool:
         return self.nanos <= other.nanos if isinstance(other, Quantity) else NotImplemented
 
-    def __neg__(self) -> "Quantity":
-        return Quantity(-self.nanos, self.format)
-
     def __add__(self, other: "Quantity") -> "Quantity":
         # Kubernetes' Add takes the other's format when the receiver is zero.
         return Quantity(self.nanos + other.nanos, self.format if self.nanos else other.format)

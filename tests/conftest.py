@@ -76,11 +76,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure no coverage of tests with the marker `unmeasured`, nor in their processes.
+    """Measure no coverage of laws and of tests with the marker `unmeasured`, nor in their processes.
 
+    Laws repeat the same code with many examples, and their examples change: other tests cover the code.
     pytest-cov's own marker starts coverage again after each such test, and each start patches os.fork and os._exit.
     """
-    if not item.get_closest_marker("unmeasured"):
+    if not (item.get_closest_marker("unmeasured") or item.get_closest_marker("hypothesis")):
         return (yield)
     name = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures processes
     config, trace = os.environ.pop(name, None), sys.gettrace()

@@ -35,7 +35,6 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
         return False, None
 
 
-@pytest.mark.unmeasured
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), st.lists(activations(), min_size=1, max_size=3), st.booleans())
 def test_generated_code_and_the_interpreter_agree(expression: str, values: list[Any], checked: bool) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import event as noted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,7 +228,6 @@ def ports(of: Object) -> set[int]:
     return {port["hostPort"] for port in of["spec"]["containers"][0].get("ports", [])}
 
 
-@pytest.mark.unmeasured
 @settings(max_examples=examples(200))
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:

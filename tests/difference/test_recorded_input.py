@@ -455,7 +455,6 @@ def whole_logs(tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
     return [lines(log(folder / name, served(FALLS, NO_ROOT, on=on), *calls)) for name in "ab"]
 
 
-@pytest.mark.unmeasured
 @law
 @given(data=st.data())
 def test_any_bytes_are_read_or_counted(

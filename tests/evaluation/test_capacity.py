@@ -177,6 +177,29 @@ def test_a_group_goes_with_its_last_node() -> None:
     assert len(left.classes) == 0
 
 
+def test_one_node_must_offer_all_amounts_of_a_demand() -> None:
+    query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1))
+    for equal in (1, 100):
+        counts = [amounts for amounts in ({GPU: 4}, {GPU: 2, MIG1: 1}) for _ in range(equal)]
+        on = cluster(*[node(f"n{number}", amounts) for number, amounts in enumerate(counts)])
+        assert capacity_of(on, query).covers({GPU: 2 * NANOS, MIG1: NANOS})
+        assert not capacity_of(on, query).covers({GPU: 4 * NANOS, MIG1: NANOS})
+        assert not capacity_of(on, query).covers({GPU: NANOS}, among=0)
+
+
+def test_a_node_that_comes_and_goes_in_one_update_changes_nothing() -> None:
+    index = node_index_of(cluster({GPU: 4}))
+    assert index.after([(None, None)]).nodes == index.nodes
+
+
+def test_only_changed_labels_move_a_node() -> None:
+    index = node_index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a", POOL: "x"}))).with_places()
+    after = index.after([(index.nodes[0], node("a", {GPU: 4}, labels={ZONE: "a", POOL: "y"}, taints=(TAINT,)))])
+    assert after.places.labels[ZONE] is index.places.labels[ZONE]
+    assert [*after.places.labels[POOL].values.counts()] == [("y", 1)]
+    assert after.places.taints is not index.places.taints
+
+
 def test_equal_nodes_are_one_class() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
     found = capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))

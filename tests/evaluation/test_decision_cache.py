@@ -197,7 +197,6 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
     return decision.trace, decision.patch, decision.refusal, decision.warnings, decision.audit_annotations
 
 
-@pytest.mark.unmeasured
 @settings(law, max_examples=examples(150))
 @given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshal_value, orjson.dumps]))
 def test_every_decision_equals_one_without_the_cache(
@@ -300,6 +299,7 @@ AROUND = Cluster(
 )
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("expression", [text for text in EXPRESSIONS if "metadata.name" not in text])
 def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression: str) -> None:
     """The same law, for every value of one request."""
@@ -329,7 +329,6 @@ def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression:
             assert outcome(given) == outcome(fresh)
 
 
-@pytest.mark.unmeasured
 @settings(law, max_examples=examples(100))
 @given(rule_sets(), requests(), clusters())
 def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict[str, Any], on: Cluster) -> None:

@@ -138,7 +138,6 @@ def facts(decision: Decision) -> Any:
     return decision.refusal, [(step.rule, step.action, step.reason, step.fields) for step in decision.trace]
 
 
-@pytest.mark.unmeasured
 @law
 @given(st.data(), made_pods(), made_pods())
 def test_fields_that_are_not_recorded_change_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
@@ -166,7 +165,6 @@ def unlisted(value: Any, kept: Kept) -> Iterator[tuple[Any, Any]]:
             yield from unlisted(value[key], below)
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("evaluate", [Program.evaluate, Program.interpret])
 @law
 @given(st.data(), rule_sets(), requests(), clusters())

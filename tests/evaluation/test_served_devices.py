@@ -16,7 +16,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.devices import DRIVER, device, devices_of, kind_class, on, part
-from tests.support.evaluation import ladder, node, pod
+from tests.support.evaluation import container, ladder, mutated, node, pod
 from tests.support.laws import law
 
 CARDS, SLICES, PLUGIN = "example.com/card", "example.com/slice", "example.com/plugin"
@@ -104,6 +104,12 @@ def test_devices_and_a_device_plugin_serve_a_pod_together() -> None:
     found = cluster(node("a"), node("b", {PLUGIN: 2}), slices=slices)
     assert covers(found, cards=1, plugin=2)
     assert not covers(found, cards=1, plugin=3)
+
+
+def test_requests_of_drivers_and_of_a_device_plugin_stay_together() -> None:
+    found = cluster(node("a", {PLUGIN: 1}), slices=(own("a", device("x", "card")),))
+    decision = mutated(pod(container("main", {PLUGIN: 1, CARDS: 1})), ladder(PLUGIN, CARDS), on=found)
+    assert [each.reason for step in decision.trace for each in step.resources] == ["offered", "offered"]
 
 
 def test_a_device_plugin_may_offer_what_drivers_offer_elsewhere() -> None:

@@ -77,7 +77,6 @@ pieces = ["# me", " # me", "\n# me", "a", "'", '"', ": ", "\\", "\t# me", "---"]
 strings = st.lists(st.sampled_from(pieces)).map("".join)
 
 
-@pytest.mark.unmeasured
 @given(st.recursive(strings, lambda inner: st.lists(inner) | st.dictionaries(strings, inner)), st.booleans())
 def test_no_value_is_a_comment(value: object, flow: bool) -> None:
     for style in (None, '"', "|", ">", "'"):

@@ -52,7 +52,6 @@ def facts(decision: Decision) -> Any:
     return decision.allowed, decision.patch, [(step.rule, step.action) for step in decision.trace]
 
 
-@pytest.mark.unmeasured
 @law
 @given(st.data(), rule_sets(), requests(), clusters())
 def test_a_recorded_request_is_decided_alike(

@@ -1,7 +1,7 @@
 """The cluster as rules see it while pods come and go. A new view is built only before a decision."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from rules_engine.cel import CostExceeded
@@ -78,21 +78,25 @@ class RulesView:
     @property
     def cluster(self) -> Cluster:
         """The cluster after all changes so far."""
-        if self._changed:
-            changes: list[Change] = []
-            for name, node in self._changed.items():
-                used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
-                old, new = self._nodes[name], self._with_usage(node, used)
-                if new != old:
-                    changes.append((old, new))
-                    self._nodes[name] = new
-                    self.reservations.room.update(name, new)
-            self._changed = {}
-            if changes:
-                self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
-                if self.reservations.relocate([node for _, node in changes if node is not None]):
-                    return self.cluster
+        names = self._update()
+        while names and self.reservations.relocate([self._nodes[name] for name in names]):
+            self._update()
         return self._cluster
+
+    def _update(self) -> Sequence[str]:
+        """Update the cluster; return the names of changed nodes."""
+        changes: list[Change] = []
+        for name, node in self._changed.items():
+            used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
+            old, new = self._nodes[name], self._with_usage(node, used)
+            if new != old:
+                changes.append((old, new))
+                self._nodes[name] = new
+                self.reservations.room.update(name, new)
+        self._changed = {}
+        if changes:
+            self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
+        return [new.name for _, new in changes if new is not None]
 
     def _with_usage(self, node: Node, used: Mapping[str, Quantity]) -> Node:
         if self._offers is None:

@@ -69,33 +69,41 @@ class Store:
     def publish(self, *, devices: bool = True) -> None:
         """Publish all changes so far; without `devices`, not those of classes, slices and claims."""
         with self._lock:
-            changes: list[Change] = []
-            self.changed.clear()
-            if devices:
-                self._touched.update(dict.fromkeys(self._devices.update(self._facts)))
-            elif self._devices.changed:
-                self.changed.set()
-            for name in self._touched:
-                old, new = self._nodes.get(name), self._build_node(name)
-                if new == old:
-                    continue
-                changes.append((old, new))
-                self._reservations.room.update(name, new)
-                if new is None:
-                    del self._nodes[name]
-                else:
-                    self._nodes[name] = new
-            self._touched = {}
-            if changes or self.cluster.namespaces is not self._namespaces:
-                nodes = (*self._nodes.values(), *self._declared)
-                cluster = self.cluster.changed(nodes, changes, self._namespaces)
-                # Only the first view is indexed completely; no decision waits for that.
-                node_index_with_places(cluster)
-                self.cluster = cluster
-                self._published.notify_all()
-                full = [new for _, new in changes if new is not None]
-                if self._reservations.relocate(full) or self._calls.relocate(full):
-                    self.publish(devices=devices)
+            names = self._publish(devices=devices)
+            while (
+                (self._reservations or self._calls)
+                and (nodes := [self._nodes[name] for name in names if name in self._nodes])
+                and (self._reservations.relocate(nodes) or self._calls.relocate(nodes))
+            ):
+                self._publish(devices=False)
+
+    def _publish(self, *, devices: bool) -> Sequence[str]:
+        """Publish all changes once; return the names of changed nodes."""
+        changes: list[Change] = []
+        self.changed.clear()
+        if devices:
+            self._touched.update(dict.fromkeys(self._devices.update(self._facts)))
+        elif self._devices.changed:
+            self.changed.set()
+        for name in self._touched:
+            old, new = self._nodes.get(name), self._build_node(name)
+            if new == old:
+                continue
+            changes.append((old, new))
+            self._reservations.room.update(name, new)
+            if new is None:
+                del self._nodes[name]
+            else:
+                self._nodes[name] = new
+        self._touched = {}
+        if changes or self.cluster.namespaces is not self._namespaces:
+            nodes = (*self._nodes.values(), *self._declared)
+            cluster = self.cluster.changed(nodes, changes, self._namespaces)
+            # Only the first view is indexed completely; no decision waits for that.
+            node_index_with_places(cluster)
+            self.cluster = cluster
+            self._published.notify_all()
+        return [new.name for _, new in changes if new is not None]
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
         """Wait for a published cluster that satisfies `holds`; other state that it reads is polled."""

@@ -113,23 +113,22 @@ class Reservations:
             self.drop(next(iter(self._by_key)))
 
     def relocate(self, nodes: Iterable[Node]) -> bool:
-        """Move a reservation off each node that holds more than it has: a pod came that was expected on another node.
+        """Move a reservation off a node that holds more than it has: a pod came that was expected on another node.
 
-        Return True if one was moved, so that the nodes must be updated and looked at again.
+        Return True if one was moved, so that the two nodes must be updated, in `room` too, before the next call. Each
+        move leaves less that nodes lack.
         """
-        moved = False
         for node in nodes if self._by_key else ():
             lacking = {resource for resource in node.used if node.available(resource).nanos < 0}
-            for each in [*self._by_key.values()] if lacking else ():
+            for each in self._by_key.values() if lacking else ():
                 if each.node == node.name and not lacking.isdisjoint(resource for resource, _ in each.usage):
                     target = self.room.tightest(each.usage, each.takes)
                     if target is not None:
                         self._hold(each.node, each.usage, -1)
                         self._hold(target, each.usage, 1)
                         self._by_key[each.key] = replace(each, node=target)
-                        moved = True
-                        break
-        return moved
+                        return True
+        return False
 
     def drop(self, key: PodKey) -> None:
         """Remove the reservation of a pod, if there is one."""

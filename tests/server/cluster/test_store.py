@@ -329,6 +329,18 @@ def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
     assert free(store) == {"a": "0", "b": "-1", "c": "0"}, "there is no other node"
 
 
+def test_a_node_that_loses_all_its_devices_loses_all_reservations() -> None:
+    """Each moves to the tightest node that has room, of several nodes that lose theirs at once."""
+    store = store_of(node("a", {GPU: 40}), node("b", {GPU: 41}), node("c", {GPU: 100}))
+    for number in range(81):
+        store.reserve(*requesting(f"p{number}"), 0.0)
+    assert free(store) == {"a": "0", "b": "0", "c": "100"}
+    for name in "ab":
+        store.put_node(read_node(node(name, {})))
+    store.publish()
+    assert free(store) == {"a": "0", "b": "0", "c": "19"}
+
+
 class Holding(Reservations):
     """Reservations with the sum of what they hold."""
 

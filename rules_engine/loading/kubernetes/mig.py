@@ -1,7 +1,8 @@
 """MIG devices that fit on a card.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": no card has more than 7 slices of compute and 8
-of memory. The card's model is unknown here, so only devices that fit on no card are reported.
+of memory. The card's model is unknown here, so only devices that fit on no card are reported, by the placements of the
+cards that have them if these are published.
 """
 
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from rules_engine.model.gpu.mig import CARD_SLICES
+from rules_engine.model.gpu.placements import layout_error
 
 MEMORY_SLICES = 8
 
@@ -60,7 +62,7 @@ def split_error(names: Sequence[str]) -> str:
     for slices, most, what in ((compute, CARD_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
         if slices > most:
             return f"these MIG devices take {slices} slices of {what} together, and no card has more than {most}"
-    return ""
+    return layout_error(tuple(names))
 
 
 def _same_slice_size(first: _Profile, second: _Profile) -> bool:

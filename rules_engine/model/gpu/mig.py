@@ -136,5 +136,10 @@ def _suggest_profile(profile: str, beside: Iterable[str]) -> str:
     return f" (did you mean '{nearest}'?)"
 
 
+def profile_order(profile: str) -> tuple[int, int]:
+    """Sort key of profiles: their compute slices, then their gigabytes."""
+    return _profile_slices(profile), _profile_gigabytes(profile)
+
+
 def _profile_gigabytes(profile: str) -> int:
     return int(profile.partition(".")[2].removesuffix("gb"))

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EEXIST
 from functools import cached_property, wraps
@@ -13,10 +13,12 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rules_engine.cli.program import SingleOption
+from rules_engine.cli.program import InputProblems, SingleOption
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 
 if TYPE_CHECKING:
+    from rules_engine.model.rules.simulation import Simulation
+    from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import ParseSource, RuleSource
 
 # The modules of sources compile rules: they are imported once a source is named.
@@ -207,6 +209,18 @@ request_namespace_option: Decorator = click.option(
 )
 
 
+load_option: Decorator = click.option(
+    "-f",
+    "--filename",
+    "file",
+    cls=SingleOption,
+    required=True,
+    metavar="FILE",
+    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
+    help="A Simulation: the cluster, and the pods and workloads that arrive; - for standard input.",
+)
+
+
 class ClusterFileType(click.Path):
     """A file, or the word for the live cluster of a kubeconfig."""
 
@@ -274,6 +288,30 @@ def cluster_option(
         return option(live_options(command))
 
     return decorate
+
+
+def read_load(
+    file: Path,
+    clusters: Sequence[ClusterArgument],
+    sets: "Iterable[Sequence[RuleSource]]",
+    problems: InputProblems,
+    *,
+    needs_cluster: bool = True,
+) -> "tuple[Sequence[Simulation], Sequence[RuleFiles]]":
+    """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors."""
+    from rules_engine.documents.simulations import load_simulations
+    from rules_engine.sources.rule_files import has_errors
+    from rules_engine.sources.rule_sources import read_sources
+
+    simulations, found, sources = load_simulations(file, [each.file for each in clusters], needs_cluster=needs_cluster)
+    files = [read_sources(each) for each in sets]
+    seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
+    for each in files:
+        sources = {**sources, **each.loaded.sources}
+    problems.add(seen, sources)
+    if not simulations or has_errors(tuple(seen)):
+        problems.end()
+    return simulations, files
 
 
 def check_live_options(context: click.Context, needed: str) -> None:

@@ -6,10 +6,12 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -207,6 +209,35 @@ def check_writable(file: Path | None) -> None:
     if os.access(file, os.F_OK) or not (os.access(folder, os.W_OK) and folder.is_dir()):
         with open_output(file):  # which fails, and says why
             pass
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
+
+    An answer is written to its end. A second Ctrl-C ends the command at once.
+    """
+    seen = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            raise SystemExit(INTERRUPTED)
+        seen = True
+
+    def check() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    if before is signal.SIG_IGN:
+        yield check
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:

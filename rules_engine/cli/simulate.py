@@ -1,22 +1,20 @@
 """`simulate`: a load on a cluster, under rules and a model of kube-scheduler."""
 
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from rules_engine.cli.options import (
     ClusterArgument,
-    PathOrStdin,
     Target,
     cluster_option,
+    load_option,
+    read_load,
     rules_option,
     sources_option,
     targets_option,
@@ -25,8 +23,8 @@ from rules_engine.cli.program import (
     INTERRUPTED,
     Command,
     InputProblems,
-    SingleOption,
     check_writable,
+    deferred_interrupts,
     help_examples,
     json_text,
     write_answer,
@@ -56,16 +54,7 @@ MAX_SEED = 2**63 - 1
         "gpu-rules simulate -f load.yaml --output html=load.html",
     ),
 )
-@click.option(
-    "-f",
-    "--filename",
-    "file",
-    cls=SingleOption,
-    required=True,
-    metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
-    help="A Simulation: the cluster, and the pods and workloads that arrive; - for standard input.",
-)
+@load_option
 @rules_option
 @sources_option("--compare", "Other rules for the same load, each beside --rules")
 @cluster_option(
@@ -127,7 +116,7 @@ def simulate(
     if by is not None and max(len(clusters), len(sets)) < 2:
         raise click.UsageError("--by needs several clusters or rule sets: a second --cluster, or --compare")
     problems = InputProblems("simulate", targets)
-    simulations, files = _read_inputs(file, clusters, sets.values(), problems)
+    simulations, files = read_load(file, clusters, sets.values(), problems)
     for target in targets:
         check_writable(target.file)
     options = simulations[0].scheduler
@@ -146,25 +135,6 @@ def simulate(
         write_answer("simulate", targets, partial(_write_answer, result, problems.members))
     if result.interrupted:
         raise SystemExit(INTERRUPTED)
-
-
-def _read_inputs(
-    file: Path, clusters: Sequence[ClusterArgument], sets: "Iterable[Sequence[RuleSource]]", problems: InputProblems
-) -> "tuple[Sequence[Simulation], Sequence[RuleFiles]]":
-    """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors."""
-    from rules_engine.documents.simulations import load_simulations
-    from rules_engine.sources.rule_files import has_errors
-    from rules_engine.sources.rule_sources import read_sources
-
-    simulations, found, sources = load_simulations(file, [each.file for each in clusters])
-    files = [read_sources(each) for each in sets]
-    seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
-    for each in files:
-        sources = {**sources, **each.loaded.sources}
-    problems.add(seen, sources)
-    if not simulations or has_errors(tuple(seen)):
-        problems.end()
-    return simulations, files
 
 
 def _play_simulations(
@@ -187,35 +157,6 @@ def _play_simulations(
             if record.interrupted:
                 break
     return records
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
-
-    An answer is written to its end. A second Ctrl-C ends the command at once.
-    """
-    seen = False
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        if seen:
-            raise SystemExit(INTERRUPTED)
-        seen = True
-
-    def check() -> None:
-        if seen:
-            raise KeyboardInterrupt
-
-    if before is signal.SIG_IGN:
-        yield check
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:

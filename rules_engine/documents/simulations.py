@@ -51,12 +51,12 @@ def load_simulation(
 
 
 def load_simulations(
-    path: Path, clusters: Sequence[Path]
+    path: Path, clusters: Sequence[Path], *, needs_cluster: bool = True
 ) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 
     `clusters`: files, as for `load_cluster`, that replace the simulation's own cluster. kubectl's output may be large.
-    The message of a problem with only some of the clusters names the cluster.
+    The message of a problem with only some of the clusters names the cluster. `needs_cluster`: having none is an error.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
@@ -72,7 +72,7 @@ def load_simulations(
                     message = problem.message if shared else f"{problem.message} (cluster {cluster})"
                     problems.items.append(replace(problem, message=message))
             return built
-        if map_field(root, "spec").get("cluster") is None:
+        if needs_cluster and map_field(root, "spec").get("cluster") is None:
             place = first_key(root)
             message = "the simulation has no 'cluster': write one, or pass --cluster"
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)

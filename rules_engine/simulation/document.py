@@ -7,6 +7,7 @@ from typing import Any
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
 from rules_engine.report.documents import Dump, field_members, json_value, location_members, object_parts
 from rules_engine.simulation.answer import Answer, Result
+from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record
 from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals
 from rules_engine.simulation.usage import pods_by_node, use_changes, waiting_time
@@ -142,18 +143,19 @@ def _comparison_members(answer: Answer) -> dict[str, Any] | None:
     best = answer.best
     rows = []
     for number, result in enumerate(answer.results):
-        figures = result.totals.figures
-        rows.append(
-            {
-                **field_members(result.record, "cluster rules"),
-                "best": number in best,
-                **field_members(figures, "pods ran"),
-                "waitingSeconds": None if figures.waiting is None else float(figures.waiting / 1000),
-                "gpuHours": field_members(figures.hours, "given lost unused stranded"),
-            }
-        )
+        own = {**field_members(result.record, "cluster rules"), "best": number in best}
+        rows.append({**own, **figure_members(result.totals.figures)})
     never_ran = [f"{pod.namespace}/{pod.name}" for pod in answer.never_ran]
     return {"by": answer.by.value, "rows": rows, "neverRan": never_ran}
+
+
+def figure_members(figures: Figures) -> dict[str, Any]:
+    """Return the figures of a simulation as JSON members."""
+    return {
+        **field_members(figures, "pods ran"),
+        "waitingSeconds": None if figures.waiting is None else float(figures.waiting / 1000),
+        "gpuHours": field_members(figures.hours, "given lost unused stranded"),
+    }
 
 
 POD_COLUMNS = (

@@ -1,7 +1,7 @@
 """The report of `simulate`: the comparison first, then each result."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.model.gpu.mig import card_share
@@ -87,17 +87,8 @@ def _comparison_section(answer: Answer) -> Section:
     if answer.interrupted:
         return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
     names, best, never_ran = answer.names, answer.best, answer.never_ran
-    rows: list[Sequence[Cell]] = []
-    for number, (name, result) in enumerate(zip(names, answer.results, strict=True)):
-        figures = result.totals.figures
-        hours = (figures.hours.given, figures.hours.lost, figures.hours.unused, figures.hours.stranded)
-        mark = Span("best", Tone.GOOD) if number in best else ""
-        ran = f"{figures.ran:,} of {figures.pods:,}"
-        rows.append((name, ran, _mean_waiting(figures), *map(_format_hours, hours), mark))
-    numbers = ("pods that ran", "mean waiting", "GPU-hours given", "lost", "unused", "stranded")
-    blocks: list[Block] = [
-        Table(heads=(_name_head(answer), *numbers, ""), rows=rows, numbers=numbers, noun="simulation")
-    ]
+    rows = [(name, result.totals.figures) for name, result in zip(names, answer.results, strict=True)]
+    blocks: list[Block] = [figures_table(_name_head(answer), rows, best, "simulation")]
     if never_ran:
         pod = never_ran[0]
         line = f"{_pod_names(never_ran)} ran in none of them. {pod_title(pod)}: {pod.message or pod.admitted.message}"
@@ -109,6 +100,18 @@ def _comparison_section(answer: Answer) -> Section:
         summary=f"{'tie' if len(best) > 1 else 'best'} by {answer.by.value}: {chosen}",
         blocks=blocks,
     )
+
+
+def figures_table(head: str, named: Sequence[tuple[str, Figures]], best: Collection[int], noun: str) -> Table:
+    """Return a table of figures by name, with the `best` rows marked; `noun`: the word for a row."""
+    rows: list[Sequence[Cell]] = []
+    for number, (name, figures) in enumerate(named):
+        hours = (figures.hours.given, figures.hours.lost, figures.hours.unused, figures.hours.stranded)
+        mark = Span("best", Tone.GOOD) if number in best else ""
+        ran = f"{figures.ran:,} of {figures.pods:,}"
+        rows.append((name, ran, _mean_waiting(figures), *map(format_hours, hours), mark))
+    numbers = ("pods that ran", "mean waiting", "GPU-hours given", "lost", "unused", "stranded")
+    return Table(heads=(head, *numbers, ""), rows=rows, numbers=numbers, noun=noun)
 
 
 def _mean_waiting(figures: Figures) -> str:
@@ -343,18 +346,18 @@ def _gpu_hours_summary(totals: Totals) -> str:
     hours = totals.figures.hours
     used = f" ({format_percent(hours.used_share)})" if hours.capacity else ""
     parts = [
-        f"{_format_hours(hours.given)} given of {_format_hours(hours.capacity)}{used}",
-        f"{_format_hours(hours.requested)} requested",
+        f"{format_hours(hours.given)} given of {format_hours(hours.capacity)}{used}",
+        f"{format_hours(hours.requested)} requested",
     ]
     if hours.lost:
-        parts.append(f"{_format_hours(hours.lost)} lost to fallback")
+        parts.append(f"{format_hours(hours.lost)} lost to fallback")
     if hours.short:
-        parts.append(f"{_format_hours(hours.short)} given too little")
+        parts.append(f"{format_hours(hours.short)} given too little")
     if hours.stranded:
-        parts.append(f"{_format_hours(hours.stranded)} stranded")
+        parts.append(f"{format_hours(hours.stranded)} stranded")
     return ", ".join(parts)
 
 
-def _format_hours(number: Fraction) -> str:
+def format_hours(number: Fraction) -> str:
     """Return a number of hours, with two decimals if there are few."""
     return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"

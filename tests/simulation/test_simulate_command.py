@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 from jsonschema import Draft202012Validator
 
-from rules_engine.cli.simulate import deferred_interrupts
+from rules_engine.cli.program import deferred_interrupts
 from tests.support.authoring import cli, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]

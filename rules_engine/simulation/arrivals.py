@@ -10,6 +10,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, with_default_requests
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds
+from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template
 from rules_engine.simulation.record import PodRecord
@@ -99,6 +100,10 @@ class PlannedArrival:
         self.number = number
         self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
 
+    def interval(self, seed: int) -> Milliseconds:
+        """Draw the time from its latest time to the next one."""
+        return self.arrival.every.quantile(uniform_fraction(seed, "interval", f"{self.number}/{self.times}"))
+
     def arrive(self) -> Sequence[Run]:
         """Return the runs of its next time."""
         self.times += 1
@@ -114,6 +119,11 @@ class PlannedArrival:
             )
             for group, template in self._groups
         ]
+
+
+def draw_run_time(run_for: Distribution, seed: int, origin: str) -> Milliseconds:
+    """Draw the run time of a pod; `origin`: namespace and name of the first pod in the chain that it replaces."""
+    return run_for.quantile(uniform_fraction(seed, "run time", origin))
 
 
 STAYING_KINDS = frozenset({"DaemonSet", "Node"})

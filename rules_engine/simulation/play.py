@@ -25,11 +25,10 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
-from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
-from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
+from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run, draw_run_time
 from rules_engine.simulation.node_states import node_in_state
 from rules_engine.simulation.queue import Queue
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
@@ -46,9 +45,6 @@ MAX_LEFT_OUT = 20
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 """Message of existing pods with scheduling gates (pkg/scheduler/framework/plugins/schedulinggates)."""
-
-_RUN_TIME, _INTERVAL = "run time", "interval"
-"""Purposes of random draws."""
 
 
 class _EventKind(IntEnum):
@@ -339,8 +335,8 @@ class Play:
             self._arriving.extend([(run, None)] * run.parallel)
         arrival = planned.arrival
         if planned.times < arrival.count:
-            drawn = uniform_fraction(self._simulation.seed, _INTERVAL, f"{planned.number}/{planned.times}")
-            self._plan(self._now + arrival.every.quantile(drawn), _EventKind.ARRIVAL, planned.number, planned)
+            next_time = self._now + planned.interval(self._simulation.seed)
+            self._plan(next_time, _EventKind.ARRIVAL, planned.number, planned)
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
@@ -406,8 +402,8 @@ class Play:
         running = simulated.running[bound.name] = _Running(pod, bound)
         self._queue.on_bind(pod.pod)
         if pod.run.run_for is not None:
-            drawn = uniform_fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
-            self._plan(self._now + pod.run.run_for.quantile(drawn), _EventKind.END, pod.number, running)
+            run_time = draw_run_time(pod.run.run_for, self._simulation.seed, f"{record.namespace}/{pod.origin}")
+            self._plan(self._now + run_time, _EventKind.END, pod.number, running)
         self._plan_eviction(running)
 
     def _eviction_time(self, pod: _Running) -> Milliseconds | None:

@@ -31,6 +31,6 @@ for command in (*COMMANDS, capture, demo, diff, doctor, serve):
 main.sections = {
     "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert"),
     "Understand decisions": ("explain", "effective", "list", "diff"),
-    "Look at a cluster": ("preflight", "doctor", "capture", "simulate"),
+    "Look at a cluster": ("preflight", "doctor", "capture", "simulate", "plan"),
     "Run the server": ("serve", "webhook-config", "demo"),
 }

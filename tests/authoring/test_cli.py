@@ -138,7 +138,7 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     test = (site / "default.test.yaml").read_text().partition("\n---\n")[0]
     pod = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
     cluster = (ROOT / "examples" / "inventories" / "two-workers.yaml").read_text()
-    spec = "spec: {cluster: {file: cluster.yaml}, arrivals: [{podFile: pod.yaml}]}"
+    spec = "spec: {cluster: {file: cluster.yaml}, arrivals: [{podFile: gpu.yaml}]}"
     load = f"apiVersion: gpurules.io/v1\nkind: Simulation\nmetadata: {{name: load}}\n{spec}\n"
     files = {
         "load.yaml": load,
@@ -146,8 +146,9 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
         "ladder.yaml": rules["rules/ladder.yaml"],
         "cluster.yaml": cluster,
     }
+    gpu = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n"
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
-    manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
+    manifests = {"old.json": injector, "pod.yaml": pod, "gpu.yaml": gpu, "job.yaml": pod.replace(", namespace: ml", "")}
     log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}
     dumps = {"cluster.json": "{}", "a.json": "{}", "must-gather/nodes.json": "{}"}
     sources = {"a/rules.yaml": rules["rules/ladder.yaml"], "b/rules.yaml": "", "new-rules/rules.yaml": ""}

@@ -225,6 +225,7 @@ LIVE = {
     "effective": "effective -n ml --rules rules.yaml",
     "check": "check rules.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml",
+    "plan": "plan -f load.yaml --rules rules.yaml --cards 1xA100-80GB",
     "diff": "diff --old rules.yaml --new rules.yaml",
     "preflight": "preflight -f pod.yaml --rules rules.yaml",
 }
@@ -234,6 +235,7 @@ ANSWERS = {
     "effective": "namespace labels team=ml",
     "check": "1 file checked",
     "simulate": "live-1",
+    "plan": "kubectl label node live-1 nvidia.com/mig.config=plan-1",
     "diff": "1 pod",
     "preflight": "starts: live-1",
 }
@@ -357,6 +359,7 @@ DOCUMENTS = {
     "doctor": "doctor -f node.json --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
+    "plan": "plan -f load.yaml --rules rules.yaml --cluster node.json --cards 1xA100-80GB",
     "preflight": "preflight -f pod.yaml --rules rules.yaml --cluster node.json",
 }
 
@@ -376,7 +379,7 @@ def test_documents_have_a_schema_and_the_problems_of_the_input(name: str, broken
     assert result.stderr == ""
     assert bool([each for each in document["problems"] if each["severity"] == "error"]) is broken
     assert result.exit_code == (0 if not broken else 1 if name == "check" else 2)
-    if broken and name in ("doctor", "diff", "simulate", "preflight"):
+    if broken and name in ("doctor", "diff", "simulate", "plan", "preflight"):
         assert document.keys() == {"problems"}
     assert "source" not in document or document["source"].keys() == {"file", "line", "column"}
 

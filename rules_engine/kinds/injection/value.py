@@ -68,9 +68,11 @@ class ResourceInjection(Rule):
 
     @property
     def interests(self) -> Interests:
-        keys = (key for entry in (self.default, *self.namespaces.values()) for key in entry.annotations)
+        entries = (self.default, *self.namespaces.values())
+        keys = (key for entry in entries for key in entry.annotations)
         return Interests(
             resources=frozenset({self.gpu_resource}),
+            gives=frozenset(name for entry in entries for name in entry.coefficients),
             annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
             annotations=frozenset({self.gpu_type_annotation, *keys}),
         )

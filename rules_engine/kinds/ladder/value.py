@@ -112,6 +112,7 @@ class FallbackLadder(Rule):
         return Interests(
             resources=frozenset(self.resources),
             moves=True,
+            gives=frozenset(self.resources),
             annotations=frozenset({self.annotation, *(key for rung in self.rungs for key in rung.place.annotations)}),
             node_labels=frozenset(
                 {*self.pool_keys, *(requirement.key for requirement in self.nodes.selector.requirements)}

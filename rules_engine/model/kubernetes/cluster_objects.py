@@ -170,8 +170,11 @@ class ClusterObjects:
 
     def with_pods(self, pods: Iterable[dict[str, Json]]) -> "ClusterObjects":
         """Return the objects with other pods."""
-        by_kind = {**self._by_kind, "Pod": pods}
-        return ClusterObjects(by_kind, absent=self.absent, partial=self.partial, now=self.now)
+        return self.with_objects({"Pod": pods})
+
+    def with_objects(self, by_kind: Mapping[str, Iterable[dict[str, Json]]]) -> "ClusterObjects":
+        """Return the objects with others in place of some kinds."""
+        return ClusterObjects({**self._by_kind, **by_kind}, absent=self.absent, partial=self.partial, now=self.now)
 
     def unread(self, kind: str) -> str:
         """Return what was not read of a kind, as a plural noun; "" if all objects were read."""

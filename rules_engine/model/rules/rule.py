@@ -126,6 +126,7 @@ class Interests:
 
     `resources`: the rule leaves a pod unchanged that requests none of them. None: it may change any pod.
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
+    `gives`: the resources that it may write into a pod.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
     `annotations`: keys of the annotations whose values the rule reads. `node_labels`: keys of the labels by which it
     selects nodes itself. `pod_fields`: the other members of a pod that it reads, beyond what every rule reads.
@@ -133,6 +134,7 @@ class Interests:
 
     resources: frozenset[str] | None = None
     moves: bool = False
+    gives: frozenset[str] = frozenset()
     annotation: tuple[str, str] | None = None
     annotations: frozenset[str] = frozenset()
     node_labels: frozenset[str] = frozenset()

@@ -1,0 +1,204 @@
+"""`plan`: the MIG layouts of cards that serve a load best."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from rules_engine.cli.options import (
+    ClusterArgument,
+    Target,
+    cluster_option,
+    load_option,
+    read_load,
+    rules_option,
+    targets_option,
+)
+from rules_engine.cli.program import (
+    INTERRUPTED,
+    Command,
+    InputProblems,
+    SingleOption,
+    check_writable,
+    deferred_interrupts,
+    end_unusable,
+    help_examples,
+    json_text,
+    write_answer,
+    write_report,
+)
+from rules_engine.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rules_engine.model.kubernetes.quantity import Quantity
+    from rules_engine.planning.plan import Plan
+    from rules_engine.sources.rule_sources import RuleSource
+
+MAX_CARDS = 16
+"""Cards of a node: no machine has more."""
+
+MAX_NODES = 100
+"""New nodes: a play takes longer with each, and a search has time for few plays."""
+
+
+def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
+    """Return the number of a node's cards, and their name."""
+    from rules_engine.model.gpu.placements import PLACEMENTS
+    from rules_engine.model.problems.problem import did_you_mean
+
+    number, sign, card = value.partition("x")
+    if not sign or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
+        raise click.BadParameter(f"{value!r} is not 1 to {MAX_CARDS} cards of a kind, such as 8xA100-80GB")
+    if card not in PLACEMENTS:
+        hint = did_you_mean(card, PLACEMENTS) or f", only for {', '.join(PLACEMENTS)}"
+        raise click.BadParameter(f"no MIG placements are published for the card {card!r}{hint}")
+    return int(number), card
+
+
+def _read_amount(_context: click.Context, _parameter: click.Parameter, value: str | None) -> "Quantity | None":
+    from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+
+    try:
+        amount = None if value is None else Quantity.parse(value)
+    except QuantityError as error:
+        raise click.BadParameter(str(error)) from None
+    if amount is not None and amount.nanos <= 0:
+        raise click.BadParameter(f"{value!r} must be more than 0")
+    return amount
+
+
+@click.command(
+    cls=Command,
+    short_help="Find the MIG layouts of cards that serve a load best.",
+    epilog=help_examples(
+        "gpu-rules plan -f load.yaml --cards 8xA100-80GB",
+        "gpu-rules plan -f load.yaml --cards 8xH200 --nodes 2",
+        "gpu-rules plan -f load.yaml --cards 4xA30 --by unserved",
+        "gpu-rules plan -f load.yaml --cards 4xA30 -o mig-configs",
+    ),
+)
+@load_option
+@click.option(
+    "--cards",
+    cls=SingleOption,
+    required=True,
+    callback=_read_cards,
+    metavar="NUMBERxCARD",
+    help="Cards of each node that is planned, such as 8xA100-80GB.",
+)
+@rules_option
+@click.option(
+    "--by",
+    type=click.Choice(["waiting", "given", "unserved"]),
+    default="waiting",
+    show_default=True,
+    help="Choose by mean waiting time, GPU-hours given without those lost to fallback, or pods that never ran.",
+)
+@cluster_option(
+    ". Its nodes with GPUs are planned. Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses"
+)
+@click.option("--keep", multiple=True, metavar="NODE", help="Leave a node of the cluster as it is. Repeatable.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MAX_NODES),
+    metavar="NUMBER",
+    help="Plan new nodes in place of those of the cluster. Default: 1 if the cluster has none with GPUs.",
+)
+@click.option("--cpu", callback=_read_amount, metavar="QUANTITY", help="cpu of each planned node. New nodes: 128.")
+@click.option(
+    "--memory", callback=_read_amount, metavar="QUANTITY", help="memory of each planned node. New nodes: 1Ti."
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    metavar="NUMBER",
+    help="End the search after this time, with the best so far.",
+)
+@targets_option("text", "json", "html", "inventory", "mig-configs")
+def plan(
+    file: Path,
+    cards: tuple[int, str],
+    rules: "tuple[RuleSource, ...]",
+    by: str,
+    cluster: ClusterArgument | None,
+    keep: tuple[str, ...],
+    nodes: int | None,
+    cpu: "Quantity | None",
+    memory: "Quantity | None",
+    seconds: int,
+    targets: tuple[Target, ...],
+) -> None:
+    """Find the MIG layouts of cards with which a load is served best under rules.
+
+    Plays the load on layouts of all cards, whole cards among them, as simulate does. Writes the best one as a
+    ClusterInventory for --cluster, and as a configuration of nvidia-mig-parted for NVIDIA's mig-manager.
+
+    Exits with 2 if the input has errors, or no layout serves the load. Ctrl-C prints the best so far, and the exit code
+    is 130.
+    """
+    from rules_engine.model.problems.problem import did_you_mean
+    from rules_engine.planning.cluster import plan_cluster
+    from rules_engine.planning.plan import PlanError, make_plan
+    from rules_engine.simulation.figures import By
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
+
+    problems = InputProblems("plan", targets)
+    sources = rules or DEFAULT_SOURCES
+    (simulation,), (files,) = read_load(file, [cluster] if cluster else [], [sources], problems, needs_cluster=False)
+    existing = [node.name for node in simulation.objects.nodes]
+    for name in keep:
+        if name not in existing:
+            raise click.BadParameter(f"node {name!r} not found{did_you_mean(name, existing)}", param_hint="--keep")
+    amounts = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
+    planned = plan_cluster(simulation, keep, nodes or 0, amounts)
+    names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
+    lost = next((event.node for event in simulation.events if event.node not in names), None)
+    if lost is not None:
+        raise click.UsageError(f"the Simulation has an event of node {lost!r}, which is not in the planned cluster")
+    for target in targets:
+        check_writable(target.file)
+    started = time.monotonic()
+    with deferred_interrupts() as check, progress_bar("count", "elapsed") as show:
+
+        def progress(done: int, total: int) -> None:
+            check()
+            show("candidates played", done, total)
+
+        try:
+            result = make_plan(
+                planned,
+                files.rule_set,
+                " ".join(map(str, sources)),
+                cards,
+                By(by),
+                expired=lambda: time.monotonic() - started > seconds,
+                progress=progress,
+            )
+        except PlanError as error:
+            end_unusable("plan", str(error))
+    write_answer("plan", targets, partial(_write_plan, result, problems.members))
+    if result.interrupted:
+        raise SystemExit(INTERRUPTED)
+
+
+def _write_plan(result: "Plan", problems: Sequence[Any], format: str, stream: TextIO) -> None:
+    """Write the plan in a format."""
+    from rules_engine.planning.document import inventory_document, mig_configs_document, plan_document
+    from rules_engine.sources.yaml_text import dump_yaml
+
+    match format:
+        case "json":
+            stream.write(f"{json_text(plan_document(result, problems), stream)}\n")
+        case "inventory":
+            stream.write(dump_yaml(inventory_document(result)))
+        case "mig-configs":
+            stream.write(dump_yaml(mig_configs_document(result.choices[0].candidate)))
+        case _:
+            from rules_engine.planning.report import plan_report
+
+            write_report(plan_report(result), format, stream)

@@ -1,0 +1,126 @@
+"""Search for the best candidate: all of them in the order of their bounds, or walks among neighbours."""
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from operator import itemgetter
+from random import Random
+
+from rules_engine.planning.cluster import Candidate
+from rules_engine.planning.space import Space
+
+MAX_PLAYS = 3_000
+"""Candidates that are all played, without those whose bound is no better than the best play."""
+
+DRAWN = 1_000
+"""Candidates that are drawn before the first walk; the FIRST with the best bounds are played."""
+
+FIRST = 30
+
+STEPS = 3
+"""Random steps from the best candidate to the start of the next walk."""
+
+Key = tuple[Fraction | int, ...]
+"""A sort key of figures, the best first."""
+
+
+class _StoppedError(Exception):
+    """The end of a search before it is complete."""
+
+
+class Search:
+    """A search. `play` returns the key of a candidate's figures, None if it was interrupted.
+
+    `bound` returns a key that no play of the candidate surpasses. `expired`: the search ends after its first play.
+    `played`: the keys of all candidates that were played. `interrupted`: a play was.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        play: Callable[[Candidate], Key | None],
+        bound: Callable[[Candidate], Key],
+        expired: Callable[[], bool],
+        random: Random,
+    ) -> None:
+        self._space = space
+        self._play = play
+        self._bound = bound
+        self._expired = expired
+        self._random = random
+        self.played: dict[Candidate, Key] = {}
+        self.interrupted = False
+
+    @property
+    def ranked(self) -> Sequence[Candidate]:
+        """The candidates that were played, the best first."""
+        return sorted(self.played, key=lambda candidate: (self.played[candidate], candidate))
+
+    def run(self, least: Key) -> Key:
+        """Play candidates; return a key that no candidate surpasses. `least` is such a key before any play."""
+        unplayed: Sequence[tuple[Key, Candidate]] | None = None
+        try:
+            for candidate in self._space.uniform():
+                self._attempt(candidate)
+            if self._space.listed:
+                unplayed = self._promising(self._space)
+                if len(unplayed) <= MAX_PLAYS:
+                    for key, candidate in unplayed:
+                        if key >= self._best:
+                            break
+                        self._attempt(candidate)
+                    return self._best
+            self._walk(least)
+        except _StoppedError:
+            pass
+        if unplayed is None:
+            return least
+        keys = (key for key, candidate in unplayed if candidate not in self.played)
+        return min(self._best, next(keys, self._best))
+
+    @property
+    def _best(self) -> Key:
+        return min(self.played.values())
+
+    def _attempt(self, candidate: Candidate) -> Key:
+        if candidate not in self.played:
+            self._check()
+            key = self._play(candidate)
+            if key is None:
+                self.interrupted = True
+                raise _StoppedError
+            self.played[candidate] = key
+        return self.played[candidate]
+
+    def _check(self) -> None:
+        if self.played and self._expired():
+            raise _StoppedError
+
+    def _promising(self, candidates: Iterable[Candidate]) -> Sequence[tuple[Key, Candidate]]:
+        """Return the candidates that may be better than the best, the most promising first, with their bounds."""
+        best = self._best
+        keyed: list[tuple[Key, Candidate]] = []
+        for each in candidates:
+            self._check()
+            if each not in self.played and (key := self._bound(each)) < best:
+                keyed.append((key, each))
+        self._random.shuffle(keyed)  # many have the same bound
+        return sorted(keyed, key=itemgetter(0))
+
+    def _walk(self, least: Key) -> None:
+        """Walk to better neighbours, first from the best of many drawn candidates, then from near the best."""
+        for _, candidate in self._promising(dict.fromkeys(self._space.draw(self._random) for _ in range(DRAWN)))[
+            :FIRST
+        ]:
+            self._attempt(candidate)
+        current = self.ranked[0]
+        while self._best > least and len(self.played) < len(self._space):
+            self._check()
+            near = self._promising(self._space.neighbours(current))
+            better = next((each for _, each in near if self._attempt(each) < self.played[current]), None)
+            if better is None:
+                current = self.ranked[0]
+                for _ in range(STEPS):
+                    current = self._random.choice([*self._space.neighbours(current)])
+                self._attempt(current)
+            else:
+                current = better

@@ -50,7 +50,7 @@ MAX_SEED = 2**63 - 1
         "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",
         "gpu-rules simulate -f load.yaml --compare rules",
-        "gpu-rules simulate -f load.yaml --cluster a.yaml --cluster b.yaml",
+        "gpu-rules simulate -f load.yaml --cluster cluster.yaml",
         "gpu-rules simulate -f load.yaml --output html=load.html",
     ),
 )

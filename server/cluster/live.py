@@ -284,12 +284,13 @@ class LiveCluster:
 
     def begin_call(self, request: AdmissionRequest) -> None:
         if self._may_reserve(request):
-            self._store.begin_call(_call_name(request), partial(_content_digest, request))
+            parse = partial(self._pod_to_reserve, request, request.object)
+            self._store.begin_call(_call_name(request), partial(_content_digest, request), parse)
 
     def reserve_call(self, request: AdmissionRequest, decision: Decision) -> None:
         pod = self._pod_to_reserve(request, decision.result) if decision.allowed else None
         if pod is not None:
-            key = PodKey(_call_name(request), _content_digest(request) + request.uid)
+            key = PodKey(_call_name(request), f"{_content_digest(request)} {request.uid}")
             self._store.reserve_call(key, pod, self._clock())
 
     def _pod_to_reserve(self, request: AdmissionRequest, pod: Json) -> Pod | None:

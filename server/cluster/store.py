@@ -14,7 +14,9 @@ from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import (
     CALL_SECONDS,
     LIFETIME_SECONDS,
+    MAX_RESERVATIONS,
     PodKey,
+    Reservation,
     Reservations,
     Usage,
     device_usage,
@@ -52,6 +54,8 @@ class Store:
         self._reservations = Reservations(self._hold)
         self._calls = Reservations(self._hold, self._reservations.room)
         """Reservations of pods between /mutate and /validate: see `begin_call`."""
+        self._earlier_content: dict[str, str] = {}
+        """Digest of a pod when it was sent first, by its digest when it was sent again: webhooks are called twice."""
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
         self._devices = DeviceStore()
@@ -121,21 +125,33 @@ class Store:
         with self._lock:
             return [(name, pod.node, pod.usage) for name, pod in sorted(self._pods.items())]
 
-    def begin_call(self, name: str, content_digest: Callable[[], str]) -> None:
-        """Release what earlier calls of /mutate reserved for a pod, since its decision must not depend on them.
+    def begin_call(self, name: str, content_digest: Callable[[], str], parse: Callable[[], Pod | None]) -> None:
+        """Release what an earlier call of /mutate reserved for a pod, since its decision must not depend on it.
 
         A pod without a name is not known by it: its key has the generateName, and its uid begins with a digest of the
         pod. Pods of one controller are equal when /mutate is called first, and one that is sent again was changed by
-        another webhook: so reservations of equal pods stay, and all others are released.
+        another webhook: so a call releases one reservation of a pod with other content, unless that is a pod like
+        this one that was already sent again.
         """
         with self._lock:
             calls = self._calls.named(name)
             content = content_digest() if calls else ""
-            others = [call.key for call in calls if not call.key.uid.startswith(content)]
-            for other in others:
-                self._calls.drop(other)
-            if others:
-                self.publish(devices=False)
+            earlier = [
+                call
+                for call in calls
+                if content not in (_content_of(call), self._earlier_content.get(_content_of(call)))
+            ]
+            pod = parse() if earlier else None
+            if pod is None:
+                return
+            try:
+                takes = node_predicate(pod.placement, self.cluster)
+            except (PodError, TooLargeError, EvaluationError):
+                return
+            own = _likely_call(earlier, device_usage(pod.effective_requests()), takes)[0]
+            self._earlier_content[content] = _content_of(own)
+            self._calls.drop(own.key)
+            self.publish(devices=False)
 
     def reserve_call(self, key: PodKey, pod: Pod, now: float) -> None:
         """Reserve the devices of a pod that /mutate admitted until /validate receives it."""
@@ -174,8 +190,7 @@ class Store:
         """Release what a pod's call of /mutate reserved; of equal pods, it is the one that chose the same nodes."""
         base = text_member(as_mapping(pod.original.get("metadata")), "generateName")
         calls = self._calls.named(key.name, f"{key.namespace}/{base}")
-        same = [each for each in calls if each.usage == demand and takes(each.node)]
-        for call in (same or calls)[:1]:
+        for call in _likely_call(calls, demand, takes):
             self._calls.drop(call.key)
 
     def expire(self, now: float) -> None:
@@ -183,6 +198,8 @@ class Store:
         with self._lock:
             self._reservations.expire(now)
             self._calls.expire(now)
+            if not self._calls or len(self._earlier_content) > MAX_RESERVATIONS:
+                self._earlier_content.clear()
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:
         facts = {node.name: node for node in nodes}
@@ -323,6 +340,16 @@ class Store:
         if used:
             node = replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items() if nanos})
         return self._devices.offered(node)
+
+
+def _content_of(call: Reservation) -> str:
+    """Return the digest of a pod's content, with which the uid of its call begins."""
+    return call.key.uid.partition(" ")[0]
+
+
+def _likely_call(calls: Sequence[Reservation], demand: Usage, takes: Callable[[str], bool]) -> Sequence[Reservation]:
+    """Return the oldest call that chose the same nodes as a pod, else the oldest; none if there are no calls."""
+    return ([each for each in calls if each.usage == demand and takes(each.node)] or calls)[:1]
 
 
 class _BoundPod(NamedTuple):

@@ -106,8 +106,9 @@ spec:
 """
 
 
-def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path: Path) -> None:
-    """Every pod is decided before any is known to be admitted."""
+@pytest.mark.parametrize("changed", [False, True])
+def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path: Path, changed: bool) -> None:
+    """Every pod is decided before any is known to be admitted; `changed` ones twice, after another webhook."""
     for number, card in enumerate(["h100"] * 5 + ["a100"] * 5 + ["l40s"] * 5):
         api.put("nodes", node(f"{card}-{number}", {GPU: 4}, labels={"card": card}))
     file = tmp_path / "rules.yaml"
@@ -116,10 +117,16 @@ def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path:
 
     def admit(number: int) -> str:
         made = bound(f"p{number}", "", {GPU: 1}, spec={"nodeSelector": {"card": "h100"}})
-        answer = running.send("POST", "/mutate", encoded(review(made)))
-        decided.wait(PATIENCE_SECONDS)
+        named = made["metadata"]
+        made["metadata"] = {"generateName": "p"}
+        answer = running.send("POST", "/mutate", encoded(review(made, uid=f"first-{number}")))
         if "patch" in answer.response:
             made = apply_rfc_6902(made, answer.patch)
+        if changed:
+            made["spec"]["containers"].append({"name": "proxy", "image": "proxy:1"})
+            assert "patch" not in running.send("POST", "/mutate", encoded(review(made, uid=f"again-{number}"))).response
+        decided.wait(PATIENCE_SECONDS)
+        made["metadata"] |= named
         assert running.send("POST", "/validate", encoded(review(made))).response["allowed"]
         card: str = made["spec"]["nodeSelector"]["card"]
         return card

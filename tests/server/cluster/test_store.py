@@ -277,7 +277,7 @@ def test_a_reservation_ends_after_its_lifetime() -> None:
 
 def call(name: str, content: str, call_id: str = "1", **spec: Any) -> tuple[PodKey, Pod]:
     """Return the key of a call of /mutate for a pod, and the pod."""
-    return PodKey(f"ml/{name}", content + call_id), requesting(name, **spec)[1]
+    return PodKey(f"ml/{name}", f"{content} {call_id}"), requesting(name, **spec)[1]
 
 
 def test_devices_of_a_pod_between_mutate_and_validate_are_not_free() -> None:
@@ -297,23 +297,49 @@ def test_devices_of_a_pod_between_mutate_and_validate_are_not_free() -> None:
 def test_a_second_call_for_a_pod_does_not_see_its_own_devices() -> None:
     store = store_of(node("a", {GPU: 4}))
     store.reserve_call(*call("p", "x"), 0.0)
-    store.begin_call("ml/p", lambda: "y")
+    store.begin_call("ml/p", lambda: "y", lambda: call("p", "y")[1])
     assert free(store) == {"a": "4"}
-    store.begin_call("other/p", lambda: "y")
+    store.begin_call("other/p", lambda: "y", lambda: None)
 
 
 def test_equal_pods_that_get_a_generated_name_see_each_other() -> None:
     store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
     for number, place in enumerate("aab"):
-        store.begin_call("ml/p-", lambda: "x")
+        store.begin_call("ml/p-", lambda: "x", lambda: None)
         store.reserve_call(*call("p-", "x", str(number), nodeSelector={"kubernetes.io/hostname": place}), 0.0)
     assert free(store) == {"a": "2", "b": "7"}
     key, pod = requesting("p-2xk7f", nodeSelector={"kubernetes.io/hostname": "b"})
     pod.original["metadata"]["generateName"] = "p-"  # type: ignore[index, call-overload]
     store.reserve(key, pod, 0.0)
     assert free(store) == {"a": "2", "b": "7"}
-    store.begin_call("ml/p-", lambda: "y")
-    assert free(store) == {"a": "4", "b": "7"}
+    changed = call("p-", "y", nodeSelector={"kubernetes.io/hostname": "a"})
+    store.begin_call("ml/p-", lambda: "y", lambda: changed[1])
+    assert free(store) == {"a": "3", "b": "7"}
+
+
+def test_a_second_call_releases_the_devices_of_one_of_several_equal_pods() -> None:
+    store = store_of(node("a", {GPU: 4}), node("b", {GPU: 4}))
+    for content in ("first", "again"):
+        for number, place in enumerate("abab"):
+            key, pod = call("p-", content, str(number), nodeSelector={"kubernetes.io/hostname": place})
+            store.begin_call("ml/p-", lambda content=content: content, lambda pod=pod: pod)  # type: ignore[misc]
+            store.reserve_call(key, pod, 0.0)
+            if content == "first":
+                assert free(store) == {"a": str(4 - (number + 2) // 2), "b": str(4 - (number + 1) // 2)}
+            else:
+                assert free(store) == {"a": "2", "b": "2"}
+    store.begin_call("ml/p-", lambda: "first", lambda: pod)
+    assert free(store) == {"a": "2", "b": "2"}
+    store.expire(CALL_SECONDS)
+    store.publish()
+    assert free(store) == {"a": "4", "b": "4"}
+
+
+def test_a_second_call_of_a_pod_with_malformed_placement_releases_nothing() -> None:
+    store = store_of(node("a", {GPU: 4}))
+    store.reserve_call(*call("p", "x"), 0.0)
+    store.begin_call("ml/p", lambda: "y", lambda: call("p", "y", nodeSelector=[])[1])
+    assert free(store) == {"a": "3"}
 
 
 def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:

@@ -1,14 +1,14 @@
 """The cluster as rules see it while pods come and go. A new view is built only before a decision."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from rules_engine.cel import CostExceeded
 from rules_engine.devices.offers import DeviceOffers, without_device_offers
 from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
-from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.simulation import Milliseconds
@@ -78,25 +78,26 @@ class RulesView:
     @property
     def cluster(self) -> Cluster:
         """The cluster after all changes so far."""
-        names = self._update()
-        while names and self.reservations.relocate([self._nodes[name] for name in names]):
-            self._update()
+        old: dict[str, Node] = {}
+        self._update(old)
+        if old:
+            self.reservations.relocate([*old], lambda name: self._update(old)[name])
+            now = self._update(old)
+            changes = [(node, now[name]) for name, node in old.items()]
+            self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
         return self._cluster
 
-    def _update(self) -> Sequence[str]:
-        """Update the cluster; return the names of changed nodes."""
-        changes: list[Change] = []
+    def _update(self, old: dict[str, Node]) -> Mapping[str, Node]:
+        """Update changed nodes; `old` gets each as it was. Return the nodes."""
         for name, node in self._changed.items():
             used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
-            old, new = self._nodes[name], self._with_usage(node, used)
-            if new != old:
-                changes.append((old, new))
+            before, new = self._nodes[name], self._with_usage(node, used)
+            if new != before:
+                old.setdefault(name, before)
                 self._nodes[name] = new
                 self.reservations.room.update(name, new)
         self._changed = {}
-        if changes:
-            self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
-        return [new.name for _, new in changes if new is not None]
+        return self._nodes
 
     def _with_usage(self, node: Node, used: Mapping[str, Quantity]) -> Node:
         if self._offers is None:

@@ -23,7 +23,7 @@ from rules_engine.evaluation.nodes.reservations import (
 )
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.devices import DeviceClass
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -73,41 +73,38 @@ class Store:
     def publish(self, *, devices: bool = True) -> None:
         """Publish all changes so far; without `devices`, not those of classes, slices and claims."""
         with self._lock:
-            names = self._publish(devices=devices)
-            while (
-                (self._reservations or self._calls)
-                and (nodes := [self._nodes[name] for name in names if name in self._nodes])
-                and (self._reservations.relocate(nodes) or self._calls.relocate(nodes))
-            ):
-                self._publish(devices=False)
+            self.changed.clear()
+            if devices:
+                self._touched.update(dict.fromkeys(self._devices.update(self._facts)))
+            elif self._devices.changed:
+                self.changed.set()
+            old: dict[str, Node | None] = {}
+            self._rebuild(old)
+            for reservations in (self._reservations, self._calls):
+                reservations.relocate([*old], lambda name: self._rebuild(old).get(name))
+            self._rebuild(old)
+            if old or self.cluster.namespaces is not self._namespaces:
+                nodes = (*self._nodes.values(), *self._declared)
+                changes = [(node, self._nodes.get(name)) for name, node in old.items()]
+                cluster = self.cluster.changed(nodes, changes, self._namespaces)
+                # Only the first view is indexed completely; no decision waits for that.
+                node_index_with_places(cluster)
+                self.cluster = cluster
+                self._published.notify_all()
 
-    def _publish(self, *, devices: bool) -> Sequence[str]:
-        """Publish all changes once; return the names of changed nodes."""
-        changes: list[Change] = []
-        self.changed.clear()
-        if devices:
-            self._touched.update(dict.fromkeys(self._devices.update(self._facts)))
-        elif self._devices.changed:
-            self.changed.set()
+    def _rebuild(self, old: dict[str, Node | None]) -> Mapping[str, Node]:
+        """Build touched nodes anew; `old` gets each changed node as it was. Return the nodes."""
         for name in self._touched:
-            old, new = self._nodes.get(name), self._build_node(name)
-            if new == old:
-                continue
-            changes.append((old, new))
-            self._reservations.room.update(name, new)
-            if new is None:
-                del self._nodes[name]
-            else:
-                self._nodes[name] = new
+            before, new = self._nodes.get(name), self._build_node(name)
+            if new != before:
+                old.setdefault(name, before)
+                self._reservations.room.update(name, new)
+                if new is None:
+                    del self._nodes[name]
+                else:
+                    self._nodes[name] = new
         self._touched = {}
-        if changes or self.cluster.namespaces is not self._namespaces:
-            nodes = (*self._nodes.values(), *self._declared)
-            cluster = self.cluster.changed(nodes, changes, self._namespaces)
-            # Only the first view is indexed completely; no decision waits for that.
-            node_index_with_places(cluster)
-            self.cluster = cluster
-            self._published.notify_all()
-        return [new.name for _, new in changes if new is not None]
+        return self._nodes
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
         """Wait for a published cluster that satisfies `holds`; other state that it reads is polled."""

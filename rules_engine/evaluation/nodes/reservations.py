@@ -1,9 +1,9 @@
 """Devices reserved for pods that were admitted and are not yet bound to a node."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from sys import intern
 
 from rules_engine.model.kubernetes.cluster import Node
@@ -24,6 +24,10 @@ as its pod is the likeliest to be bound or denied already."""
 
 MAX_RESERVATIONS = 10_000
 """Maximum reservations: more pods than any scheduler binds in LIFETIME_SECONDS. Beyond it, the oldest is dropped."""
+
+MAX_RELOCATIONS = 200
+"""Maximum reservations that are tried on other nodes in one update, which other decisions wait for: more pods than a
+scheduler binds meanwhile. Others stay where they are, until they expire."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -112,23 +116,20 @@ class Reservations:
         elif len(self._by_key) > MAX_RESERVATIONS:
             self.drop(next(iter(self._by_key)))
 
-    def relocate(self, nodes: Iterable[Node]) -> bool:
-        """Move a reservation off a node that holds more than it has: a pod came that was expected on another node.
+    def relocate(self, names: Iterable[str], current: Callable[[str], Node | None]) -> None:
+        """Move reservations off nodes that hold more than they have: pods came that were expected on another node.
 
-        Return True if one was moved, so that the two nodes must be updated, in `room` too, before the next call. Each
-        move leaves less that nodes lack.
+        `names`: of the nodes that changed. `current` returns a node with all that is held, which `room` knows then.
         """
-        for node in nodes if self._by_key else ():
-            lacking = {resource for resource in node.used if node.available(resource).nanos < 0}
-            for each in self._by_key.values() if lacking else ():
-                if each.node == node.name and not lacking.isdisjoint(resource for resource, _ in each.usage):
-                    target = self.room.tightest(each.usage, each.takes)
-                    if target is not None:
-                        self._hold(each.node, each.usage, -1)
-                        self._hold(target, each.usage, 1)
-                        self._by_key[each.key] = replace(each, node=target)
-                        return True
-        return False
+        lacking = {name for name in names if self._by_key and _lacking(current(name))}
+        candidates = (each for each in [*self._by_key.values()] if each.node in lacking)
+        for each in islice(candidates, MAX_RELOCATIONS):
+            if not _lacking(current(each.node)).isdisjoint(resource for resource, _ in each.usage):
+                target = self.room.tightest(each.usage, each.takes)
+                if target is not None:
+                    self._hold(each.node, each.usage, -1)
+                    self._hold(target, each.usage, 1)
+                    self._by_key[each.key] = replace(each, node=target)
 
     def drop(self, key: PodKey) -> None:
         """Remove the reservation of a pod, if there is one."""
@@ -145,6 +146,11 @@ class Reservations:
         ended = takewhile(lambda reservation: reservation.expires <= now, self._by_key.values())
         for key in [reservation.key for reservation in ended]:
             self.drop(key)
+
+
+def _lacking(node: Node | None) -> Set[str]:
+    """Return the resources of which a node holds more than it has."""
+    return {name for name in node.used if node.available(name).nanos < 0} if node is not None else set()
 
 
 Vector = tuple[tuple[str, int], ...]

@@ -16,6 +16,7 @@ from rules_engine.evaluation.nodes.reservations import (
     CALL_SECONDS,
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
+    MAX_RELOCATIONS,
     MAX_RESERVATIONS,
     PodKey,
     Reservation,
@@ -355,6 +356,15 @@ def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
     assert free(store) == {"a": "0", "b": "-1", "c": "0"}, "there is no other node"
 
 
+def test_only_as_many_reservations_move_as_a_node_lacks() -> None:
+    store = store_of(node("a", {GPU: 2}), node("b", {GPU: 3}))
+    for name in ("p", "q"):
+        store.reserve(*requesting(name), 0.0)
+    store.put_pod(read_pod(bound("other", "a", {GPU: 1})))
+    store.publish()
+    assert free(store) == {"a": "0", "b": "2"}
+
+
 def test_a_node_that_loses_all_its_devices_loses_all_reservations() -> None:
     """Each moves to the tightest node that has room, of several nodes that lose theirs at once."""
     store = store_of(node("a", {GPU: 40}), node("b", {GPU: 41}), node("c", {GPU: 100}))
@@ -365,6 +375,17 @@ def test_a_node_that_loses_all_its_devices_loses_all_reservations() -> None:
         store.put_node(read_node(node(name, {})))
     store.publish()
     assert free(store) == {"a": "0", "b": "0", "c": "19"}
+
+
+def test_only_so_many_reservations_move_in_one_update() -> None:
+    devices = MAX_RELOCATIONS + 10
+    store = store_of(node("a", {GPU: devices}), node("b", {GPU: 2 * devices}))
+    for number in range(devices):
+        key, requested = requesting(f"p{number}")
+        store.reserve(PodKey(f"ns{number % 2}/{key.name}", key.uid), requested, 0.0)
+    store.put_node(read_node(node("a", {})))
+    store.publish()
+    assert free(store) == {"a": "-10", "b": str(2 * devices - MAX_RELOCATIONS)}
 
 
 class Holding(Reservations):

@@ -13,6 +13,7 @@ from rules_engine.cli.effective import effective
 from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
+from rules_engine.cli.native import native
 from rules_engine.cli.plan import plan
 from rules_engine.cli.pre_commit import pre_commit
 from rules_engine.cli.preflight import preflight
@@ -31,6 +32,7 @@ COMMANDS: tuple[click.Command, ...] = (
     explain,
     init,
     list_command,
+    native,
     plan,
     pre_commit,
     preflight,

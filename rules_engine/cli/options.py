@@ -131,6 +131,10 @@ class ClusterAccess:
         """Return parsers of sources of rules by their prefix."""
         return {}
 
+    def version(self, context: click.Context) -> tuple[int, int] | None:  # noqa: ARG002 - for a subclass
+        """Return major and minor version of the live cluster; None if they are unknown."""
+        return None
+
 
 def _cluster_access(context: click.Context) -> ClusterAccess:
     return context.find_object(ClusterAccess) or ClusterAccess()
@@ -242,6 +246,13 @@ class ClusterArgument:
         if self.name != KUBECONFIG:
             return Path(self.name)
         return _cluster_access(self.context).file(self.context, self.collections)
+
+
+def cluster_version(cluster: ClusterArgument | None) -> tuple[int, int] | None:
+    """Return the version of a live cluster; None for a file, and if it is unknown."""
+    if cluster is None or cluster.name != KUBECONFIG:
+        return None
+    return _cluster_access(cluster.context).version(cluster.context)
 
 
 def cluster_option(

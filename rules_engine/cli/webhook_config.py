@@ -104,6 +104,11 @@ class ServiceAddress(click.ParamType[Service]):
     help="Timeout of the API server's call.",
 )
 @click.option(
+    "--native",
+    is_flag=True,
+    help="Leave out the rules that the API server evaluates itself, by the output of `gpu-rules native`.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["yaml", "json", "helm-values"]),
@@ -122,6 +127,7 @@ def webhook_config(
     mutating_failure_policy: str | None,
     validating_failure_policy: str | None,
     timeout_seconds: int,
+    native: bool,
     output: str,
 ) -> None:
     """Print webhook configurations that make the API server send the pods to which a rule may apply, and no others.
@@ -133,21 +139,25 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
+    if native and output == "helm-values":
+        raise click.UsageError("--native cannot be used with --output helm-values: the chart's server has all rules")
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
+    from rules_engine.native.policy import translate_rules
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
 
     files = load_sources(rules or DEFAULT_SOURCES)
-    warnings = () if files.failed else tuple(webhooks.find_warnings(files.rule_set))
+    rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
+    warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
     by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}
-    unenforced = webhooks.ignore_policy_warnings(files.rule_set, policies, as_values=output == "helm-values")
-    for warning in (*unenforced, *webhooks.fail_policy_warnings(files.rule_set, policies)):
+    unenforced = webhooks.ignore_policy_warnings(rule_set, policies, as_values=output == "helm-values")
+    for warning in (*unenforced, *webhooks.fail_policy_warnings(rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
         without_effect = {"namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"}
@@ -158,7 +168,7 @@ def webhook_config(
             )
         rule_files = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files}
-        click.echo(dump_yaml(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
+        click.echo(dump_yaml(webhooks.helm_values(rule_set, texts, policies)), nl=False)
         return
     settings = Settings(
         name=name,
@@ -167,8 +177,9 @@ def webhook_config(
         ca_bundle=None if ca_bundle is None else _read_certificates(ca_bundle),
         failure_policies=policies,
         timeout_seconds=timeout_seconds,
+        native=native,
     )
-    made = webhooks.build_configurations(files.rule_set, settings)
+    made = webhooks.build_configurations(rule_set, settings)
     if output == "json":
         print_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:

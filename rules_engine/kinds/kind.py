@@ -17,11 +17,17 @@ from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Rule, Setting
+from rules_engine.native.policy import Scope, StaysError, Translate, Translation
 
 
 def nothing(*_: object) -> Iterator[Any]:
     """Yield nothing: the kind has no warnings, no parts but conditions, or no settings but scalar and common fields."""
     return iter(())
+
+
+def untranslated(compiled: CompiledRule[Rule], _: Scope) -> Translation:
+    """Raise StaysError: the kind has no translation into policies of the API server."""
+    raise StaysError(f"rules of the kind {compiled.rule.kind} are not exported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +38,9 @@ class Kind:
     evaluation. `analyse` yields warnings about all its rules, in the order of evaluation, and `analyse_on` warnings for
     one cluster. `codes` has the codes of its problems, and the TOML file `problems` the reference of each. `parts`
     yields the parts of a rule that test cases should cover, except its conditions. `effective` yields the settings of a
-    rule in a namespace, except scalar fields and fields of every kind. `schemas` is the folder of its JSON Schema.
-    Parameters are typed Any, since only the kind knows the class of its rules.
+    rule in a namespace, except scalar fields and fields of every kind. `native` translates a compiled rule into parts
+    of the API server's policies. `schemas` is the folder of its JSON Schema. Parameters are typed Any, since only the
+    kind knows the class of its rules.
     """
 
     value: type[Rule]
@@ -47,6 +54,7 @@ class Kind:
     analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = nothing
     parts: Callable[[Any], Iterator[RulePart]] = nothing
     effective: Callable[[Any, str], Iterator[Setting]] = nothing
+    native: Translate = untranslated
     schemas: Path = SCHEMAS
 
     @property

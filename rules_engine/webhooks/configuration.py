@@ -32,6 +32,9 @@ DOMAIN = "gpurules.io"
 DIGEST_ANNOTATION = f"{DOMAIN}/webhook-digest"
 """Annotation of a configuration: the digest of the rules that it was generated from."""
 
+NATIVE_ANNOTATION = f"{DOMAIN}/native"
+"""Annotation of a configuration without the rules that the API server evaluates itself: "true"."""
+
 CONDITION_NAME = "requests-a-resource-of-a-rule"
 FORMER_CONDITION_NAME = "some-rule-could-touch-it"
 """The former name: a configuration with it comes from an earlier version, and is reported as drift."""
@@ -241,7 +244,10 @@ def _build_configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
         "metadata": {
             "name": settings.name,
             "labels": {"app.kubernetes.io/name": "gpu-rules"},
-            "annotations": {DIGEST_ANNOTATION: calls.digest},
+            "annotations": {
+                DIGEST_ANNOTATION: calls.digest,
+                **({NATIVE_ANNOTATION: "true"} if settings.native else {}),
+            },
         },
         "webhooks": [_build_webhook(calls, settings)] if calls.operations else [],
     }

@@ -6,15 +6,15 @@ all rules from being evaluated. That is why it has no expression of a rule's aut
 pod with very many containers or amounts is sent without comparing its names.
 """
 
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
 from math import ceil
 
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.evaluation.rule_set.globs import is_glob
-from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Match, Operation, Rule
+from rules_engine.model.rules.rule import Operation, Rule
+from rules_engine.native.cel_text import cel_list, cel_literal, match_conditions
 
 COMPARED_CONTAINERS = 64
 COMPARED_AMOUNTS = 32
@@ -98,7 +98,7 @@ def selection_of_rule(rule: Rule, operations: Set[Operation]) -> Selection:
     labels = match.object_selector.requirements
     names = [*match.namespaces, *match.exclude_namespaces, *labels, *(text for each in labels for text in each.values)]
     return Selection(
-        frozenset({*_match_conditions(match), *_operation_conditions({*match.operations}, operations)}),
+        frozenset({*match_conditions(match), *_operation_conditions({*match.operations}, operations)}),
         rule.interests.resources or frozenset(match.resources),
         len(names),
     )
@@ -146,54 +146,14 @@ def _join_selections(selections: Iterable[Selection]) -> str | None:
 def _operation_conditions(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:
     """Yield the condition that excludes the other operations of the endpoint."""
     if called - matched:
-        yield f"request.operation in {_cel_list(sorted(operation.value for operation in matched))}"
-
-
-def _match_conditions(match: Match) -> Iterator[str]:
-    """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
-    if "*" not in match.namespaces:
-        yield _namespace_condition(match.namespaces)
-    if match.exclude_namespaces:
-        yield f"!({_namespace_condition(match.exclude_namespaces)})"
-    yield from map(_label_condition, match.object_selector.requirements)
-
-
-def _namespace_condition(patterns: Sequence[str]) -> str:
-    """Return the condition that the namespace matches one of these names and globs."""
-    exact = sorted({pattern for pattern in patterns if not is_glob(pattern)})
-    globs = sorted(set(patterns) - set(exact))
-    tests = [f"request.namespace in {_cel_list(exact)}"] if exact or not globs else []
-    tests += [f"request.namespace.matches({_cel_literal(_glob_regex(glob))})" for glob in globs]
-    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
-
-
-def _glob_regex(glob: str) -> str:
-    """Return a glob as an RE2 expression for the whole name."""
-    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
-    # A dash is not escaped here, and most names have one.
-    return f"^{''.join(parts)}$".replace(r"\-", "-")
-
-
-def _label_condition(requirement: LabelRequirement) -> str:
-    labels = "object.metadata.?labels.orValue({})"
-    key, values = _cel_literal(requirement.key), _cel_list(requirement.values)
-    among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
-    match requirement.operator:
-        case ConditionKind.IN:
-            return among
-        case ConditionKind.NOT_IN:
-            return f"!{among}"
-        case ConditionKind.EXISTS:
-            return f"{key} in {labels}"
-        case _:
-            return f"!({key} in {labels})"
+        yield f"request.operation in {cel_list(sorted(operation.value for operation in matched))}"
 
 
 def _resource_condition(resources: Iterable[str]) -> str:
     """Return the condition that some container or init container names one of these names and globs."""
     exact = sorted(name for name in resources if not is_glob(name))
     globs = sorted(name for name in resources if is_glob(name))
-    tests = [f"{_cel_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
+    tests = [f"{cel_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
     if globs:
         matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_glob_condition, globs)])
         tests.append(f"amounts.orValue({{}}).exists(name, {matching})")
@@ -209,22 +169,12 @@ def _glob_condition(glob: str) -> str:
     The texts between wildcards are compared, not their order: a regular expression would cost several times as much.
     """
     first, *between, last = _glob_texts(glob)
-    tests = [f"name.startsWith({_cel_literal(first)})"] if first else []
-    tests += [f"name.contains({_cel_literal(text)})" for text in between]
-    tests += [f"name.endsWith({_cel_literal(last)})"] if last else []
+    tests = [f"name.startsWith({cel_literal(first)})"] if first else []
+    tests += [f"name.contains({cel_literal(text)})" for text in between]
+    tests += [f"name.endsWith({cel_literal(last)})"] if last else []
     return f"({' && '.join(tests)})" if len(tests) > 1 else (tests or ["true"])[0]
 
 
 def _glob_texts(glob: str) -> list[str]:
     """Return the texts before, between and after the wildcards of a glob."""
     return re.split(r"[*?]+", glob)
-
-
-def _cel_list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_cel_literal, texts))}]"
-
-
-def _cel_literal(text: str) -> str:
-    """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
-    plain = text.isprintable() and not set(text) & {"'", "\\"}
-    return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

@@ -38,6 +38,8 @@ class Settings:
     failure_policies: Mapping["Endpoint", str] = field(default_factory=lambda: MappingProxyType({}))
     """Default: IGNORE."""
     timeout_seconds: int = 5
+    native: bool = False
+    """The API server evaluates other rules itself."""
 
 
 DEFAULT_SETTINGS = Settings()

@@ -1,6 +1,7 @@
 """The live cluster of commands that otherwise need none: their `--cluster kubeconfig`, and rules of ConfigMaps."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -72,6 +73,14 @@ class LiveCluster(ClusterAccess):
             f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True
         )
         return path
+
+    def version(self, context: click.Context) -> tuple[int, int] | None:
+        """Return major and minor version of the API server; its minor version may end with "+"."""
+        with ending_if_unreadable(context):
+            version = open_connection(context).object("/version")
+        numbers = [re.match("[0-9]+", str(version.get(part))) for part in ("major", "minor")]
+        major, minor = (int(number[0]) if number else None for number in numbers)
+        return None if major is None or minor is None else (major, minor)
 
     def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":
         """Return the parser of `configmap:NAMESPACE/NAME`."""

@@ -32,5 +32,5 @@ main.sections = {
     "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert"),
     "Understand decisions": ("explain", "effective", "list", "diff"),
     "Look at a cluster": ("preflight", "doctor", "capture", "simulate", "plan"),
-    "Run the server": ("serve", "webhook-config", "demo"),
+    "Run the server": ("serve", "webhook-config", "native", "demo"),
 }

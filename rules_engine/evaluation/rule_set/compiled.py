@@ -90,3 +90,6 @@ class RuleKind(Protocol):
 
     def apply(self, rules: Sequence[Any], context: Context) -> tuple[tuple[Step, ...], Edits]:
         """Evaluate compiled rules of this kind in order. Return their steps and their edits of the context's pod."""
+
+    def native(self, compiled: Any, scope: Any) -> Any:
+        """Translate a compiled rule into parts of the API server's policies: `rules_engine.native`."""

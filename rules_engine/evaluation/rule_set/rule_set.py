@@ -1,6 +1,6 @@
 """Rule sets: compiled rules of every kind, in the order of evaluation. They never change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
@@ -44,6 +44,15 @@ class RuleSet:
     def rules_at(self, endpoint: Endpoint) -> tuple[CompiledRule[Rule], ...]:
         """Return the rules that are evaluated at an endpoint."""
         return tuple(rule for group in self.kinds_at(endpoint) for rule in group.rules)
+
+    def without(self, ids: Collection[str]) -> "RuleSet":
+        """Return the rule set without some rules."""
+        return RuleSet(
+            tuple(
+                KindRules(group.kind, tuple(each for each in group.rules if each.rule.id not in ids))
+                for group in self.kinds
+            )
+        )
 
     def kinds_at(self, endpoint: Endpoint) -> tuple[KindRules, ...]:
         """Return the kinds that are evaluated at an endpoint, in this order."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from rules_engine.kinds.injection.analysis import analyse, analyse_on
 from rules_engine.kinds.injection.effective import effective, parts
 from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
+from rules_engine.kinds.injection.native import translate_injection
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
@@ -23,4 +24,5 @@ KIND = Kind(
     problems=Path(__file__).with_name("problems.toml"),
     parts=parts,
     effective=effective,
+    native=translate_injection,
 )

@@ -6,6 +6,7 @@ from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
+from rules_engine.kinds.ladder.native import translate_ladder
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read
 from rules_engine.kinds.ladder.value import FallbackLadder
@@ -23,4 +24,5 @@ KIND = Kind(
     problems=Path(__file__).with_name("problems.toml"),
     parts=parts,
     effective=effective,
+    native=translate_ladder,
 )

@@ -6,6 +6,7 @@ from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.validation.analysis import analyse
 from rules_engine.kinds.validation.effective import effective
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
+from rules_engine.kinds.validation.native import translate_validation
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.reading import read
 from rules_engine.kinds.validation.value import Validation
@@ -21,4 +22,5 @@ KIND = Kind(
     codes=ValidationCode,
     problems=Path(__file__).with_name("problems.toml"),
     effective=effective,
+    native=translate_validation,
 )

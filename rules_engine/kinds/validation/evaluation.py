@@ -93,7 +93,7 @@ def _invalid_step(rule: Validation, unmet: Sequence[CompiledCheck], messages: Se
             status_reason=reason.value,
             fields=tuple([field for check in unmet for field in check.fields]),
         )
-        for texts in (messages, [_static_message(check.check) for check in unmet])
+        for texts in (messages, [static_message(check.check) for check in unmet])
     )
     return step if step == static else replace(step, static=static)
 
@@ -147,9 +147,9 @@ def _check_message(check: CompiledCheck, scope: Scope) -> str:
             value = None
         if isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= MAX_MESSAGE:
             return value
-    return _static_message(check.check)
+    return static_message(check.check)
 
 
-def _static_message(check: Check) -> str:
+def static_message(check: Check) -> str:
     """Return the message that does not depend on the pod."""
     return check.message or f"failed expression: {check.expression.text.strip()}"

@@ -27,7 +27,7 @@ def cases() -> st.SearchStrategy[Any]:
 def check(case: Any) -> None:
     """Compare the engine's decision with the model's."""
     expected = model.mutate(case["pod"], case["rules"], case["namespace"])
-    decision = mutated(case["pod"], *map(_rule, case["rules"]), namespace=case["namespace"])
+    decision = mutated(case["pod"], *map(rule_of, case["rules"]), namespace=case["namespace"])
     assert decision.allowed == expected.allowed, decision.trace
     if not expected.allowed:
         assert decision.status
@@ -94,7 +94,7 @@ def _rules() -> st.SearchStrategy[Any]:
     )
 
 
-def _rule(spec: Any) -> ResourceInjection:
+def rule_of(spec: Any) -> ResourceInjection:
     own = {name: model.entry(spec, name) for name in spec["namespaces"]}
     return injection(
         spec["coefficients"],

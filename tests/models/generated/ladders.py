@@ -50,8 +50,8 @@ def pool_cases(draw: st.DrawFn) -> Any:
 
 def check(case: Any) -> None:
     """Compare the engine's decision with the model's."""
-    rules = [_rule(spec) for spec in case["rules"]]
-    on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(_node, case["nodes"])))
+    rules = [rule_of(spec) for spec in case["rules"]]
+    on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(node_of, case["nodes"])))
     expected = model.mutate(case["pod"], case["rules"], case["nodes"])
     decision = mutated(case["pod"], *rules, on=on)
     if decision.allowed and any(rule.pool_keys for rule in rules):
@@ -222,7 +222,7 @@ def _pods_on_pools(draw: st.DrawFn, pools: Any) -> Any:
     return made
 
 
-def _rule(spec: Any) -> FallbackLadder:
+def rule_of(spec: Any) -> FallbackLadder:
     required = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in spec["nodes"]["selector"].items())
     return ladder(
         *(
@@ -275,7 +275,7 @@ def _nodes() -> st.SearchStrategy[Any]:
     )
 
 
-def _node(spec: Any) -> Node:
+def node_of(spec: Any) -> Node:
     return Node(
         name="node",
         labels=spec["labels"],

@@ -1,0 +1,96 @@
+"""`native`: policies with which the API server evaluates rules itself."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rules_engine.cli.options import (
+    ClusterArgument,
+    NamespaceName,
+    ObjectName,
+    cluster_option,
+    cluster_version,
+    rules_option,
+)
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
+from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
+
+if TYPE_CHECKING:
+    from rules_engine.sources.rule_sources import RuleSource
+
+LEAST_VERSION = 1, 36
+"""The first Kubernetes with MutatingAdmissionPolicy in admissionregistration.k8s.io/v1."""
+
+
+@click.command(
+    cls=Command,
+    short_help="Print policies with which the API server evaluates rules itself.",
+    epilog=help_examples(
+        "gpu-rules native --rules rules",
+        "gpu-rules native --rules rules --cluster kubeconfig",
+        "gpu-rules native --cluster cluster.yaml --output json",
+    ),
+)
+@rules_option
+@cluster_option(". Prints what its nodes offer, too.")
+@click.option(
+    "--name",
+    type=ObjectName(),
+    default=DEFAULT_SETTINGS.name,
+    show_default=True,
+    help="Name of the mutating policy and of the offers; names of validating policies begin with it.",
+)
+@click.option(
+    "--namespace",
+    type=NamespaceName(),
+    default=DEFAULT_SETTINGS.namespace,
+    show_default=True,
+    help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
+)
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+def native(
+    rules: "tuple[RuleSource, ...]", cluster: ClusterArgument | None, name: str, namespace: str, output: str
+) -> None:
+    """Print policies, bindings and the definition of their parameter for the rules that the API server can evaluate.
+
+    Each rule that stays with the webhook is listed on standard error, with the reason. Needs Kubernetes 1.36.
+
+    Exits with 2 if rules or cluster have errors.
+    """
+    from rules_engine.documents.load import load_cluster
+    from rules_engine.native.offers import build_offers, omitted_ladders
+    from rules_engine.native.policy import translate_rules
+    from rules_engine.report.text import Screen
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.sources.yaml_text import dump_yaml
+    from rules_engine.webhooks.policies import NativeObjects
+
+    files = read_sources(rules or DEFAULT_SOURCES)
+    Screen(sys.stderr).problems(files.problems, files.loaded.sources)
+    fail_if(files.failed or not files.loaded.rules, UNUSABLE)
+    translated = translate_rules(files.rule_set)
+    objects = NativeObjects(translated, files.loaded.digest, Settings(name=name, namespace=namespace))
+    documents = [*objects.policies()]
+    version = cluster_version(cluster)
+    if version is not None and version < LEAST_VERSION:
+        text = ".".join(map(str, version))
+        click.echo(f"warning: the cluster has Kubernetes {text}, and these policies need 1.36", err=True)
+    if cluster is not None:
+        inventory, problems, lines = load_cluster(cluster.file)
+        Screen(sys.stderr).problems(problems, lines)
+        if inventory is None:
+            fail_if(True, UNUSABLE)
+        else:
+            spec = build_offers(translated, inventory)
+            for ladder in omitted_ladders(translated, spec):
+                text = "drivers serve its resources, or its nodes are too different: pods keep their requests"
+                click.echo(f"warning: FallbackLadder/{ladder} has no offers: {text}", err=True)
+            if objects.reads_offers:
+                documents.append(objects.offers(spec))
+    for each in translated.staying:
+        click.echo(f"{each.location}: {each.rule.id} stays with the webhook: {each.reason}", err=True)
+    if output == "json":
+        print_json({"apiVersion": "v1", "kind": "List", "items": documents})
+    else:
+        click.echo("---\n".join(map(dump_yaml, documents)), nl=False)

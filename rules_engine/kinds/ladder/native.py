@@ -1,0 +1,242 @@
+"""A ladder as a mutation of the API server, with the offers of nodes as parameter."""
+
+from rules_engine.evaluation.applicability import MAX_CONTAINERS
+from rules_engine.evaluation.nodes import Offered
+from rules_engine.kinds.ladder.evaluation import CompiledLadder
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
+from rules_engine.model.gpu.resources import short_name
+from rules_engine.native.cel_text import cel_list, cel_literal
+from rules_engine.native.expressions import ALL_AMOUNTS, match_operands
+from rules_engine.native.mutation import (
+    DISPLAY,
+    Draft,
+    escape_key,
+    malformed,
+    patch,
+    reads_changes,
+    requested,
+    skip_warning,
+    too_many,
+)
+from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, Variable, may_share_pods, rule_place
+
+MAX_RUNGS = 10
+"""Rungs whose costs a real API server accepts (1,000,000 for a variable, 10,000,000 for a mutation) for a pod of
+MAX_CONTAINERS, half of them sidecars, that all request every rung; with 16 rungs they exceed it."""
+
+_AMOUNT = "quantity(c.limits[?r].or(c.requests[?r]).orValue('0')).asInteger()"
+
+
+def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
+    """Translate a ladder. Raises StaysError."""
+    _check_ladder(ladder, scope)
+    rule, draft = ladder.rule, Draft(ladder, scope)
+    _count(rule, scope, draft)
+    _decide(ladder, draft)
+    _change(rule, draft)
+    denies = rule.when_exhausted is WhenExhausted.DENY
+    return Translation(
+        rule=rule,
+        prefix=scope.prefix,
+        variables=draft.variables,
+        mutation=_mutation(rule, draft),
+        checks=(_exhausted_check(draft),) if denies else (),
+        warnings=(
+            skip_warning(rule, draft, "$applies && $requested.size() > 0"),
+            NativeCheck(
+                expression=draft.text("!$applies || $requested.size() == 0 || params.spec.known == true"),
+                message=f"{rule.id} left the pod as it is: the nodes of the cluster are not known",
+            ),
+        ),
+        conditions=tuple(Variable(*each) for each in match_operands(rule, ALL_AMOUNTS)) if denies else (),
+        namespaces=rule.match.namespace_selector,
+        query=rule.query,
+        allocatable=frozenset(draft.expressions.allocatable),
+        total=frozenset(draft.expressions.total),
+    )
+
+
+def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
+    """Raise StaysError for a ladder that depends on more than the offers of nodes, or on other rules."""
+    rule = ladder.rule
+    place = rule.origin.get
+    if rule.pool_keys:
+        raise StaysError("pool: what pods select nodes by is not translated", rule.rungs[0].location)
+    if rule.offered is Offered.AVAILABLE:
+        raise StaysError("offered: Available: free devices change with every pod", place(("spec", "offered")))
+    if rule.query.by_pod:
+        raise StaysError("MatchesPod: the nodes that count differ by pod", place(("nodes", "require")))
+    if rule.when_exhausted is WhenExhausted.DENY and reads_changes(ladder):
+        reason = "whenExhausted: Deny is checked after all rules, and its expressions read what rules change"
+        raise StaysError(reason, place(("spec", "whenExhausted")))
+    if len(rule.rungs) > MAX_RUNGS:
+        reason = f"a large pod would exceed the cost limits of the API server with more than {MAX_RUNGS} rungs"
+        raise StaysError(reason, rule.rungs[MAX_RUNGS].location)
+    for earlier in scope.before:
+        shared = {*(earlier.rule.interests.resources or ())}.intersection(rule.resources)
+        if isinstance(earlier.rule, FallbackLadder) and shared and may_share_pods(earlier.rule, rule):
+            raise StaysError(f"{earlier.rule.id} has {min(shared)}, too, and decides first", rule.rungs[0].location)
+
+
+def _count(rule: FallbackLadder, scope: Scope, draft: Draft) -> None:
+    """Define what the pod requests, and what its devices add up to at each point, by rung."""
+    size, name = len(rule.rungs), cel_literal(rule.name)
+    draft.define("rungs", cel_list(rule.resources))
+    draft.define("requested", f"$rungs.filter(r, {requested('r')})")
+    draft.define(
+        "decides",
+        f"""!$applies ? false : $requested.size() == 0 ? false :
+variables.containers.size() > {MAX_CONTAINERS} ? {too_many(rule, scope)} :
+params.spec.known == true && {name} in params.spec.ladders &&
+// Amounts that the API server will refuse stay as they are.
+!variables.containers.exists(c, $requested.exists(r, {malformed("r")}))""",
+    )
+    draft.define("nodes", f"params.spec.ladders[{name}].map(n, $rungs.map(r, n[?r].orValue(0)))")
+    draft.define(
+        "counts",
+        f"variables.containers.map(c, $rungs.map(r, r in $requested ? {_AMOUNT} : 0)) + [{[0] * size}]",
+    )
+    if rule.counts is Counts.KEEP:
+        _add_up("", draft, size)
+    else:
+        draft.define("weights", str([rung.weight or 1 for rung in rule.rungs]))
+        for index, weight in enumerate(rung.weight or 1 for rung in rule.rungs):
+            scaled = f"lists.range({size}).map(k, (c[k] * $weights[k] + {weight - 1}) / {weight})"
+            draft.define(f"counts_{index}", f"$counts.map(c, {scaled})")
+            _add_up(f"_{index}", draft, size)
+    draft.define("overhead", "$rungs.map(r, quantity(object.spec.?overhead[?r].orValue('0')).asInteger())")
+    draft.define(
+        "needs",
+        f"lists.range({size}).map(k, !$counts.exists(c, c[k] > 0) ? 0 :\n"
+        f"  {_peaks(rule, 'k')}.map(p, p[k]).max() + $overhead[k])",
+    )
+
+
+def _add_up(suffix: str, draft: Draft, size: int) -> None:
+    draft.define(
+        f"running{suffix}",
+        f"lists.range({size}).map(k, variables.containers.transformList(i, c, c.ends ? 0 : $counts{suffix}[i][k]))",
+    )
+    draft.define(
+        f"peaks{suffix}",
+        f"variables.points.map(i, lists.range({size}).map(k,\n"
+        f"  $counts{suffix}[i][k] + $running{suffix}[k].slice(0, i).sum()))",
+    )
+
+
+def _peaks(rule: FallbackLadder, rung: str) -> str:
+    """Return what the devices of each rung add up to if they are on a rung, an expression."""
+    if rule.counts is Counts.KEEP:
+        return "$peaks"
+    return f"[{', '.join(f'$peaks_{index}' for index in range(len(rule.rungs)))}][{rung}]"
+
+
+def _decide(ladder: CompiledLadder, draft: Draft) -> None:
+    """Define the requests that stay, then the rung to which each other one moves, beside all before it."""
+    rule, size = ladder.rule, len(ladder.rungs)
+    assumed = next((index for index, rung in enumerate(rule.rungs) if rung.assume), -1)
+    draft.define(
+        "moving",
+        f"lists.range({size}).filter(k, k != {assumed} && $needs[k] > 0 && !$nodes.exists(n, n[k] >= $needs[k]))",
+    )
+    draft.define(
+        "nodes_0",
+        "// Nodes that offer all that stays.\n"
+        f"$nodes.filter(n, lists.range({size}).all(k, k in $moving || n[k] >= $needs[k]))",
+    )
+    order = _order(rule)
+    for step, rung in enumerate(order, start=1):
+        before = order[: step - 1]
+        targets = ", ".join([str(rung), *(f"$to_{index}" for index in before)])
+        draft.define(
+            f"load_{rung}",
+            f"""// What each rung would have to offer if {rule.rungs[rung].resource} moved to it.
+lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, p[t] + {[rung, *before]}.transformList(i, k,
+  k != t && (i == 0 || [{targets}][i] == t), p[k]).sum()).max() + $overhead[t])""",
+        )
+        lines = [draft.text(f"!({rung} in $moving) ? {rung} :")]
+        for target in _targets(rule, rung, assumed):
+            when = ladder.rungs[target].when
+            tests = [] if when is None else [f"({draft.expressions.text(when)}\n)"]
+            if target != assumed:
+                tests.append(draft.text(f"$nodes_{step - 1}.exists(n, n[{target}] >= $load_{rung}[{target}])"))
+            lines.append(f"{' && '.join(tests) or 'true'} ? {target} :")
+        draft.define_literal(f"to_{rung}", "\n".join([*lines, str(rung)]))
+        filtered = f"$nodes_{step - 1}.filter(n, n[$to_{rung}] >= $load_{rung}[$to_{rung}])"
+        draft.define(f"nodes_{step}", f"!({rung} in $moving) ? $nodes_{step - 1} : {filtered}")
+    draft.define("to", f"[{', '.join(f'$to_{index}' for index in range(size))}]")
+    draft.define("moved", f"lists.range({size}).filter(k, $to[k] != k)")
+    draft.define("exhausted", f"{order}.filter(k, k in $moving && $to[k] == k)")
+
+
+def _order(rule: FallbackLadder) -> list[int]:
+    """Return the rungs in the order in which their requests are decided."""
+    rungs = [*range(len(rule.rungs))]
+    return rungs if rule.direction is Direction.UP else rungs[::-1]
+
+
+def _targets(rule: FallbackLadder, rung: int, assumed: int) -> list[int]:
+    """Return the rungs to which a request may move, in the order of attempts; the assumed one last."""
+    lower = [] if rule.direction is Direction.UP else [*range(rung + 1, len(rule.rungs))]
+    higher = [] if rule.direction is Direction.DOWN else [*range(rung - 1, -1, -1)]
+    return sorted([*lower, *higher], key=lambda target: target == assumed)
+
+
+def _change(rule: FallbackLadder, draft: Draft) -> None:
+    """Define the changes of amounts by path, and the texts of the annotation. Variables cannot have patches."""
+    scaled = "$counts[i][k]"
+    if rule.counts is Counts.SCALE:
+        scaled = f"({scaled} * $weights[k] + $weights[t] - 1) / $weights[t]"
+    draft.define("keys", cel_list(map(escape_key, rule.resources)))
+    draft.define(
+        "removed",
+        """['limits', 'requests'].map(s, variables.containers.transformList(i, c,
+  $moved.filter(k, $counts[i][k] > 0 && $rungs[k] in c[s]).map(k, c.path + s + '/' + $keys[k])).flatten()).flatten()""",
+    )
+    draft.define(
+        "added",
+        f"""variables.containers.transformList(i, c, $moved.filter(k, $counts[i][k] > 0).map(k, $to[k]).distinct()
+  .map(t, [string(c.path), $keys[t],
+    string($counts[i][t] + $moved.filter(k, $to[k] == t).map(k, {scaled}).sum())])).flatten()""",
+    )
+    if rule.annotation:
+        draft.define_literal("annotation", f"object.metadata.?annotations[?{cel_literal(rule.annotation)}].orValue('')")
+        draft.define("names", cel_list(map(short_name, rule.resources)))
+        draft.define(
+            "changes",
+            f"""// In the order of containers, then of rungs; init containers come last.
+$moved.sortBy(k, lists.range(variables.containers.size()).filter(i, $counts[i][k] > 0).map(i,
+    variables.containers[i].init ? i + variables.containers.size() : i).min() * {len(rule.rungs)} + k)
+  .map(k, $names[k] + '->' + $names[$to[k]]).distinct().filter(text, !(text in $annotation.split(',')))""",
+        )
+
+
+def _mutation(rule: FallbackLadder, draft: Draft) -> str:
+    denies = " || $exhausted.size() > 0" * (rule.when_exhausted is WhenExhausted.DENY)
+    operations = [
+        f"$removed.map(path, {patch('remove', 'path')})",
+        "variables.containers.transformList(i, c, c.limits.size() == 0 && $added.exists(a, a[0] == c.path),\n  "
+        + patch("add", "c.path + 'limits'", "{}")
+        + ")",
+        "['limits', 'requests'].map(s, $added.map(a, " + patch("add", "a[0] + s + '/' + a[1]", "a[2]") + ")).flatten()",
+    ]
+    texts = [draft.text(each) for each in operations]
+    if rule.annotation:
+        key = cel_literal(f"/metadata/annotations/{escape_key(rule.annotation)}")
+        made = patch("add", cel_literal("/metadata/annotations"), "{}")
+        texts.append(f"(has(object.metadata.annotations) ? [] : [{made}])")
+        value = draft.text("(($annotation == '' ? [] : [$annotation]) + $changes).join(',')")
+        texts.append(f"[{patch('add', key, value)}]")
+    nothing = draft.text(f"!$decides ? [] : $moved.size() == 0{denies} ? [] :")
+    return "\n".join([rule_place(rule), nothing, " +\n".join(texts)])
+
+
+def _exhausted_check(draft: Draft) -> NativeCheck:
+    """Return the check that repeats the decision: after a move, all requests stay, and none is exhausted."""
+    listed = "$exhausted.map(k, $rungs[k]).join(', ')"
+    return NativeCheck(
+        expression=draft.text("!$decides || $exhausted.size() == 0"),
+        message="no rung can serve the requests of the pod",
+        message_expression=draft.text(f"'no rung can serve ' + {listed} + ' for pod ' + {DISPLAY}"),
+        reason="Forbidden",
+    )

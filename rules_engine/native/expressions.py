@@ -1,0 +1,200 @@
+"""Expressions of rules as a policy can have them: the text of the author, with other names of variables."""
+
+from collections.abc import Iterator, Sequence
+
+from rules_engine.cel import Program
+from rules_engine.cel.check.checker import Checked
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Message,
+    Name,
+    Select,
+    Unary,
+    child_nodes,
+)
+from rules_engine.cel.values.types import STRING
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
+from rules_engine.native.cel_text import cel_list, cel_literal, glob_regex, match_conditions
+from rules_engine.native.policy import StaysError, Variable
+
+NEWER_FUNCTIONS = frozenset({"mul", "div", "divInt", "existsOne", "includes", "reverse"})
+"""Functions of rules that Kubernetes 1.36 lacks, at least for some types of arguments."""
+
+NEWER_LIBRARIES = frozenset({"base64", "math"})
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
+TESTS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE})
+
+
+class Expressions:
+    """The expressions of one rule in a policy, where its variables have a prefix. Raises StaysError.
+
+    `allocatable` and `total`: the resources of which they read amounts of all nodes.
+    """
+
+    def __init__(self, compiled: CompiledRule[Rule], prefix: str) -> None:
+        self._compiled = compiled
+        self._prefix = prefix
+        self._params = f"{prefix}params" if prefix else _unused_name("params", compiled)
+        self.allocatable: set[str] = set()
+        self.total: set[str] = set()
+
+    def variables(self) -> Iterator[Variable]:
+        """Yield the rule's params and variables, in order."""
+        if self._compiled.rule.params:
+            yield Variable(self._params, _json_text(dict(self._compiled.rule.params)))
+        for variable in self._compiled.variables.values():
+            yield Variable(self._prefix + variable.name, self.text(variable.program))
+
+    def text(self, program: Program) -> str:
+        """Return an expression's text with the policy's names."""
+        checked, source = program.checked, program.source.text
+        for start, end, text in sorted(self._changes(checked, checked.expression), reverse=True):
+            source = source[:start] + text + source[end:]
+        return source.strip()
+
+    def condition(self, program: Program) -> str:
+        """Return a condition whose type the API server knows to be bool."""
+        if _is_test(program.checked.expression):
+            return self.text(program)
+        return f"{_grouped(self.text(program))} == true"
+
+    def message(self, program: Program) -> str:
+        """Return an expression of a message whose type the API server knows to be string."""
+        text = self.text(program)
+        return f"string({text}\n)" if program.result == STRING else text
+
+    def conditions(self) -> Iterator[str]:
+        """Yield the rule's match conditions as operands."""
+        for condition in self._compiled.conditions:
+            yield _grouped(self.text(condition.program))
+
+    def _changes(self, checked: Checked, node: Expression) -> Iterator[tuple[int, int, str]]:
+        """Yield the places to change, with their new texts."""
+        reference = checked.references.get(node)
+        place = checked.source.at(node.span.start)
+        match node:
+            case Call(target=target, function=function, arguments=(Literal(value=str(name)),)) if (
+                target is not None
+                and checked.references.get(target) == "cluster"
+                and function in ("allocatable", "total")
+            ):
+                (self.allocatable if function == "allocatable" else self.total).add(name)
+                yield node.span.start, node.span.end, f"int(params.spec.{function}[{cel_literal(name)}])"
+                return
+            case Select(field=name) if reference == f"{VARIABLES}.{name}":
+                yield node.name_span.start, node.name_span.end, self._prefix + name
+                return
+            case Name() if reference == "params":
+                yield node.span.start, node.span.end, f"variables.{self._params}"
+            case Name() if reference == "cluster":
+                raise StaysError("an expression reads free amounts, or computes the name of a resource", place)
+            case Name() if reference == VARIABLES:
+                raise StaysError("an expression reads variables as a whole", place)
+            case Call(function=function) if function in NEWER_FUNCTIONS or function.split(".")[0] in NEWER_LIBRARIES:
+                of_strings = " of strings" if function == "reverse" else ""
+                raise StaysError(f"{function}(){of_strings} is not in Kubernetes 1.36", place)
+            case Call(target=Name(name=name)) if name in NEWER_LIBRARIES and node in checked.namespaced:
+                raise StaysError(f"{name}.{node.function}() is not in Kubernetes 1.36", place)
+            case ListLiteral() | MapLiteral() if _mixes_types(node):
+                raise StaysError("the API server refuses lists and maps of mixed types", place)
+            case Bind() | Message():
+                raise StaysError("cel.bind and messages are not in Kubernetes 1.36", place)
+            case Select() if checked.source.text[node.name_span.start] == "`":
+                raise StaysError("names in backquotes are not in Kubernetes 1.36", place)
+        for child in child_nodes(node):
+            yield from self._changes(checked, child)
+
+
+def _mixes_types(node: ListLiteral | MapLiteral) -> bool:
+    """Return True if the constants among the elements or values of a literal are of different types."""
+    parts = node.elements if isinstance(node, ListLiteral) else node.entries
+    return len({type(part.value.value) for part in parts if isinstance(part.value, Literal)}) > 1
+
+
+def _unused_name(name: str, compiled: CompiledRule[Rule]) -> str:
+    names = {variable.name for variable in compiled.variables.values()}
+    while name in names:
+        name += "_"
+    return name
+
+
+def _grouped(text: str) -> str:
+    """Return an expression as an operand; a comment may end it."""
+    return f"({text}\n)" if "//" in text else f"({text})"
+
+
+def _is_test(node: Expression) -> bool:
+    """Return True if an expression is of type bool without knowledge of the objects that it reads."""
+    match node:
+        case Logic() | Has() | Unary(operator="!") | Literal(value=bool()):
+            return True
+        case Binary(operator=operator):
+            return operator in COMPARISONS
+        case Comprehension(fold=fold):
+            return fold in TESTS
+        case Conditional(then=then, otherwise=otherwise):
+            return _is_test(then) and _is_test(otherwise)
+    return False
+
+
+def _json_text(value: Json) -> str:
+    """Return a constant in CEL. Members are dyn: the API server refuses literals of mixed types."""
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{cel_literal(key)}: dyn({_json_text(item)})' for key, item in value.items())}}}"
+        case list():
+            return f"[{', '.join(f'dyn({_json_text(item)})' for item in value)}]"
+        case str():
+            return cel_literal(value)
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+    return str(value)
+
+
+ALL_AMOUNTS = (
+    "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, "
+    "[c.?resources.limits.orValue({{}}), c.?resources.requests.orValue({{}})].exists(amounts, {}))"
+)
+RECORDED_AMOUNTS = "variables.containers.exists(c, [c.limits, c.requests].exists(amounts, {}))"
+"""Conditions that a container has amounts that meet a condition: in any policy, and in one with the variable."""
+
+
+def match_operands(rule: Rule, among: str) -> list[tuple[str, str]]:
+    """Return the conditions of a rule's match but for operations and namespaceSelector, each with a name.
+
+    All must be true. `among` is one of the conditions on amounts.
+    """
+    operands = [(f"rule-match-{index}", text) for index, text in enumerate(match_conditions(rule.match), start=1)]
+    if rule.opt_out is OptOut.ALLOWED:
+        skip = f"object.metadata.?annotations[?{cel_literal(SKIP_ANNOTATION)}].orValue('') != 'true'"
+        operands.append(("rule-opt-out", skip))
+    if rule.match.resources:
+        operands.append(("rule-resources", among.format(_names_resource(rule.match.resources))))
+    return operands
+
+
+def _names_resource(patterns: Sequence[str]) -> str:
+    """Return the condition that amounts have one of these resources and globs, whatever the amount."""
+    exact = [name for name in patterns if not is_glob(name)]
+    tests = [f"{cel_list(exact)}.exists(name, name in amounts)"] if exact else []
+    globs = [f"name.matches({cel_literal(glob_regex(glob))})" for glob in patterns if is_glob(glob)]
+    tests += [f"amounts.exists(name, {' || '.join(globs)})"] if globs else []
+    return " || ".join(tests)

@@ -1,0 +1,98 @@
+"""Exported rules, evaluated as the API server would, decide as the engine does."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from rules_engine.evaluation import mutate, validate
+from rules_engine.evaluation.admission import validation_request
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import Rule
+from rules_engine.native.offers import build_offers
+from rules_engine.native.policy import translate_rules
+from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.settings import Settings
+from tests.models.generated import injections, ladders
+from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, pod, request
+from tests.support.laws import examples, law
+from tests.support.native import admitted, comparable, defaulted
+from tests.support.native_rules import MUTATIONS, VALIDATIONS
+
+
+def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "ml") -> None:
+    """Compare the outcome of the exported rules with the engine's decisions by the same rules."""
+    namespace = submitted["metadata"].get("namespace", namespace)  # the API server refuses other requests
+    native = translate_rules(compiled(*rules))
+    exported = [rule for rule in rules if rule.id in native.exported_ids]
+    if not exported:
+        return
+    documents = [*NativeObjects(native, "digest", Settings()).policies()]
+    outcome = admitted(documents, submitted, offers=build_offers(native, on), namespace=namespace)
+    made = request(defaulted(submitted), namespace=namespace)
+    rule_set = compiled(*exported)
+    # As for the webhook, the API server evaluates the policy only for pods that name a resource of its rules.
+    named = Pod.parse(made.object).named
+    sent = any((each.rule.interests.resources or set()) & named for each in native.mutations)
+    mutation = mutate(rule_set, made, on) if sent else Decision(object=made.object)
+    decision = validate(rule_set, validation_request(made, mutation.result), on) if mutation.allowed else mutation
+    assert bool(outcome.denied) == (not decision.allowed), (outcome, decision.trace)
+    if decision.allowed:
+        assert comparable(outcome.pod) == comparable(mutation.result), (outcome.pod, mutation.result)
+    elif decision.status is not None and not outcome.denied[0].startswith("error"):
+        texts = [step.message for step in decision.trace if step.action is Action.DENY and not step.audit]
+        assert any(outcome.denied[0] in text for text in texts), (outcome.denied, texts)
+
+
+PODS = (
+    pod(container("c0", {MIG3: 1}), container("c1", {MIG2: 2}), annotations={"a/b": "c"}),
+    pod(container("c0", {GPU: 2, "cpu": 1}), container("c1", requests={"cpu": "10m", "memory": "100m"})),
+    pod(
+        container("c0", {GPU: 1}),
+        container("c1", requests={GPU: 1}),
+        init=[container("i0", {GPU: 2}), container("i1", {GPU: 1}, sidecar=True)],
+        annotations={injections.TYPE: "V100"},
+        resources={"limits": {"cpu": "1500m"}, "requests": {"cpu": "1"}},
+    ),
+    pod(container("c0", {GPU: 1}), annotations={injections.TYPE: "V100", "gpurules.io/skip": "true"}),
+    pod(container("c0"), labels={"app": "b"}, hostIPC=True),
+)
+
+
+@pytest.mark.parametrize("made", PODS)
+def test_chosen_rules_agree(made: Any) -> None:
+    on = cluster({MIG1: 7, GPU: 1}, {MIG2: 1})
+    for rules in (*MUTATIONS, *([rule] for rule in VALIDATIONS)):
+        for namespace in ("ml", "other", "another"):
+            check(rules, on, made, namespace)
+
+
+@pytest.mark.unmeasured
+@settings(law, max_examples=examples(400))
+@given(ladders.cases())
+def test_ladders_agree(case: Any) -> None:
+    on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(ladders.node_of, case["nodes"])))
+    check([*map(ladders.rule_of, case["rules"])], on, case["pod"])
+
+
+@pytest.mark.unmeasured
+@settings(law, max_examples=examples(400))
+@given(injections.cases())
+def test_injections_agree(case: Any) -> None:
+    check([*map(injections.rule_of, case["rules"])], Cluster(), rounded_up(case["pod"]), case["namespace"])
+
+
+def rounded_up(submitted: Any) -> Any:
+    """Return a pod without fractions of bytes: policies count them as whole ones."""
+    made = copy.deepcopy(submitted)
+    spec = made["spec"]
+    for owner in (*spec["containers"], *spec.get("initContainers", ()), spec):
+        for amounts in owner.get("resources", {}).values():
+            for name in amounts.keys() - {"cpu", *injections.GPUS}:
+                amounts[name] = str(Quantity.parse(amounts[name]).whole)
+    return made

@@ -1,0 +1,290 @@
+"""Translations of rules: reasons to stay, and the objects of the rules that are exported."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.documents.load import load_cluster
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.injection.value import InitContainers, OnConflict
+from rules_engine.kinds.kind import untranslated
+from rules_engine.kinds.ladder.native import MAX_RUNGS
+from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
+from rules_engine.native.offers import MAX_SHAPES, build_offers, omitted_ladders
+from rules_engine.native.policy import Scope, StaysError, translate_rules
+from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.settings import Settings
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    MIG3,
+    check,
+    cluster,
+    compiled,
+    container,
+    entry,
+    injection,
+    ladder,
+    pod,
+    rung,
+    validation,
+)
+from tests.support.native import admitted
+
+IGNORE = FailurePolicy.IGNORE
+POOL = "pool: what pods select nodes by is not translated"
+MIXED = "the API server refuses lists and maps of mixed types"
+NEWER = "cel.bind and messages are not in Kubernetes 1.36"
+CONDITION = {"c": "object.metadata.name == 'a'"}
+
+
+def reasons(*rules: Rule) -> dict[str, str]:
+    """Return the reason of each rule that stays, by name."""
+    return {each.rule.name: each.reason for each in translate_rules(compiled(*rules)).staying}
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (ladder(rung(GPU, pool=(("a", "b"),), name="p"), name="x"), POOL),
+        (ladder(GPU, offered=Offered.AVAILABLE, name="x"), "offered: Available: free devices change with every pod"),
+        (
+            ladder(GPU, nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})), name="x"),
+            "MatchesPod: the nodes that count differ by pod",
+        ),
+        (ladder(GPU, mode=Mode.AUDIT, name="x"), "mode: Audit: policies that change pods have no such mode"),
+        (
+            ladder(
+                GPU,
+                when_exhausted=WhenExhausted.DENY,
+                match_conditions={"c": "'a' in object.metadata.?annotations.orValue({})"},
+                name="x",
+            ),
+            "whenExhausted: Deny is checked after all rules, and its expressions read what rules change",
+        ),
+        (
+            ladder(*(f"a.b/{index}" for index in range(MAX_RUNGS + 1)), name="x"),
+            "a large pod would exceed the cost limits of the API server with more than 10 rungs",
+        ),
+        (
+            injection({"hugepages-2Mi": "2Mi"}, on_conflict=OnConflict.KEEP, name="x"),
+            "onConflict: Keep of huge pages depends on the pod level",
+        ),
+        (injection({"memory": "10Pi"}, name="x"), "coefficients.memory is too large or too fine for CEL's integers"),
+        (injection({"a.b/c": "1u"}, name="x"), "coefficients.a.b/c is too large or too fine for CEL's integers"),
+        (
+            validation(f"cluster.available('{GPU}') > 1", name="x"),
+            "an expression reads free amounts, or computes the name of a resource",
+        ),
+        (
+            validation("cluster.total(object.metadata.name) > 1", name="x"),
+            "an expression reads free amounts, or computes the name of a resource",
+        ),
+        (validation("[1].reverse() == [1]", name="x"), "reverse() of strings is not in Kubernetes 1.36"),
+        (validation("[1, 'a'].size() == 2", name="x"), MIXED),
+        (validation("{'a': 1, 'b': 'c'}.size() == 2", name="x"), MIXED),
+        (validation("math.abs(1) == 1", name="x"), "math.abs() is not in Kubernetes 1.36"),
+        (validation("cel.bind(x, 1, x == 1)", name="x"), NEWER),
+        (validation("google.protobuf.BoolValue{value: true} == true", name="x"), NEWER),
+        (validation("{'a.b': 1}.`a.b` == 1", name="x"), "names in backquotes are not in Kubernetes 1.36"),
+        (validation("variables.size() == 1", name="x", variables={"a": "1"}),
+         "an expression reads variables as a whole"),
+    ],
+)  # fmt: skip
+def test_a_rule_stays_for_a_reason(rule: Rule, reason: str) -> None:
+    assert reasons(rule) == {"x": reason}
+
+
+def test_a_rule_stays_if_one_before_it_stays_that_may_change_the_same_pods() -> None:
+    first = ladder(GPU, offered=Offered.AVAILABLE, name="a", match=Match(namespaces=("a", "b")))
+    apart = ladder(MIG1, name="b", match=Match(namespaces=("c",)))
+    after = injection({"cpu": 1}, name="c")
+
+    assert reasons(first, apart, after).keys() == {"a", "c"}
+    assert reasons(first, apart, after)["c"] == "FallbackLadder/a is evaluated before it, and stays with the webhook"
+
+
+def test_rules_that_decide_the_same_resource_stay_unless_they_match_other_pods() -> None:
+    first, second = ladder(MIG2, GPU, name="a"), ladder(MIG3, GPU, name="b")
+    types = [injection({"cpu": 1}, name=name, gpu_type=kind) for name, kind in (("c", "V100"), ("d", "T4"))]
+
+    assert reasons(first, second, *types) == {
+        "b": "FallbackLadder/a has nvidia.com/gpu, too, and decides first",
+        "c": "FallbackLadder/b is evaluated before it, and stays with the webhook",
+        "d": "FallbackLadder/b is evaluated before it, and stays with the webhook",
+    }
+    assert reasons(first, ladder(MIG3, MIG1, name="b"), *types) == {}
+
+
+def test_injections_of_different_gpu_resources_stay() -> None:
+    rules = [injection({"cpu": 1}, name=name, gpu_resource=name) for name in ("a.b/c", "a.b/d")]
+
+    assert list(reasons(*rules).values()) == [
+        "ResourceInjection/a.b/d injects for a.b/d: a pod that requests both is denied",
+        "ResourceInjection/a.b/c is evaluated before it, and stays with the webhook",
+    ]
+
+
+def test_an_injection_stays_if_its_decision_depends_on_expressions_of_another_one() -> None:
+    reading = {"c": "has(object.metadata.annotations)"}
+    rules = [injection({"cpu": 1}, name=name, match_conditions=reading) for name in "ab"]
+    failing = [injection({"cpu": 1}, name=name, match_conditions=CONDITION, failure_policy=IGNORE) for name in "ab"]
+
+    assert reasons(*rules)["a"] == "its expressions read what another injection for the same pods may change"
+    assert reasons(*failing) == {"b": "expressions of ResourceInjection/a may fail, and then this injection decides"}
+
+
+def test_a_rule_that_ignores_errors_stays_beside_one_that_does_not_if_it_has_expressions() -> None:
+    ignoring = ladder(GPU, name="a", failure_policy=IGNORE, match_conditions=CONDITION)
+    failing = injection({"cpu": 1}, name="b")
+
+    assert "failurePolicy: Ignore" in reasons(ignoring, failing)["a"]
+    assert reasons(ignoring) == {}
+    assert translate_rules(compiled(ignoring)).failure_policy is IGNORE
+
+
+def test_kinds_without_a_translation_stay() -> None:
+    with pytest.raises(StaysError, match="rules of the kind FallbackLadder are not exported"):
+        untranslated(compiled(ladder(GPU)).rules[0], Scope(prefix=""))
+
+
+def objects(*rules: Rule) -> list[Any]:
+    return [*NativeObjects(translate_rules(compiled(*rules)), "digest", Settings()).policies()]
+
+
+def test_objects_have_the_digest_and_are_in_a_stable_order() -> None:
+    rules = [
+        ladder(MIG1, GPU, name="l"),
+        validation("true", name="b"),
+        validation("true", name="a"),
+        injection({"cpu": 1}, name="i.x"),
+        injection({"cpu": 2}, name="i-x"),
+    ]
+    made = objects(*rules)
+
+    assert made == objects(*reversed(rules))
+    assert [(each["kind"], each["metadata"]["name"]) for each in made] == [
+        ("CustomResourceDefinition", "gpuoffers.gpurules.io"),
+        ("MutatingAdmissionPolicy", "gpu-rules"),
+        ("MutatingAdmissionPolicyBinding", "gpu-rules"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-warnings"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-warnings"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-resourceinjection-i-x"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-resourceinjection-i-x"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-resourceinjection-i.x"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-resourceinjection-i.x"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-validation-a"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-validation-a"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-validation-b"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-validation-b"),
+    ]
+    assert {each["metadata"]["annotations"]["gpurules.io/rules-digest"] for each in made} == {"digest"}
+    names = [each["name"] for each in made[1]["spec"]["variables"]]
+    assert len(set(names)) == len(names)
+    assert made[1]["spec"]["mutations"][0]["jsonPatch"]["expression"].startswith("// FallbackLadder/l, rules.yaml:1\n")
+    assert objects() == []
+
+
+def test_expressions_of_validations_keep_their_text() -> None:
+    text = "variables.n > 1 || object.spec.hostIPC"
+    (policy, binding) = objects(validation(text, name="a", variables={"n": "size(object.spec.containers)"}))
+
+    assert policy["spec"]["variables"] == [{"name": "n", "expression": "size(object.spec.containers)"}]
+    assert policy["spec"]["validations"][0]["expression"] == text
+    assert binding["spec"] == {"policyName": "gpu-rules-validation-a", "validationActions": ["Deny"]}
+
+
+def test_offers_have_the_largest_shapes_of_nodes() -> None:
+    native = translate_rules(compiled(ladder(MIG2, GPU, name="l"), validation(f"cluster.total('{GPU}') > 1")))
+    on = cluster({GPU: 4}, {GPU: 2}, {GPU: 4}, {MIG2: 3, GPU: 1}, {MIG1: 7})
+
+    assert build_offers(native, on) == {
+        "known": True,
+        "ladders": {"l": [{MIG2: 3, GPU: 1}, {GPU: 4}]},
+        "allocatable": {},
+        "total": {GPU: 11},
+    }
+    unknown = build_offers(native, UNKNOWN_CLUSTER)
+    assert (unknown["known"], unknown["ladders"]) == (False, {})
+    assert omitted_ladders(native, unknown) == ()
+
+
+def test_offers_leave_out_ladders_whose_nodes_are_too_different_or_have_drivers() -> None:
+    native = translate_rules(compiled(ladder(MIG2, GPU, name="l")))
+    different = cluster(*({GPU: index, MIG2: MAX_SHAPES - index} for index in range(MAX_SHAPES + 1)))
+
+    assert omitted_ladders(native, build_offers(native, different)) == ("l",)
+    served, problems, _ = load_cluster(Path("rules_engine/inventories/dra-h100.yaml"))
+    assert served is not None
+    assert not problems
+    assert omitted_ladders(native, build_offers(native, served)) == ("l",)
+
+
+def test_pods_with_too_many_containers_are_refused_or_left_alone_as_by_the_webhook() -> None:
+    large = pod(*(container(f"c{index}", {MIG1: 1}) for index in range(257)))
+    failing, ignoring = ladder(MIG1, GPU, name="a"), ladder(MIG1, GPU, name="a", failure_policy=IGNORE)
+    offers = build_offers(translate_rules(compiled(failing)), cluster({GPU: 999}))
+
+    (message,) = admitted(objects(failing), large, offers=offers).denied
+    assert "containers and …: the string is not an int" in message
+    for rules in ([ignoring], [ignoring, injection({"cpu": 1}, gpu_resource="a.b/c")]):
+        outcome = admitted(objects(*rules), large, offers=offers)
+        assert (outcome.denied, outcome.pod) == ([], large)
+
+
+def test_the_final_pod_is_denied_with_the_message_of_the_rule() -> None:
+    denying = ladder(MIG1, MIG2, name="l", when_exhausted=WhenExhausted.DENY, opt_out=OptOut.FORBIDDEN)
+    made = pod(container("c", {MIG1: 1, MIG2: 5}))
+    offers = build_offers(translate_rules(compiled(denying)), cluster({MIG2: 4}))
+    assert admitted(objects(denying), made, offers=offers).denied == [
+        f"no rung can serve {MIG2}, {MIG1} for pod ml/job"
+    ]
+
+    rule = injection(
+        {"cpu": "1500u", "memory": "1G"},
+        gpu_type=None,
+        init_containers=InitContainers.DENY,
+        namespaces={"other": entry({"cpu": 1})},
+    )
+    init = container("i", {GPU: 1})
+    denied = admitted(objects(rule), pod(container("c", {GPU: 1}), init=[init])).denied
+    assert denied == [f"pod ml/job requests {GPU} in the init container i (initContainers: Deny)"]
+    greedy = pod(container("c", {GPU: 1}), container("d", {"memory": "2G", "cpu": "2m"}))
+    assert admitted(objects(rule), greedy).denied == ["pod ml/job resource cpu, memory too large"]
+
+
+def test_a_message_is_that_of_the_check_where_its_expression_fails() -> None:
+    failing = validation(check("false", message_expression="object.metadata.labels['a']", message="static"))
+    bare = validation(check("false", message_expression="object.metadata.name"))
+
+    assert admitted(objects(failing), pod(container())).denied == ["static"]
+    assert admitted(objects(bare), pod(container())).denied == ["job"]
+
+
+def test_warnings_are_shown_by_a_policy_of_their_own() -> None:
+    skipping = {SKIP_ANNOTATION: "yes"}
+    rules = [ladder(MIG1, name="l"), injection({"cpu": 1}, name="i", gpu_type=None, opt_out=OptOut.FORBIDDEN)]
+    unknown = build_offers(translate_rules(compiled(*rules)), UNKNOWN_CLUSTER)
+    known = build_offers(translate_rules(compiled(*rules)), cluster({MIG1: 1}))
+    init = [container("i", {GPU: 1}), container("s", {GPU: 1}, sidecar=True)]
+
+    def warned(offers: Any, **fields: Any) -> list[str]:
+        return admitted(objects(*rules), pod(container("c", {GPU: 1, MIG1: 1}), **fields), offers=offers).warned
+
+    assert warned(known) == []
+    assert warned(unknown) == ["FallbackLadder/l left the pod as it is: the nodes of the cluster are not known"]
+    assert warned(known, annotations={SKIP_ANNOTATION: "true"}) == [
+        "ResourceInjection/i cannot be skipped by the annotation gpurules.io/skip"
+    ]
+    assert (
+        warned(known, annotations=skipping)
+        == ['the annotation gpurules.io/skip has no effect: its value must be "true"'] * 2
+    )
+    (text,) = warned(known, init=init)
+    assert text.startswith(
+        "ResourceInjection/i injects nothing into the init container i, the sidecar s, which requests"
+    )

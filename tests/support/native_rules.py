@@ -1,0 +1,91 @@
+"""Rules that are exported, with every feature of policies."""
+
+from collections.abc import Sequence
+
+from rules_engine.kinds.injection.value import InitContainers, OnConflict
+from rules_engine.kinds.ladder.value import Counts, Direction
+from rules_engine.kinds.validation.value import ValidationAction
+from rules_engine.model.rules.rule import ConditionKind as Kind
+from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, Rule
+from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, check, entry, injection, ladder, rung, validation
+
+VALIDATIONS: Sequence[Rule] = (
+    validation(
+        check("object.spec.containers.size() < 3", message_expression="'too many: ' + object.metadata.name"),
+        name="few",
+        match=Match(resources=("nvidia.com/*", "amd.com/mig-?"), exclude_namespaces=("kube-*",)),
+    ),
+    validation(
+        check("variables.amounts.all(a, a <= params.most)", message="too many devices"),
+        name="most",
+        params={"most": 2, "names": [GPU, MIG2], "mixed": [1, "a", None, {"b": True}]},
+        variables={
+            "amounts": "object.spec.containers.map(c, params.names.map(n, "
+            "quantity(c.?resources.limits[?n].orValue('0')).asInteger())).flatten()"
+        },
+    ),
+    validation(
+        check(f"cluster.allocatable('{GPU}') + cluster.total('{MIG1}') > 2", message="a small cluster"), name="cluster"
+    ),
+    validation(
+        check("object.metadata.annotations['a/b'] == 'c'", message="a/b"),
+        check(
+            "object.spec.?hostIPC.orValue(false) || object.spec.containers[0].name == 'c0'",
+            message_expression="object.metadata.name",
+        ),
+        name="failing",
+        failure_policy=FailurePolicy.IGNORE,
+    ),
+    validation(
+        check("object.spec.hostIPC", message="host"),
+        name="bare",
+        match=Match(object_selector=LabelSelector((LabelRequirement("app", Kind.NOT_IN, ("b",)),))),
+        match_conditions={"c": "has(object.spec.hostIPC)", "d": "variables.x > 1"},
+        variables={"x": "object.spec.containers.size()"},
+    ),
+    validation("false", name="audited", mode=Mode.AUDIT),
+    validation("false // never\n", name="warning", validation_actions=frozenset({ValidationAction.WARN})),
+    validation(
+        check("'a/b' in object.metadata.?annotations.orValue({})"),
+        name="selected",
+        match=Match(
+            namespace_selector=LabelSelector((LabelRequirement("kubernetes.io/metadata.name", Kind.EXISTS),)),
+            operations=(Operation.CREATE, Operation.UPDATE),
+        ),
+    ),
+)  # fmt: skip
+
+AMOUNTS = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/shm": "100M"}
+NAMESPACES = {"ml": entry(AMOUNTS, {"a/b": "ml", "c": "d"}), "other": entry()}
+
+MUTATIONS: Sequence[Sequence[Rule]] = (
+    *(
+        [
+            ladder(
+                rung(MIG3, "params.up", weight=3), rung(MIG2, weight=2), rung(MIG1, weight=1),
+                counts=Counts.SCALE, direction=direction, params={"up": True}, annotation=annotation,
+            )
+        ]
+        for direction in Direction
+        for annotation in ("", "a/b")
+    ),
+    [ladder(MIG3, rung(MIG2, "size(object.spec.containers) > 1 // more"), rung(GPU, assume=True)), *VALIDATIONS[:2]],
+    [validation("object.spec.?hostIPC.hasValue() ? true : has(object.spec.hostPID)", name="conditional")],
+    *(
+        [
+            injection(
+                {"cpu": "2", "memory": "2Gi"}, gpu_type=kind, on_conflict=conflict, init_containers=init,
+                namespaces=NAMESPACES,
+            )
+        ]
+        for conflict in OnConflict
+        for init in InitContainers
+        for kind in (None, "V100")
+    ),
+    [
+        injection({"cpu": "1"}, name="a"),
+        injection({"memory": "1Gi"}, name="b", gpu_type=None),
+        injection({"memory": "1Gi"}, name="c", gpu_type="T4"),
+    ],
+)  # fmt: skip
+"""Sets of rules that change pods, or only check them."""

@@ -1,4 +1,4 @@
-"""Drift of a webhook configuration in the cluster from the rules, with its consequences.
+"""Drift of a webhook configuration, and of policies, in the cluster from the rules, with its consequences.
 
 The operations, the match conditions with our names and the digest are compared; the operator owns the other members.
 """
@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.rule import Operation, Rule
+from rules_engine.native.offers import KIND as OFFERS
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DELETION_NAME,
     DIGEST_ANNOTATION,
     FORMER_CONDITION_NAME,
+    NATIVE_ANNOTATION,
     RESIZE,
     Calls,
 )
+from rules_engine.webhooks.policies import RULES_ANNOTATION
 
 MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""
@@ -45,11 +48,53 @@ def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[s
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in texts)
 
 
+def is_native(configuration: Object | None) -> bool:
+    """Return True for a configuration without the rules that the API server evaluates itself."""
+    return _annotations(configuration).get(NATIVE_ANNOTATION) == "true"
+
+
+def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...]:
+    """Return the differences between an object of `native` and the stored one; None: it was not found.
+
+    The operator may select other namespaces. The offers of nodes are not compared, but the digest of their rules.
+    """
+    kind, spec = document["kind"], as_mapping(document.get("spec"))
+    name = f"{kind} {as_mapping(document.get('metadata')).get('name')}"
+    if stored is None:
+        return (f"{name}: not found: the API server does not evaluate its rules",)
+    present = as_mapping(stored.get("spec"))
+    skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
+    texts = [
+        f"{name}: has another {member} than these rules need"
+        for member in spec
+        if not (member in skipped or _includes(present.get(member), spec[member]))
+    ]
+    if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
+        texts = [f"{name}: has another {RULES_ANNOTATION} than these rules"]
+    return tuple(texts)
+
+
+def _includes(present: Json, needed: Json) -> bool:
+    """Return True if a value has all members of another: the API server adds defaults."""
+    if isinstance(needed, dict):
+        return isinstance(present, dict) and all(_includes(present.get(name), value) for name, value in needed.items())
+    if isinstance(needed, list):
+        # An empty list is not stored.
+        items = present if isinstance(present, list) else []
+        return len(items) == len(needed) and all(map(_includes, items, needed))
+    return present == needed
+
+
 def fix_command(name: str, configuration: Object | None) -> str:
     """Return the command that updates a configuration, by the tool that created it.
 
     The command overwrites both configurations: without its options, it would reset addresses and failure policies.
     """
+    if is_native(configuration):
+        return (
+            f"gpu-rules native --rules FOLDER --cluster kubeconfig --name {name} | kubectl apply -f -, and "
+            "gpu-rules webhook-config --native with the options of its last use, applied likewise"
+        )
     metadata = as_mapping((configuration or {}).get("metadata"))
     if as_mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
@@ -69,8 +114,11 @@ def _webhooks_of_endpoint(configuration: Object | None, calls: Calls) -> list[Ob
 
 
 def _digest_of(configuration: Object | None) -> Json:
-    metadata = as_mapping((configuration or {}).get("metadata"))
-    return as_mapping(metadata.get("annotations")).get(DIGEST_ANNOTATION)
+    return _annotations(configuration).get(DIGEST_ANNOTATION)
+
+
+def _annotations(found: Object | None) -> Object:
+    return as_mapping(as_mapping((found or {}).get("metadata")).get("annotations"))
 
 
 def _webhooks_of(configuration: Object | None) -> list[Object]:

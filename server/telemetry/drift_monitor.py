@@ -11,9 +11,19 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.native.policy import NativeRules, translate_rules
 from rules_engine.webhooks.configuration import Calls, derive_calls
-from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
+from rules_engine.webhooks.drift import (
+    find_drift,
+    find_object_drift,
+    fix_command,
+    foreign_conditions,
+    is_native,
+)
+from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.state import ServedRules, State, WebhookComparison
 from server.timing import Backoff, PeriodicTask, add_jitter, random
@@ -97,20 +107,43 @@ class DriftMonitor:
         failed: dict[Endpoint, ApiError] = {}
         for calls in derive_calls(served.rule_set):
             try:
-                configuration = self._read(calls.endpoint)
+                configuration = self._read(calls.endpoint.kind, self._name)
+                differences: tuple[str, ...] = ()
+                if is_native(configuration):
+                    native = translate_rules(served.rule_set)
+                    calls = next(
+                        each
+                        for each in derive_calls(native.remaining(served.rule_set))
+                        if each.endpoint is calls.endpoint
+                    )
+                    differences = self._compare_objects(native, calls.endpoint, served)
             except ApiError as error:
                 failed[calls.endpoint] = error
             else:
-                self._compare_one(calls, configuration, served, prompted=prompted)
+                differences = (*find_drift(calls, self._name, configuration), *differences)
+                self._compare_one(calls, configuration, served, differences, prompted=prompted)
         if failed:
             # A difference found by the retry is as new as the rules.
             self._prompted = self._prompted or prompted
             return self._record_failure(failed, served)
         return add_jitter(PERIOD_SECONDS, self._random)
 
-    def _read(self, endpoint: Endpoint) -> dict[str, Any] | None:
-        """Read a configuration; return None if it does not exist. Raises ApiError."""
-        path = api_path(f"{endpoint.kind.lower()}s", group="admissionregistration.k8s.io", name=self._name)
+    def _compare_objects(self, native: NativeRules, endpoint: Endpoint, served: ServedRules) -> tuple[str, ...]:
+        """Return the differences of the policies of an endpoint, and of their bindings. Raises ApiError."""
+        documents = NativeObjects(native, served.digest, Settings(name=self._name)).policies()
+        return tuple(
+            text
+            for document in documents
+            if str(document["kind"]).startswith(endpoint.value)
+            for text in find_object_drift(
+                document, self._read(str(document["kind"]), str(as_mapping(document["metadata"])["name"]))
+            )
+        )
+
+    def _read(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Read a configuration or a policy; return None if it does not exist. Raises ApiError."""
+        plural = f"{kind.lower()}s" if not kind.endswith("Policy") else f"{kind.lower().removesuffix('y')}ies"
+        path = api_path(plural, group="admissionregistration.k8s.io", name=name)
         try:
             return self._connection.object(path)
         except ApiError as error:
@@ -119,9 +152,14 @@ class DriftMonitor:
             raise
 
     def _compare_one(
-        self, calls: Calls, configuration: Mapping[str, Any] | None, served: ServedRules, *, prompted: bool
+        self,
+        calls: Calls,
+        configuration: Mapping[str, Any] | None,
+        served: ServedRules,
+        differences: tuple[str, ...],
+        *,
+        prompted: bool,
     ) -> None:
-        differences = find_drift(calls, self._name, configuration)
         fix = fix_command(self._name, configuration) if differences else None
         compared = WebhookComparison(
             configuration=_configuration_name(calls.endpoint, self._name),

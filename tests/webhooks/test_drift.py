@@ -1,5 +1,6 @@
 """Drift of webhook configurations: differences, and the pods concerned."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.rules.rule import Match, Operation, Rule
+from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,
@@ -14,7 +16,8 @@ from rules_engine.webhooks.configuration import (
     build_configurations,
     derive_calls,
 )
-from rules_engine.webhooks.drift import find_drift, fix_command, foreign_conditions
+from rules_engine.webhooks.drift import find_drift, find_object_drift, fix_command, foreign_conditions
+from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Service, Settings
 from tests.support.evaluation import GPU, compiled, ladder, validation
 
@@ -196,3 +199,25 @@ def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:
     assert fix_command("x", mutating).endswith(
         "> rules-values.yaml, then helm upgrade with that file, under helm 4 with --force-conflicts"
     )
+
+
+def test_drift_of_objects_is_found() -> None:
+    objects = NativeObjects(translate_rules(compiled(validation("true", name="a"))), "digest", SETTINGS)
+    policy, binding = objects.policies()
+    stored: Any = copy.deepcopy(policy)
+    stored["spec"] |= {"matchConstraints": {}, "auditAnnotations": []}
+    del stored["spec"]["variables"], stored["spec"]["matchConditions"]
+    assert find_object_drift(policy, stored) == ()
+    stored["spec"]["validations"][0]["message"] = "another"
+    assert find_object_drift(policy, stored) == (
+        "ValidatingAdmissionPolicy gpu-rules-validation-a: has another validations than these rules need",
+    )
+    stored = {**binding, "metadata": {}}
+    (text,) = find_object_drift(binding, stored)
+    assert text.endswith("gpu-rules-validation-a: has another gpurules.io/rules-digest than these rules")
+    (text,) = find_object_drift(binding, None)
+    assert text.endswith("not found: the API server does not evaluate its rules")
+    offers = objects.offers({"known": False})
+    assert find_object_drift(offers, {**offers, "spec": {"known": True}}) == ()
+    native: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}
+    assert fix_command("x", native).startswith("gpu-rules native --rules FOLDER --cluster kubeconfig --name x")

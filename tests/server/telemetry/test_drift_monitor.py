@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.configuration import build_configurations
+from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
 from server.http.probes import rules_page
@@ -319,3 +322,23 @@ def test_match_conditions_of_the_operator_are_logged_once(api: ApiServer, caplog
         "MutatingWebhookConfiguration gpu-rules has match conditions of its own, which may keep pods away: not-ours"
     ]
     assert monitored.drift == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}
+
+
+def test_policies_are_compared_where_the_configuration_leaves_their_rules_out(api: ApiServer) -> None:
+    native = translate_rules(FIRST)
+    documents = [*NativeObjects(native, "", Settings()).policies()]
+    for path, made in zip(
+        PATHS.values(), build_configurations(native.remaining(FIRST), replace(SETTINGS, native=True)), strict=True
+    ):
+        api.single[path] = made
+    monitored = Monitored(api)
+    monitored.compare()
+    assert monitored.found["mutate"].differences == (
+        "MutatingAdmissionPolicy gpu-rules: not found: the API server does not evaluate its rules",
+        "MutatingAdmissionPolicyBinding gpu-rules: not found: the API server does not evaluate its rules",
+    )
+
+    api.single["/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/gpu-rules"] = documents[1]
+    api.single["/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/gpu-rules"] = documents[2]
+    monitored.compare()
+    assert not monitored.found["mutate"].differences

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from rules_engine.loading.kubernetes.inventory import HOSTNAME, node_object
-from rules_engine.model.gpu.mig import MIG_RESOURCE
+from rules_engine.model.gpu.mig import MIG_RESOURCE, device_resource
 from rules_engine.model.gpu.placements import Layout
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.cluster import Node
@@ -27,11 +27,6 @@ NodePlan = tuple[Layout, ...]
 
 Candidate = tuple[NodePlan, ...]
 """The layouts of the planned nodes, in their order."""
-
-
-def device_resource(profile: str) -> str:
-    """Return the resource of a profile's devices, with the MIG strategy mixed."""
-    return f"{MIG_RESOURCE}{profile.replace('+', '.')}"
 
 
 def count_devices(candidate: Candidate) -> Counter[str]:

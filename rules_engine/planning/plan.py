@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from random import Random
 
 from rules_engine.evaluation import RuleSet
+from rules_engine.model.gpu.mig import device_resource
 from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.planning.cluster import WHOLE_CARD, Candidate, PlannedCluster, count_devices, device_resource
+from rules_engine.planning.cluster import WHOLE_CARD, Candidate, PlannedCluster, count_devices
 from rules_engine.planning.demand import Bounds, Demand, possible_resources, read_demands
 from rules_engine.planning.search import Key, Search
 from rules_engine.planning.space import Space

@@ -52,6 +52,10 @@ def test_no_layout_has_more_compute_slices_than_the_card(card: str) -> None:
             "these MIG devices overlap in every placement on a card: 1g.20gb {0,2,4,6}:2, 2g.20gb {0,2,4}:2",
         ),
         ("1g.6gb 4g.24gb", "these MIG devices overlap in every placement on a card: 1g.6gb {0,1,2,3}:1, 4g.24gb {0}:4"),
+        ("3g.72gb 3g.72gb 3g.72gb", ""),  # of GH200, whose placements are not published
+        ("1c.3g.40gb 1c.3g.40gb 1c.3g.40gb 3g.40gb", ""),  # two devices, the first of which is shared
+        ("1g.10gb 5g.40gb", "no known card has the MIG profile '5g.40gb' (did you mean '7g.40gb'?)"),
+        ("1g.5gb 2g.20gb 1g.5gb", "no known card has all of these MIG profiles: 1g.5gb, 2g.20gb"),
         ("1g.10gb+me 1g.10gb+me", "a card has at most one MIG device with media extensions"),
     ],
 )

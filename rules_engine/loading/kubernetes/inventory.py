@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 import msgspec.structs
 
 from rules_engine.loading import fields
-from rules_engine.loading.kubernetes import drivers, mig
+from rules_engine.loading.kubernetes import drivers
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
+from rules_engine.model.gpu.mig import device_resource
+from rules_engine.model.gpu.placements import layout_error
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
@@ -220,7 +222,7 @@ def _existing_names(entry: MapNode) -> Sequence[str]:
 def _node_template(entry: MapNode, problems: Problems) -> Node:
     allocatable = read_amounts(entry, "allocatable", problems)
     warn_of_units(entry, "allocatable", allocatable, problems)
-    impossible = mig.split_error(fields.string_items(entry, "migDevices"))
+    impossible = layout_error(tuple(fields.string_items(entry, "migDevices")))
     if impossible:
         key = entry.key("migDevices") or entry
         problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
@@ -255,9 +257,7 @@ def _device_amounts(entry: MapNode) -> Mapping[str, Quantity]:
     profiles = Counter(fields.string_items(entry, "migDevices"))
     if not profiles:
         return {"nvidia.com/gpu": Quantity.of(cards)}
-    return {
-        f"nvidia.com/mig-{profile.replace('+', '.')}": Quantity.of(cards * count) for profile, count in profiles.items()
-    }
+    return {device_resource(profile): Quantity.of(cards * count) for profile, count in profiles.items()}
 
 
 def _usage_by_node(

@@ -56,6 +56,11 @@ CACHED_SHARES = 1_000
 _PROFILE_SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
 
 
+def device_resource(profile: str) -> str:
+    """Return the resource of a profile's devices, with the MIG strategy mixed."""
+    return f"{MIG_RESOURCE}{profile.replace('+', '.')}"
+
+
 def profile_of(resource: str) -> str | None:
     """Return the profile of a MIG device's resource, else the whole name after the prefix; None for other resources."""
     if not resource.startswith(MIG_RESOURCE):

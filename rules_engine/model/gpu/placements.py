@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from rules_engine.model.gpu.mig import CARDS, SIMULATED, common_cards, profile_order
+from rules_engine.model.gpu.mig import (
+    CARDS,
+    SIMULATED,
+    common_cards,
+    device_resource,
+    find_profiles,
+    profile_message,
+    profile_order,
+)
 
 MEDIA = "+me"
 """Suffix of a profile with media extensions. A card has at most one such device, since it has only one OFA engine."""
@@ -95,14 +103,21 @@ def card_layouts(card: str, profiles: frozenset[str]) -> Sequence[Layout]:
 
 
 def layout_error(layout: Layout) -> str:
-    """Return why no card has a layout; "" if one has it, or has the profiles but no published placements."""
-    cards = [card for card, table in PLACEMENTS.items() if table.keys() >= set(layout)]
-    keys = common_cards(name.removesuffix(MEDIA) for name in layout) - {SIMULATED}
-    if not cards or keys - set(PUBLISHED.values()):
+    """Return why no known card has a layout; "" if one may have it, such as a card without published placements."""
+    resources = [*map(device_resource, layout)]
+    unknown = next(filter(None, (profile_message(name, resources) for name in resources)), "")
+    if unknown:
+        return unknown
+    cards = common_cards(find_profiles(resources).values())
+    if not cards:
+        return f"no known card has all of these MIG profiles: {', '.join(dict.fromkeys(layout))}"
+    tables = {card: table for card, table in PLACEMENTS.items() if table.keys() >= set(layout)}
+    if not tables or cards - {SIMULATED, *PUBLISHED.values()}:
         return ""
-    if any(tuple(sorted(layout, key=[*PLACEMENTS[card]].index)) in possible_layouts(card) for card in cards):
+    if any(tuple(sorted(layout, key=[*table].index)) in possible_layouts(card) for card, table in tables.items()):
         return ""
     if sum(name.endswith(MEDIA) for name in layout) > 1:
         return "a card has at most one MIG device with media extensions"
-    placements = ", ".join(f"{name} {PLACEMENTS[cards[0]][name]}" for name in dict.fromkeys(layout))
+    table = next(iter(tables.values()))
+    placements = ", ".join(f"{name} {table[name]}" for name in dict.fromkeys(layout))
     return f"these MIG devices overlap in every placement on a card: {placements}"

@@ -51,10 +51,10 @@ class PlannedCluster:
     nodes: Sequence[Node]
     left_out: int
 
-    def planned_nodes(self, candidate: Candidate) -> Sequence[Node]:
-        """Return the nodes with the devices of their layouts, and the label of their configuration."""
-        names = name_configs(candidate)
-        return [
+    def simulation_on(self, candidate: Candidate) -> Simulation:
+        """Return the simulation on a candidate: the nodes have its devices, and the label of their configuration."""
+        names, base = name_configs(candidate), self.base
+        nodes = [
             replace(
                 node,
                 labels={**node.labels, CONFIG_LABEL: names[plan]},
@@ -65,10 +65,6 @@ class PlannedCluster:
             )
             for node, plan in zip(self.nodes, candidate, strict=True)
         ]
-
-    def simulation_on(self, candidate: Candidate) -> Simulation:
-        """Return the simulation of the load on a candidate."""
-        nodes, base = self.planned_nodes(candidate), self.base
         objects = base.objects.with_objects({"Node": [*base.objects.nodes, *map(node_object, nodes)]})
         return replace(base, cluster=replace(base.cluster, nodes=(*base.cluster.nodes, *nodes)), objects=objects)
 

@@ -40,21 +40,15 @@ def plan_document(plan: Plan, problems: Sequence[Any]) -> dict[str, Any]:
 
 
 def inventory_document(plan: Plan) -> dict[str, Json]:
-    """Return the cluster of the best choice as a ClusterInventory; the planned nodes are its `nodes`."""
-    nodes: list[Json] = [
-        {
-            "name": node.name,
-            "labels": dict(node.labels),
-            "taints": [{"key": each.key, "effect": each.effect, "value": each.value} for each in node.taints],
-            "ready": node.ready,
-            "unschedulable": node.unschedulable,
-            "allocatable": {resource: str(amount) for resource, amount in node.allocatable.items()},
-        }
-        for node in plan.cluster.planned_nodes(plan.choices[0].candidate)
-    ]
-    objects: list[Json] = [dict(each) for kind in FILE_KINDS for each in plan.cluster.base.objects.of(kind)]
-    spec: dict[str, Json] = {"nodes": nodes, **({"objects": objects} if objects else {})}
-    return {"apiVersion": API_VERSION, "kind": "ClusterInventory", "metadata": {"name": "plan"}, "spec": spec}
+    """Return the cluster of the best choice as a ClusterInventory."""
+    cluster = plan.cluster.simulation_on(plan.choices[0].candidate).objects
+    objects: list[Json] = [dict(each) for kind in FILE_KINDS for each in cluster.of(kind)]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterInventory",
+        "metadata": {"name": "plan"},
+        "spec": {"objects": objects},
+    }
 
 
 def mig_configs_document(candidate: Candidate) -> dict[str, Json]:

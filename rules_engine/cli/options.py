@@ -225,6 +225,14 @@ load_option: Decorator = click.option(
 )
 
 
+by_option: Decorator = click.option(
+    "--by",
+    type=click.Choice(["waiting", "given", "unserved"]),
+    help="Choose the best by mean waiting time (default), GPU-hours given without those lost to fallback, or pods that "
+    "never ran.",
+)
+
+
 class ClusterFileType(click.Path):
     """A file, or the word for the live cluster of a kubeconfig."""
 

@@ -11,6 +11,7 @@ import click
 from rules_engine.cli.options import (
     ClusterArgument,
     Target,
+    by_option,
     cluster_option,
     load_option,
     read_load,
@@ -47,14 +48,12 @@ MAX_NODES = 100
 def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
     """Return the number of a node's cards, and their name."""
     from rules_engine.model.gpu.placements import PLACEMENTS
-    from rules_engine.model.problems.problem import did_you_mean
 
     number, sign, card = value.partition("x")
     if not sign or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
         raise click.BadParameter(f"{value!r} is not 1 to {MAX_CARDS} cards of a kind, such as 8xA100-80GB")
     if card not in PLACEMENTS:
-        hint = did_you_mean(card, PLACEMENTS) or f", only for {', '.join(PLACEMENTS)}"
-        raise click.BadParameter(f"no MIG placements are published for the card {card!r}{hint}")
+        raise click.BadParameter(f"no MIG placements are published for {card!r}, only for {', '.join(PLACEMENTS)}")
     return int(number), card
 
 
@@ -90,13 +89,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
     help="Cards of each node that is planned, such as 8xA100-80GB.",
 )
 @rules_option
-@click.option(
-    "--by",
-    type=click.Choice(["waiting", "given", "unserved"]),
-    default="waiting",
-    show_default=True,
-    help="Choose by mean waiting time, GPU-hours given without those lost to fallback, or pods that never ran.",
-)
+@by_option
 @cluster_option(
     ". Its nodes with GPUs are planned. Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses"
 )
@@ -124,7 +117,7 @@ def plan(
     file: Path,
     cards: tuple[int, str],
     rules: "tuple[RuleSource, ...]",
-    by: str,
+    by: str | None,
     cluster: ClusterArgument | None,
     keep: tuple[str, ...],
     nodes: int | None,
@@ -175,7 +168,7 @@ def plan(
                 files.rule_set,
                 " ".join(map(str, sources)),
                 cards,
-                By(by),
+                By(by or By.WAITING),
                 expired=lambda: time.monotonic() - started > seconds,
                 progress=progress,
             )

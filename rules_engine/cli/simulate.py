@@ -12,6 +12,7 @@ import click
 from rules_engine.cli.options import (
     ClusterArgument,
     Target,
+    by_option,
     cluster_option,
     load_option,
     read_load,
@@ -62,12 +63,7 @@ MAX_SEED = 2**63 - 1
     "nodes,pods,namespaces,priorityclasses",
     multiple=True,
 )
-@click.option(
-    "--by",
-    type=click.Choice(["waiting", "given", "unserved"]),
-    help="Choose the best of several clusters or rule sets by mean waiting time (default), GPU-hours given, or pods "
-    "that never ran.",
-)
+@by_option
 @click.option(
     "--seed",
     type=click.IntRange(0, MAX_SEED),

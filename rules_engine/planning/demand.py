@@ -24,7 +24,8 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.simulation import Milliseconds, Simulation
 from rules_engine.scheduling.requirements import priority_of
 from rules_engine.simulation.arrivals import PlannedArrival, PodNames, draw_run_time
-from rules_engine.simulation.figures import Figures, GpuHours, count_cards
+from rules_engine.simulation.figures import By, Key, count_cards
+from rules_engine.simulation.words import arrival_title
 
 MAX_PODS = 300
 """Pods of a template that count for waiting times in bounds, the first ones: 200 pods take 100 µs for a candidate."""
@@ -88,7 +89,7 @@ def read_demands(simulation: Simulation, rule_set: RuleSet) -> Sequence[Demand]:
             at += planned.interval(seed)
         demands += [
             Demand(
-                title=arrival.title,
+                title=arrival_title(arrival),
                 resources=resources,
                 devices=devices,
                 pods=pods[group],
@@ -131,7 +132,7 @@ class Bounds:
         self._until = simulation.until
         waiting = [pod for pod in simulation.objects.pods if not pod.node_name]
         groups = [(arrival.count, group) for arrival in simulation.arrivals for group in arrival.groups]
-        self._pods = len(waiting) + sum(count * group.total for count, group in groups)
+        pods = len(waiting) + sum(count * group.total for count, group in groups)
         pending = [priority_of(pod.spec) for pod in waiting]
         pending += [priority_of(as_mapping(group.pod.get("spec"))) for _, group in groups]
         lowest = min([*pending, *(priority_of(pod.spec) for pod in simulation.objects.pods)], default=0)
@@ -139,12 +140,13 @@ class Bounds:
         # Otherwise pods may leave their nodes before they end, and others replace them.
         self._stays = not simulation.events and not preempted
         self._hours = sum((each.hours for each in demands if each.resources is None), Fraction())
+        self._pods = pods if self._stays else FOREVER
         if not self._stays or any(is_gpu(name) for pod in simulation.objects.pods for name in requests_of(pod)):
             self._hours += FOREVER
         self._groups: dict[frozenset[str], Sequence[_Group]] = {}
 
-    def figures(self, devices: Mapping[str, int]) -> Figures:
-        """Return figures that no play on these numbers of devices surpasses, of pods that run and of hours given."""
+    def key(self, by: By, devices: Mapping[str, int]) -> Key:
+        """Return a key by a figure that no play on these numbers of devices surpasses."""
         offered = frozenset(name for name, number in devices.items() if number)
         groups = self._groups.get(offered)
         if groups is None:
@@ -160,24 +162,15 @@ class Bounds:
             if self._until is not None or not never:
                 waited += sum(min(start, until) - at for at, start in zip(group.arrivals, starts, strict=True))
             given += group.hours if never < len(starts) or not starts else 0
-        capacity = sum((number * card_share(name) for name, number in devices.items()), Fraction()) * Fraction(
-            FOREVER if self._until is None else self._until, UNITS["h"]
-        )
-        pods = self._pods if self._stays else FOREVER
-        return Figures(
-            pods=pods,
-            ran=pods - never_ran,
-            waited=waited,
-            never_will_run=never_ran if self._until is None else 0,
-            hours=GpuHours(
-                capacity=capacity,
-                requested=given,
-                given=min(capacity, given),
-                lost=Fraction(),
-                short=Fraction(),
-                stranded=Fraction(),
-            ),
-        )
+        match by:
+            case By.WAITING:
+                return never_ran if self._until is None else 0, Fraction(waited, max(self._pods, 1))
+            case By.GIVEN:
+                time = FOREVER if self._until is None else self._until
+                cards = sum((number * card_share(name) for name, number in devices.items()), Fraction())
+                return (-min(given, cards * Fraction(time, UNITS["h"])),)
+            case By.UNSERVED:
+                return (never_ran,)
 
     def _starts(self, group: _Group, devices: Mapping[str, int]) -> Iterator[Milliseconds]:
         """Yield the earliest time at which each number of pods of a group can have started."""

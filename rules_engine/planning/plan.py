@@ -1,7 +1,7 @@
 """Plan: the layouts of cards that serve a load best, found by playing it on many."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -13,9 +13,9 @@ from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.planning.cluster import WHOLE_CARD, Candidate, PlannedCluster, count_devices
 from rules_engine.planning.demand import Bounds, Demand, possible_resources, read_demands
-from rules_engine.planning.search import Key, Search
+from rules_engine.planning.search import Search
 from rules_engine.planning.space import Space
-from rules_engine.simulation.figures import By, Figures, compute_figures
+from rules_engine.simulation.figures import By, Figures, Key, compute_figures
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record
 from rules_engine.simulation.words import pod_title
@@ -81,23 +81,26 @@ def make_plan(
     demands, kept = read_demands(cluster.base, rule_set), _kept_devices(cluster)
     layouts = _find_layouts(card, demands, cluster, rule_set)
     resources = kept.keys() | count_devices((tuple(layouts),)).keys()
-    notices = _find_unserved(card, demands, resources)
+    unserved = [each for each in demands if each.resources is not None and each.resources.isdisjoint(resources)]
+    if not layouts or len(unserved) == len(demands):
+        raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the load requests GPUs")
+    notices = [_unserved(card, each) for each in unserved]
     if cluster.left_out:
         notices.append(f"pods with GPUs on planned nodes, which are left out: {cluster.left_out:,}")
     space, bounds = Space(cluster.nodes, number, layouts), Bounds(cluster.base, demands)
     figures: dict[Candidate, Figures] = {}
 
-    def play(candidate: Candidate) -> Key | None:
+    def play(candidate: Candidate) -> Key:
         record = play_simulation(
             cluster.simulation_on(candidate), rule_set, rules, progress=lambda *_: progress(len(figures), len(space))
         )
         if record.interrupted:
-            return None
+            raise KeyboardInterrupt
         figures[candidate] = compute_figures(record)
         return by.key(figures[candidate])
 
     def bound(devices: Counter[str]) -> Key:
-        return by.key(bounds.figures(devices + kept))
+        return bounds.key(by, devices + kept)
 
     most = Counter({name: max(count_devices(((each,),))[name] for each in layouts) for name in resources})
     random = Random(cluster.base.seed)  # noqa: S311 - no secret
@@ -123,12 +126,7 @@ def make_plan(
 
 
 def _find_layouts(card: str, demands: Sequence[Demand], cluster: PlannedCluster, rule_set: RuleSet) -> Sequence[Layout]:
-    """Return the layouts of a card's devices that pods may get; of all its devices if rules read the cluster.
-
-    Raises PlanError if pods can get none of them.
-    """
-    if not demands:
-        raise PlanError("no pod of the load requests GPUs")
+    """Return the layouts of a card's devices that pods may get; of all its devices if rules read the cluster."""
     programs = (program for rule in rule_set.rules for program in (*rule.programs, *rule.messages))
     waiting = [requests_of(pod) for pod in cluster.base.objects.pods if not pod.node_name]
     wanted = [possible_resources(frozenset(filter(is_gpu, each)), rule_set) for each in waiting]
@@ -137,18 +135,7 @@ def _find_layouts(card: str, demands: Sequence[Demand], cluster: PlannedCluster,
     if None not in wanted and not any("cluster" in program.reads for program in programs):
         names = frozenset[str]().union(*filter(None, wanted))
     profiles = frozenset(name for name in PLACEMENTS[card] if names is None or device_resource(name) in names)
-    layouts = [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
-    if not layouts:
-        raise PlanError(_unserved(card, demands[0]))
-    return layouts
-
-
-def _find_unserved(card: str, demands: Sequence[Demand], resources: Collection[str]) -> list[str]:
-    """Return sentences on the demands for none of these resources. Raises PlanError if these are all demands."""
-    unserved = [each for each in demands if each.resources is not None and each.resources.isdisjoint(resources)]
-    if len(unserved) == len(demands):
-        raise PlanError(_unserved(card, demands[0]))
-    return [_unserved(card, each) for each in unserved]
+    return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
 
 
 def _unserved(card: str, demand: Demand) -> str:

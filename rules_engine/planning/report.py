@@ -3,7 +3,6 @@
 from collections import Counter
 from fractions import Fraction
 from itertools import groupby
-from math import ceil
 
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.wording import format_count, format_duration
@@ -70,4 +69,4 @@ def _describe_gap(plan: Plan) -> str:
         return f"with another one up to {format_count(int(sum(pods) or rest), 'more pod')} may run"
     if plan.by is By.GIVEN:
         return f"another one may give up to {format_hours(Fraction(rest))} GPU-hours more"
-    return f"another one may have up to {format_duration(ceil(rest))} less mean waiting time"
+    return f"another one may have up to {format_duration(round(rest))} less mean waiting time"

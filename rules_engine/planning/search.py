@@ -1,12 +1,12 @@
 """Search for the best candidate: all of them in the order of their bounds, or walks among neighbours."""
 
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from operator import itemgetter
 from random import Random
 
 from rules_engine.planning.cluster import Candidate
 from rules_engine.planning.space import Space
+from rules_engine.simulation.figures import Key
 
 MAX_PLAYS = 3_000
 """Candidates that are all played, without those whose bound is no better than the best play."""
@@ -19,16 +19,13 @@ FIRST = 30
 STEPS = 3
 """Random steps from the best candidate to the start of the next walk."""
 
-Key = tuple[Fraction | int, ...]
-"""A sort key of figures, the best first."""
-
 
 class _StoppedError(Exception):
     """The end of a search before it is complete."""
 
 
 class Search:
-    """A search. `play` returns the key of a candidate's figures, None if it was interrupted.
+    """A search. `play` returns the key of a candidate's figures; KeyboardInterrupt from it ends the search.
 
     `bound` returns a key that no play of the candidate surpasses. `expired`: the search ends after its first play.
     `played`: the keys of all candidates that were played. `interrupted`: a play was.
@@ -37,7 +34,7 @@ class Search:
     def __init__(
         self,
         space: Space,
-        play: Callable[[Candidate], Key | None],
+        play: Callable[[Candidate], Key],
         bound: Callable[[Candidate], Key],
         expired: Callable[[], bool],
         random: Random,
@@ -70,6 +67,8 @@ class Search:
                         self._attempt(candidate)
                     return self._best
             self._walk(least)
+        except KeyboardInterrupt:
+            self.interrupted = True
         except _StoppedError:
             pass
         if unplayed is None:
@@ -84,11 +83,7 @@ class Search:
     def _attempt(self, candidate: Candidate) -> Key:
         if candidate not in self.played:
             self._check()
-            key = self._play(candidate)
-            if key is None:
-                self.interrupted = True
-                raise _StoppedError
-            self.played[candidate] = key
+            self.played[candidate] = self._play(candidate)
         return self.played[candidate]
 
     def _check(self) -> None:

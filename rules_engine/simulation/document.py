@@ -11,7 +11,7 @@ from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record
 from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals
 from rules_engine.simulation.usage import pods_by_node, use_changes, waiting_time
-from rules_engine.simulation.words import arrival_title, to_seconds
+from rules_engine.simulation.words import BEGINNING, to_seconds
 
 
 def simulation_document(answer: Answer, dump: Dump, problems: Sequence[Any] = ()) -> Iterator[str]:
@@ -178,7 +178,7 @@ def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
                 record.rules,
                 pod.namespace,
                 pod.name,
-                arrival_title(pod, record),
+                BEGINNING if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
                 pod.priority,
                 _amounts_text(admitted.requested),
                 _amounts_text(admitted.given),

@@ -18,6 +18,9 @@ from rules_engine.simulation.usage import distinct_admissions, run_time, time_sp
 
 Row = TypeVar("Row")
 
+Key = tuple[Fraction | int, ...]
+"""A sort key of figures, the best first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHours:
@@ -77,7 +80,7 @@ class By(StrEnum):
     GIVEN = "given"
     UNSERVED = "unserved"
 
-    def key(self, figures: Figures) -> tuple[Fraction | int, ...]:
+    def key(self, figures: Figures) -> Key:
         """Return a key that is least for the best figures.
 
         WAITING: fewest pods that will never run, then the least mean waiting time. GIVEN: most GPU-hours given, without

@@ -6,9 +6,7 @@ from fractions import Fraction
 
 from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu, short_name
-from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Arrival
 from rules_engine.model.wording import format_count, format_duration, format_names, format_percent
 from rules_engine.report.values import (
     Bar,
@@ -32,7 +30,14 @@ from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.totals import PodsWith, Totals
 from rules_engine.simulation.usage import waiting_time
-from rules_engine.simulation.words import BEGINNING, format_amount, format_gpus, format_request, pod_title
+from rules_engine.simulation.words import (
+    BEGINNING,
+    arrival_title,
+    format_amount,
+    format_gpus,
+    format_request,
+    pod_title,
+)
 
 MAX_PODS = 40
 """Pods that are listed one by one; of more pods, equal ones are one line."""
@@ -252,7 +257,7 @@ def _node_blocks(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
 def _legend_entries(result: Result) -> Iterator[tuple[str, str]]:
     arrivals = result.record.simulation.arrivals
     for number, arrival in enumerate(arrivals[:COLOURS]):
-        yield f"k{number}", _arrival_title(arrival)
+        yield f"k{number}", arrival_title(arrival)
     if len(arrivals) > COLOURS:
         yield "", f"and {format_count(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
     if any(pod.arrival is None for pod in result.record.pods):
@@ -279,7 +284,7 @@ def _pod_table(record: Record) -> Table:
             numbers=("arrived", "waited"),
             noun="pod",
         )
-    titles = [*map(_arrival_title, record.simulation.arrivals)]
+    titles = [*map(arrival_title, record.simulation.arrivals)]
     groups: dict[tuple[int | None, str], Counter[State]] = {}
     requests: dict[tuple[int, bool], str] = {}  # pods of an arrival share what they request
     for pod in record.pods:
@@ -300,11 +305,6 @@ def _pod_table(record: Record) -> Table:
         numbers=("pods",),
         noun="line",
     )
-
-
-def _arrival_title(arrival: Arrival) -> str:
-    kind, _, name = arrival.title.partition("/")
-    return object_title(kind, name, arrival.namespace)
 
 
 def _pod_names(pods: Sequence[PodRecord]) -> str:

@@ -4,8 +4,8 @@ from rules_engine.model import wording
 from rules_engine.model.gpu.resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+from rules_engine.model.rules.simulation import Arrival, Milliseconds
+from rules_engine.simulation.record import Amounts, PodRecord, State
 
 BEGINNING = "at the beginning"
 """Title of pods that existed at the beginning."""
@@ -42,5 +42,6 @@ def pod_title(pod: PodRecord) -> str:
     return object_title("Pod", pod.name, pod.namespace)
 
 
-def arrival_title(pod: PodRecord, record: Record) -> str:
-    return BEGINNING if pod.arrival is None else record.simulation.arrivals[pod.arrival].title
+def arrival_title(arrival: Arrival) -> str:
+    kind, _, name = arrival.title.partition("/")
+    return object_title(kind, name, arrival.namespace)

@@ -220,7 +220,10 @@ def test_wrong_options_are_one_problem(arguments: tuple[str, ...], message: str,
 @pytest.mark.parametrize(
     ("arrivals", "message"),
     [
-        (pod("p", "nvidia.com/mig-3g.20gb"), "no layout of A100-80GB serves Pod/p: it needs nvidia.com/mig-3g.20gb"),
+        (
+            pod("p", "nvidia.com/mig-3g.20gb"),
+            "no layout of A100-80GB serves Pod default/p: it needs nvidia.com/mig-3g.20gb",
+        ),
         (pod("p", "cpu"), "no pod of the load requests GPUs"),
         (
             pod("p", SMALL).replace(": 1}}", ": 1, cpu: 200}}"),
@@ -239,7 +242,7 @@ def test_a_load_that_no_layout_serves_is_named(arrivals: str, message: str, fold
 def test_one_template_that_no_layout_serves_is_a_notice(folder: Path) -> None:
     write(folder, {"load.yaml": load(pod("p", SMALL), pod("q", "nvidia.com/mig-3g.20gb"))})
 
-    assert document()["notices"] == ["no layout of A100-80GB serves Pod/q: it needs nvidia.com/mig-3g.20gb"]
+    assert document()["notices"] == ["no layout of A100-80GB serves Pod default/q: it needs nvidia.com/mig-3g.20gb"]
 
 
 def test_errors_of_the_load_are_problems(folder: Path) -> None:

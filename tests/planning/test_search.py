@@ -23,9 +23,9 @@ from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
 from rules_engine.planning.demand import Bounds, possible_resources, read_demands
 from rules_engine.planning.plan import Plan, PlanError, make_plan
 from rules_engine.planning.report import plan_report
-from rules_engine.planning.search import Key, Search
+from rules_engine.planning.search import Search
 from rules_engine.planning.space import Space
-from rules_engine.simulation.figures import By, Figures, GpuHours, compute_figures
+from rules_engine.simulation.figures import By, Figures, GpuHours, Key, compute_figures
 from rules_engine.simulation.play import play_simulation
 from tests.support.evaluation import check, compiled, injection, ladder, rung, validation
 from tests.support.laws import law
@@ -82,7 +82,7 @@ def draw_arrival(random: Random, number: int) -> Arrival:
 
 def brute_force(
     load: Simulation, rules: RuleSet, wanted: frozenset[str], nodes: int, cards: int, by: By
-) -> tuple[tuple[Fraction | int, ...], bool]:
+) -> tuple[Key, bool]:
     """Play all layouts of all cards with the naive simulator; return the least key, and whether any pod ever ran."""
     profiles = frozenset(name for name in EVERY if f"nvidia.com/mig-{name.replace('+', '.')}" in wanted)
     layouts = [dict(each) for each in largest_layouts("A30", profiles) if each]
@@ -103,7 +103,7 @@ def brute_force(
     return min(keys, default=()), ran
 
 
-def naive_key(naive: NaiveSimulation, load: Simulation, by: By) -> tuple[Fraction | int, ...]:
+def naive_key(naive: NaiveSimulation, load: Simulation, by: By) -> Key:
     pods = naive.play()
     end = naive.now if load.until is None else load.until
     never = [pod for pod in pods if pod.bound is None]
@@ -176,10 +176,10 @@ def test_no_play_surpasses_its_bound(seed: int, rules: RuleSet) -> None:
     layouts = [(), *card_layouts("A30", EVERY)]
     candidate = tuple(tuple(random.choices(layouts, k=random.randint(1, 3))) for _ in cluster.nodes)
     devices = count_devices(candidate) + Counter({SMALL: 2, GPU: 1} if kept else {})
-    bound = Bounds(cluster.base, read_demands(cluster.base, rules)).figures(devices)
+    bounds = Bounds(cluster.base, read_demands(cluster.base, rules))
     figures = compute_figures(play_simulation(cluster.simulation_on(candidate), rules, "rules"))
     for by in By:
-        assert by.key(bound) <= by.key(figures)
+        assert bounds.key(by, devices) <= by.key(figures)
 
 
 def interrupted(calls: int) -> Plan:

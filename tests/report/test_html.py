@@ -139,3 +139,9 @@ def test_long_parts_are_cut_and_folded() -> None:
 )
 def test_an_area_has_a_step_for_each_change(means: list[int], capacity: int, path: str) -> None:
     assert area_path([Fraction(mean) for mean in means], capacity, 40) == path
+
+
+def test_long_cells_wrap() -> None:
+    rendered = page(table(1, "x" * 41), table(1, "x" * 40))
+
+    assert len(rendered.having("long")) == 1

@@ -5,8 +5,9 @@ one of some resources while it runs. If d pods can run at once, the k-th one sta
 and these took at least as much of the devices' time as the k - d shortest ones.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
 
@@ -22,8 +23,8 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.simulation import Milliseconds, Simulation
-from rules_engine.scheduling.requirements import priority_of
-from rules_engine.simulation.arrivals import PlannedArrival, PodNames, draw_run_time
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, priority_of
+from rules_engine.simulation.arrivals import PlannedArrival, draw_run_time
 from rules_engine.simulation.figures import By, Key, count_cards
 from rules_engine.simulation.words import arrival_title
 
@@ -71,7 +72,8 @@ def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozense
 def read_demands(simulation: Simulation, rule_set: RuleSet) -> Sequence[Demand]:
     """Return the demands of a load, in the order of its arrivals."""
     demands: list[Demand] = []
-    names, seed = PodNames(), simulation.seed
+    seed = simulation.seed
+    names = Counter(f"{pod.namespace or DEFAULT_NAMESPACE}/{pod.name}" for pod in simulation.objects.pods)
     until = FOREVER if simulation.until is None else simulation.until
     for number, arrival in enumerate(simulation.arrivals):
         needs = [_read_needs(group.pod, rule_set) for group in arrival.groups]
@@ -81,7 +83,8 @@ def read_demands(simulation: Simulation, rule_set: RuleSet) -> Sequence[Demand]:
         while planned.times < arrival.count and at <= until:
             for group, run in enumerate(planned.arrive()):
                 for order in range(run.total):
-                    name = f"{arrival.namespace}/{names.take(arrival.namespace, run.next_name())}"
+                    name = f"{arrival.namespace}/{run.next_name()}"
+                    names[name] += 1
                     time = FOREVER if arrival.run_for is None else draw_run_time(arrival.run_for, seed, name)
                     times[group] += min(time, until - at)
                     if order < run.parallel and len(pods[group]) < MAX_PODS:
@@ -98,6 +101,9 @@ def read_demands(simulation: Simulation, rule_set: RuleSet) -> Sequence[Demand]:
             for group, (resources, devices, cards) in enumerate(needs)
             if resources is None or resources
         ]
+    if max(names.values(), default=0) > 1:
+        # A name that is taken gets a number, in the order of arrivals, and the run time is drawn by the name.
+        return [replace(each, pods=[(at, 0) for at, _ in each.pods], hours=Fraction(FOREVER)) for each in demands]
     return demands
 
 

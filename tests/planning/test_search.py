@@ -18,7 +18,7 @@ from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Arrival, Simulation
+from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
 from rules_engine.planning.demand import Bounds, possible_resources, read_demands
 from rules_engine.planning.plan import Plan, PlanError, make_plan
@@ -68,7 +68,7 @@ def draw_arrival(random: Random, number: int) -> Arrival:
     requests = {random.choice((SMALL, MIDDLE, LARGE, GPU)): str(random.choice((1, 1, 1, 2)))}
     priority = {"priority": 5} if random.random() < 0.1 else {}
     return load(
-        f"p{number}",
+        random.choice((f"p{number}", f"p{number}", "p")),
         pod=template(0, {"cpu": random.choice(("1", "60")), **requests}, **priority),
         controlled=random.random() < 0.4,
         parallel=random.randint(1, 2),
@@ -76,7 +76,7 @@ def draw_arrival(random: Random, number: int) -> Arrival:
         at=random.choice((0, 0, 5000)),
         every=random.choice((0, 4000)),
         count=random.randint(1, 3),
-        run_for=random.choice((None, 3000, 10_000, 10_000, 30_000)),
+        run_for=random.choice((None, 3000, 10_000, Distribution(least=1000, most=60_000), 30_000)),
     )
 
 
@@ -180,6 +180,19 @@ def test_no_play_surpasses_its_bound(seed: int, rules: RuleSet) -> None:
     figures = compute_figures(play_simulation(cluster.simulation_on(candidate), rules, "rules"))
     for by in By:
         assert bounds.key(by, devices) <= by.key(figures)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_run_times_of_pods_with_one_name_are_no_bound(seed: int) -> None:
+    first = load("p", pod=template(0, {SMALL: "1"}), at=1, run_for=Distribution(least=1000, most=60_000))
+    others = [load("p", pod=template(0, {SMALL: "1"}), run_for=3000)]
+    others.append(load("q", pod=template(0, {SMALL: "1"}), at=2, count=4, run_for=100_000))
+    cluster = plan_cluster(simulation([], first, *others, seed=seed), (), 1, {})
+    candidate: Candidate = ((("1g.6gb",),),)
+    bound = Bounds(cluster.base, read_demands(cluster.base, NO_RULES)).key(By.WAITING, count_devices(candidate))
+    figures = compute_figures(play_simulation(cluster.simulation_on(candidate), NO_RULES, "rules"))
+
+    assert bound <= By.WAITING.key(figures)
 
 
 def interrupted(calls: int) -> Plan:

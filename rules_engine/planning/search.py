@@ -1,6 +1,7 @@
 """Search for the best candidate: all of them in the order of their bounds, or walks among neighbours."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from random import Random
 
@@ -24,6 +25,7 @@ class _StoppedError(Exception):
     """The end of a search before it is complete."""
 
 
+@dataclass(slots=True)
 class Search:
     """A search. `play` returns the key of a candidate's figures; KeyboardInterrupt from it ends the search.
 
@@ -31,21 +33,13 @@ class Search:
     `played`: the keys of all candidates that were played. `interrupted`: a play was.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        play: Callable[[Candidate], Key],
-        bound: Callable[[Candidate], Key],
-        expired: Callable[[], bool],
-        random: Random,
-    ) -> None:
-        self._space = space
-        self._play = play
-        self._bound = bound
-        self._expired = expired
-        self._random = random
-        self.played: dict[Candidate, Key] = {}
-        self.interrupted = False
+    space: Space
+    play: Callable[[Candidate], Key]
+    bound: Callable[[Candidate], Key]
+    expired: Callable[[], bool]
+    random: Random
+    played: dict[Candidate, Key] = field(default_factory=dict)
+    interrupted: bool = False
 
     @property
     def ranked(self) -> Sequence[Candidate]:
@@ -56,10 +50,10 @@ class Search:
         """Play candidates; return a key that no candidate surpasses. `least` is such a key before any play."""
         unplayed: Sequence[tuple[Key, Candidate]] | None = None
         try:
-            for candidate in self._space.uniform():
+            for candidate in self.space.uniform():
                 self._attempt(candidate)
-            if self._space.listed:
-                unplayed = self._promising(self._space)
+            if self.space.listed:
+                unplayed = self._promising(self.space)
                 if len(unplayed) <= MAX_PLAYS:
                     for key, candidate in unplayed:
                         if key >= self._best:
@@ -83,11 +77,11 @@ class Search:
     def _attempt(self, candidate: Candidate) -> Key:
         if candidate not in self.played:
             self._check()
-            self.played[candidate] = self._play(candidate)
+            self.played[candidate] = self.play(candidate)
         return self.played[candidate]
 
     def _check(self) -> None:
-        if self.played and self._expired():
+        if self.played and self.expired():
             raise _StoppedError
 
     def _promising(self, candidates: Iterable[Candidate]) -> Sequence[tuple[Key, Candidate]]:
@@ -96,26 +90,24 @@ class Search:
         keyed: list[tuple[Key, Candidate]] = []
         for each in candidates:
             self._check()
-            if each not in self.played and (key := self._bound(each)) < best:
+            if each not in self.played and (key := self.bound(each)) < best:
                 keyed.append((key, each))
-        self._random.shuffle(keyed)  # many have the same bound
+        self.random.shuffle(keyed)  # many have the same bound
         return sorted(keyed, key=itemgetter(0))
 
     def _walk(self, least: Key) -> None:
         """Walk to better neighbours, first from the best of many drawn candidates, then from near the best."""
-        for _, candidate in self._promising(dict.fromkeys(self._space.draw(self._random) for _ in range(DRAWN)))[
-            :FIRST
-        ]:
+        for _, candidate in self._promising(dict.fromkeys(self.space.draw(self.random) for _ in range(DRAWN)))[:FIRST]:
             self._attempt(candidate)
         current = self.ranked[0]
-        while self._best > least and len(self.played) < len(self._space):
+        while self._best > least and len(self.played) < len(self.space):
             self._check()
-            near = self._promising(self._space.neighbours(current))
+            near = self._promising(self.space.neighbours(current))
             better = next((each for _, each in near if self._attempt(each) < self.played[current]), None)
             if better is None:
                 current = self.ranked[0]
                 for _ in range(STEPS):
-                    current = self._random.choice([*self._space.neighbours(current)])
+                    current = self.random.choice([*self.space.neighbours(current)])
                 self._attempt(current)
             else:
                 current = better

@@ -12,11 +12,6 @@ from rules_engine.simulation.figures import Key
 MAX_PLAYS = 3_000
 """Candidates that are all played, without those whose bound is no better than the best play."""
 
-DRAWN = 1_000
-"""Candidates that are drawn before the first walk; the FIRST with the best bounds are played."""
-
-FIRST = 30
-
 STEPS = 3
 """Random steps from the best candidate to the start of the next walk."""
 
@@ -96,9 +91,7 @@ class Search:
         return sorted(keyed, key=itemgetter(0))
 
     def _walk(self, least: Key) -> None:
-        """Walk to better neighbours, first from the best of many drawn candidates, then from near the best."""
-        for _, candidate in self._promising(dict.fromkeys(self.space.draw(self.random) for _ in range(DRAWN)))[:FIRST]:
-            self._attempt(candidate)
+        """Walk to better neighbours, first from the best candidate, then from near it."""
         current = self.ranked[0]
         while self._best > least and len(self.played) < len(self.space):
             self._check()

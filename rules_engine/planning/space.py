@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from math import comb
-from random import Random
 
 from rules_engine.loading.kubernetes.inventory import HOSTNAME
 from rules_engine.model.gpu.placements import Layout
@@ -57,10 +56,6 @@ class Space:
     def uniform(self) -> Sequence[Candidate]:
         """Return the candidates whose cards all have one layout."""
         return [self._candidate([[layout] * self._cards] * self._nodes) for layout in self._layouts]
-
-    def draw(self, random: Random) -> Candidate:
-        """Draw a candidate."""
-        return self._candidate([random.choices(self._layouts, k=self._cards) for _ in range(self._nodes)])
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
         """Yield the candidates that differ in the layout of one card."""

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.values import PendingPod
@@ -19,6 +21,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.preflight.changes import Change, ChangeSearch, RungResult, find_needs
 from rules_engine.preflight.reading import Inputs, Submitted
 from rules_engine.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, has_scopes
+from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import use_scheduler
 from rules_engine.simulation.admission import SCHEDULING_GATES
@@ -49,12 +52,16 @@ class MovedPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedPods:
-    """Equal pods that do not start. `finding`: the first reason that is true, of pods that request GPUs."""
+    """Equal pods that do not start. `finding`: the first reason that is true, of pods that request GPUs.
+
+    `reasons`: why each node cannot run them, by its name, in the scheduler's words.
+    """
 
     verdict: Verdict
     message: str
     pods: int
     finding: Finding | None = None
+    reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +112,23 @@ class Answer:
 
 
 def build_answer(
-    inputs: Inputs, rule_set: RuleSet, *, rungs: bool = False, progress: Callable[[int, int], None] | None = None
+    inputs: Inputs,
+    rule_set: RuleSet,
+    *,
+    rungs: bool = False,
+    by_node: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Simulate the workloads, then the changes that may start the pods that do not.
 
-    `rungs`: also simulate each resource of the ladders. `progress` gets the number of workloads so far, and of all.
+    `rungs`: also simulate each resource of the ladders. `by_node`: also find why each node cannot run them. `progress`
+    gets the number of workloads so far, and of all.
     """
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
         pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, pending, places)
+            _workload_answer(state, workload, pods, pending, places, by_node=by_node)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
@@ -141,6 +154,8 @@ def _workload_answer(
     pods: Sequence[SimulatedPod],
     pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
+    *,
+    by_node: bool,
 ) -> WorkloadAnswer:
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
     starts = Counter(pod.node for pod in pods if pod.starts)
@@ -160,14 +175,14 @@ def _workload_answer(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=tuple(_stopped_pods(state, pods, pending)),
+        stopped=tuple(_stopped_pods(state, pods, pending, by_node=by_node)),
         decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
         notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
     )
 
 
 def _stopped_pods(
-    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod]
+    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod], *, by_node: bool
 ) -> Iterator[StoppedPods]:
     """Yield the pods that do not start, by their message."""
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
@@ -182,7 +197,22 @@ def _stopped_pods(
     for (verdict, message), group in groups.items():
         entry = pending.get(id(group[0].admitted))
         finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
-        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
+        unbound = group[0].admitted.pod
+        reasons = _reasons_by_node(state, unbound) if by_node and unbound is not None else {}
+        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding, reasons=reasons)
+
+
+def _reasons_by_node(state: ClusterState, pod: SchedulablePod) -> dict[str, str]:
+    """Return why each node cannot run a pod; empty if too many labels would be compared."""
+    try:
+        scheduling = state.play.cycle.explain(pod)
+    except CostExceeded:
+        return {}
+    reasons: dict[str, list[str]] = {name: [] for name in scheduling.nodes}
+    for why, nodes in scheduling.nodes_by_reason.items():
+        for name in scheduling.names(nodes):
+            reasons[name].append(why)
+    return {name: ", ".join(words) for name, words in reasons.items() if words}
 
 
 def _namespace_notices(state: ClusterState, workload: Submitted) -> Iterator[str]:

@@ -56,7 +56,7 @@ def _item(each: WorkloadAnswer) -> Item:
         title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
         tone=tone,
         fields=[*_fields(each)],
-        table=_rung_table(each.rungs) if each.rungs else None,
+        table=_rung_table(each.rungs) if each.rungs else _node_table(each.stopped),
     )
 
 
@@ -110,6 +110,12 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Fiel
         yield Field("because", f"{finding.reason}: {finding.message}")
         for line in finding.evidence[:MAX_EVIDENCE]:
             yield Field("evidence", line)
+
+
+def _node_table(stopped: Sequence[StoppedPods]) -> Table | None:
+    """Return why each node cannot run the pods; None if not known."""
+    rows = [(node, why) for each in stopped for node, why in each.reasons.items()]
+    return Table(heads=("node", "cannot run it, since"), rows=rows, noun="node") if rows else None
 
 
 def _rung_table(rungs: Sequence[RungResult]) -> Table:

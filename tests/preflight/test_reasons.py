@@ -1,0 +1,82 @@
+"""Why each node cannot run the pods that do not start."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import compile_rules
+from rules_engine.preflight.answer import StoppedPods, build_answer
+from rules_engine.preflight.reading import read_inputs
+from rules_engine.scheduling import cycle
+from rules_engine.scheduling.message import parse_recorded_message
+from tests.support.authoring import write
+
+CLUSTER = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: c}
+spec:
+  nodes:
+    - {name: small, labels: {zone: a}, allocatable: {nvidia.com/gpu: 1, cpu: 1, memory: 8Gi}}
+    - {name: large, labels: {zone: a}, allocatable: {nvidia.com/gpu: 8, cpu: 64, memory: 8Gi}}
+    - name: tainted
+      labels: {zone: a}
+      taints: [{key: k, effect: NoSchedule}]
+      allocatable: {nvidia.com/gpu: 8, cpu: 64}
+    - {name: elsewhere, labels: {zone: b}, allocatable: {nvidia.com/gpu: 8, cpu: 64, memory: 8Gi}}
+  pods:
+    - metadata: {name: other, namespace: default, labels: {app: x}}
+      spec: {nodeName: large, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]}
+"""
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  nodeSelector: {zone: a}
+  affinity:
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: x}}}
+  containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 2, cpu: 2}}}]
+"""
+
+
+def stopped(folder: Path, *, by_node: bool) -> StoppedPods:
+    write(folder, {"cluster.yaml": CLUSTER, "pod.yaml": POD})
+    inputs, problems, _ = read_inputs([folder / "pod.yaml"], folder / "cluster.yaml", "")
+    assert inputs is not None, problems
+    rule_set: RuleSet
+    rule_set, _ = compile_rules(())
+    [workload] = build_answer(inputs, rule_set, by_node=by_node).workloads
+    [pods] = workload.stopped
+    return pods
+
+
+def test_each_node_has_the_reasons_that_the_message_counts(tmp_path: Path) -> None:
+    pods = stopped(tmp_path, by_node=True)
+
+    assert pods.reasons == {
+        "small": "Insufficient nvidia.com/gpu, Insufficient cpu",
+        "large": "Insufficient nvidia.com/gpu",
+        "tainted": "node(s) had untolerated taint(s)",
+        "elsewhere": "node(s) didn't match Pod's node affinity/selector",
+    }
+    message = parse_recorded_message(pods.message)
+    assert message is not None
+    assert Counter(why for each in pods.reasons.values() for why in each.split(", ")) == message.reasons
+
+
+def test_reasons_are_found_only_on_request(tmp_path: Path) -> None:
+    assert stopped(tmp_path, by_node=False).reasons == {}
+
+
+def test_a_pod_whose_constraints_compare_too_much_has_no_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycle, "COMPARISONS", 0)
+
+    assert stopped(tmp_path, by_node=True).reasons == {}

@@ -13,7 +13,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Severity
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.decision import Action, Amount, Decision, ResourceDecision, Step
 from rules_engine.model.rules.rule import Setting
 from rules_engine.model.wording import format_count
@@ -213,13 +213,14 @@ def _step_tree(step: Step) -> Tree:
     word, tone = _WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
         word = f"{word} (audit mode)"
-    place = ", ".join(map(str, step.fields)) or str(step.location)
+    text = ", ".join(map(str, step.fields)) or str(step.location)
+    place = step.fields[0].location if step.fields else step.location
     line = (
         Span(step.rule, Tone.QUIET if step.action is Action.SKIP else Tone.STRONG),
         "  ",
         Span(word, tone),
         f": {step.message or step.reason}" if step.action is not Action.PASS else "",
-        Span(f"  {place}", Tone.QUIET),
+        Span(f"  {text}", Tone.QUIET, place),
     )
     requests = (f"{request.container} requests {request.count} of {request.resource}" for request in step.requests)
     further: list[Words] = [
@@ -246,7 +247,7 @@ def _resource_tree(decision: ResourceDecision) -> Tree:
         (
             Span("✓ ", Tone.GOOD) if attempt.taken else Span("✗ ", Tone.BAD),
             f"{attempt.resource}: {attempt.reason}",
-            Span(f"  {attempt.field}" if attempt.field is not None else "", Tone.QUIET),
+            _field_span(attempt.field),
         )
         for attempt in decision.attempts
     ]
@@ -255,8 +256,11 @@ def _resource_tree(decision: ResourceDecision) -> Tree:
 
 def _amount_words(amount: Amount) -> Words:
     before = amount.before if amount.before is not None else "none"
-    field = Span(f"  {amount.field}" if amount.field is not None else "", Tone.QUIET)
-    return f"{amount.container}  {amount.resource}: {before} → {amount.after}", field
+    return f"{amount.container}  {amount.resource}: {before} → {amount.after}", _field_span(amount.field)
+
+
+def _field_span(field: Field | None) -> Span:
+    return Span("", Tone.QUIET) if field is None else Span(f"  {field}", Tone.QUIET, field.location)
 
 
 def _labels_text(of: str, labels: Mapping[str, str] | None) -> str:
@@ -267,7 +271,7 @@ def _labels_text(of: str, labels: Mapping[str, str] | None) -> str:
 
 
 def _place_span(location: Location) -> Span:
-    return Span(f"  {location}", Tone.QUIET)
+    return Span(f"  {location}", Tone.QUIET, location)
 
 
 def _rule_tree(item: EffectiveRule) -> Tree:

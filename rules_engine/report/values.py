@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from rules_engine.model.problems.source import Location
+
 
 class Tone(StrEnum):
     """The emphasis of a text, shown as a colour."""
@@ -24,10 +26,11 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a line with its tone."""
+    """A part of a line with its tone. `place`: the location in a file that the text names."""
 
     text: str
     tone: Tone
+    place: Location | None = None
 
 
 Words = str | Span | tuple[str | Span, ...]

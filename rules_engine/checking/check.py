@@ -8,6 +8,7 @@ from pathlib import Path
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
+from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.load import RULES, LoadResult, load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS
@@ -49,12 +50,15 @@ class CheckResult:
         return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
 
 
-def check_files(paths: Sequence[Path], cluster: Path | None = None) -> CheckResult:
+def check_files(
+    paths: Sequence[Path], cluster: Path | None = None, kinds: Sequence[DocumentKind[object]] = DOCUMENTS
+) -> CheckResult:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
 
     `cluster`: a file with a ClusterInventory, or kubectl's output; rules that cannot work on it are problems too.
+    `kinds`: the kinds of documents to read; without RuleTest and Simulation, no other file is read.
     """
-    checked = read_rules(paths, DOCUMENTS, advising_compiler)
+    checked = read_rules(paths, kinds, advising_compiler)
     problems = [
         *checked.problems,
         *analyse_rules(checked.loaded.rules),

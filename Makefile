@@ -7,7 +7,7 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests clean
+.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests codemirror clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -66,6 +66,10 @@ bench: $(STAMP)
 # Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)
 	$(BIN)/python deploy/render.py
+
+# Bundle the playground's editor from the packages of deploy/codemirror/package-lock.json. Requires npm.
+codemirror: $(STAMP)
+	$(BIN)/python -m tests.support.codemirror
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,6 +8,7 @@ from server.cli.demo import demo
 from server.cli.diff import diff
 from server.cli.doctor import doctor
 from server.cli.live import LiveCluster
+from server.cli.playground import playground
 from server.cli.serve import serve
 
 
@@ -25,11 +26,11 @@ def main() -> None:
     """Declarative admission rules for GPUs on Kubernetes."""
 
 
-for command in (*COMMANDS, capture, demo, diff, doctor, serve):
+for command in (*COMMANDS, capture, demo, diff, doctor, playground, serve):
     main.add_command(command)
 
 main.sections = {
-    "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert"),
+    "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert", "playground"),
     "Understand decisions": ("explain", "effective", "list", "diff"),
     "Look at a cluster": ("preflight", "doctor", "capture", "simulate", "plan"),
     "Run the server": ("serve", "webhook-config", "native", "demo"),

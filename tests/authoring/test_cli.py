@@ -159,7 +159,7 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     arguments = arguments[: arguments.index("<")] if "<" in arguments else arguments
     assert arguments[:2] == ["gpu-rules", name]
     live = name == "preflight" and "--cluster" not in line
-    if name in ("serve", "capture", "demo", "diff", "doctor") or live or "kubeconfig" in line:
+    if name in ("serve", "capture", "demo", "diff", "doctor", "playground") or live or "kubeconfig" in line:
         server_command.commands[name].make_context(name, arguments[2:])
         return
     result = cli(*arguments[1:], stdin=Path(source).read_text())

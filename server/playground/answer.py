@@ -1,0 +1,125 @@
+"""The playground's answer: problems, decisions and the start of pods, from the three texts of its editors.
+
+The texts are files in the current folder, which the same functions read as for the commands.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from rules_engine.checking.check import check_files
+from rules_engine.checking.problem_reference import reference_entries
+from rules_engine.documents.load import RULES
+from rules_engine.documents.manifest_stream import join_parts, stream_manifests
+from rules_engine.documents.registry import DIAGNOSTIC
+from rules_engine.explaining.explain import Explanation, explain_pod, read_material
+from rules_engine.explaining.machine import explain_json
+from rules_engine.explaining.text import explanation_blocks
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.preflight.answer import build_answer
+from rules_engine.preflight.document import preflight_document
+from rules_engine.preflight.reading import read_inputs
+from rules_engine.preflight.report import preflight_report
+from rules_engine.report.documents import field_members, problem_members
+from rules_engine.report.values import Span
+from rules_engine.sources.rule_files import has_errors
+from rules_engine.sources.rule_sources import PathSource
+from rules_engine.sources.yaml_text import dump_yaml
+
+RULES_FILE, POD_FILE, CLUSTER_FILE, TEST_FILE = "rules.yaml", "pod.yaml", "cluster.yaml", "rules.test.yaml"
+
+FILES = (RULES_FILE, POD_FILE, CLUSTER_FILE)
+"""Names of the texts."""
+
+MAX_TEXT = 1_000
+"""Characters of a text of a pod or a file, as in the HTML reports."""
+
+_REMEDIES = {code: entry.remedy for code, entry in reference_entries().items()}
+
+_KINDS = (*RULES, DIAGNOSTIC)
+"""The kinds that are read. A RuleTest or a Simulation may refer to files of the host, so neither is."""
+
+
+def answer_parts() -> Iterator[dict[str, Any]]:
+    """Yield the members of the answer as they are known: problems, then decisions and a RuleTest, then the preflight.
+
+    Errors in a text leave out what depends on it.
+    """
+    rules, pod, cluster = map(Path, FILES)
+    checked = check_files([rules], cluster, _KINDS)
+    pods = join_parts(stream_manifests([pod]))
+    material = read_material([PathSource(rules)], cluster, CLUSTER_FILE)
+    # The check has its warnings, some of which comments ignore, but does not require rules.
+    errors = [each for each in material.problems if each.severity is Severity.ERROR]
+    problems = [*dict.fromkeys((*checked.problems, *errors, *pods.problems))]
+    yield {"problems": [*map(_problem_members, problems)]}
+    if has_errors((*material.problems, *pods.problems)):
+        return
+    explanations = [explain_pod(material, manifest) for manifest in pods.pods]
+    inputs = [problem_members(problem) for problem in (*material.problems, *pods.problems)]
+    yield {
+        "decisions": [_members([*explanation_blocks(each, skipped=True)]) for each in explanations],
+        "explain": json.loads("".join(explain_json(material, explanations, inputs, json.dumps))),
+        "test": dump_yaml(_rule_test(explanations)),
+    }
+    simulation, further, _ = read_inputs([pod], cluster, "")
+    yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
+    if simulation is None:
+        return
+    members = [problem_members(each) for each in dict.fromkeys((*material.problems, *further))]
+    result = build_answer(simulation, material.rule_set, by_node=True)
+    report = preflight_report(result, RULES_FILE)
+    yield {
+        "report": _members([block for section in report.sections for block in section.blocks]),
+        "notices": _members(report.notices),
+        "preflight": preflight_document(result, members),
+    }
+
+
+def _problem_members(problem: Problem) -> dict[str, Any]:
+    return {**problem_members(problem), "remedy": _REMEDIES[problem.code]}
+
+
+def _members(value: object) -> Any:
+    """Return a value of a report as JSON; spans of places in the rules have their line and column."""
+    match value:
+        case Span(text, tone, place):
+            of_rules = {} if place is None or place.file != RULES_FILE else field_members(place, "line column")
+            return {"text": _members(text), "tone": tone.value, **of_rules}
+        case str():
+            return truncate(escape_controls(value), MAX_TEXT)
+        case tuple() | list():
+            return [*map(_members, value)]
+        case _ if is_dataclass(value):
+            return {field.name: _members(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _rule_test(explanations: Iterable[Explanation]) -> dict[str, Json]:
+    """Return a RuleTest that expects these decisions."""
+    titles: dict[str, int] = {}
+    cases: list[Json] = []
+    for explanation in explanations:
+        number = titles[explanation.title] = titles.get(explanation.title, 0) + 1
+        name = explanation.title if number == 1 else f"{explanation.title} {number}"
+        cases.append({"name": name, **_case_members(explanation)})
+    return {
+        "apiVersion": "gpurules.io/v1",
+        "kind": "RuleTest",
+        "metadata": {"name": "playground"},
+        "spec": {"rules": [RULES_FILE], "cluster": {"file": CLUSTER_FILE}, "cases": cases},
+    }
+
+
+def _case_members(explanation: Explanation) -> dict[str, Json]:
+    admission = explanation.admission
+    expect: dict[str, Json] = {"allowed": admission.allowed}
+    if admission.warnings:
+        expect["warnings"] = [*admission.warnings]
+    expect |= {"pod": admission.result} if admission.allowed else {"message": admission.message}
+    request: Json = {"namespace": explanation.namespace}
+    return {"request": request, "pod": explanation.manifest.submitted(), "expect": expect}

@@ -7,7 +7,7 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests codemirror clean
+.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests codemirror pictures clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -70,6 +70,10 @@ manifests: $(STAMP)
 # Bundle the playground's editor from the packages of deploy/codemirror/package-lock.json. Requires npm.
 codemirror: $(STAMP)
 	$(BIN)/python -m tests.support.codemirror
+
+# Take the pictures of the documents. Requires chromium.
+pictures: $(STAMP)
+	$(BIN)/python -m tests.support.pictures
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,15 +44,22 @@ TESTS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE})
 class Expressions:
     """The expressions of one rule in a policy, where its variables have a prefix. Raises StaysError.
 
+    A prefix gets capitals for the variables of the author: names that this package makes have none.
     `allocatable` and `total`: the resources of which they read amounts of all nodes.
     """
 
     def __init__(self, compiled: CompiledRule[Rule], prefix: str) -> None:
         self._compiled = compiled
-        self._prefix = prefix
-        self._params = f"{prefix}params" if prefix else _unused_name("params", compiled)
+        self._prefix = f"{prefix}VAR_" if prefix else ""
+        self._params = f"{prefix}params" if prefix else self.unused_name("params")
         self.allocatable: set[str] = set()
         self.total: set[str] = set()
+
+    def unused_name(self, name: str) -> str:
+        """Return a name for a variable without prefix that the author has not used."""
+        while name in {variable.name for variable in self._compiled.variables.values()}:
+            name += "_"
+        return name
 
     def variables(self) -> Iterator[Variable]:
         """Yield the rule's params and variables, in order."""
@@ -127,13 +134,6 @@ def _mixes_types(node: ListLiteral | MapLiteral) -> bool:
     return len({type(part.value.value) for part in parts if isinstance(part.value, Literal)}) > 1
 
 
-def _unused_name(name: str, compiled: CompiledRule[Rule]) -> str:
-    names = {variable.name for variable in compiled.variables.values()}
-    while name in names:
-        name += "_"
-    return name
-
-
 def _grouped(text: str) -> str:
     """Return an expression as an operand; a comment may end it."""
     return f"({text}\n)" if "//" in text else f"({text})"
@@ -180,14 +180,16 @@ RECORDED_AMOUNTS = "variables.containers.exists(c, [c.limits, c.requests].exists
 def match_operands(rule: Rule, among: str) -> list[tuple[str, str]]:
     """Return the conditions of a rule's match but for operations and namespaceSelector, each with a name.
 
-    All must be true. `among` is one of the conditions on amounts.
+    All must be true. `among` is one of the conditions on amounts. The names have a domain: authors choose the others.
     """
-    operands = [(f"rule-match-{index}", text) for index, text in enumerate(match_conditions(rule.match), start=1)]
+    operands = [
+        (f"gpurules.io/match-{index}", text) for index, text in enumerate(match_conditions(rule.match), start=1)
+    ]
     if rule.opt_out is OptOut.ALLOWED:
         skip = f"object.metadata.?annotations[?{cel_literal(SKIP_ANNOTATION)}].orValue('') != 'true'"
-        operands.append(("rule-opt-out", skip))
+        operands.append(("gpurules.io/opt-out", skip))
     if rule.match.resources:
-        operands.append(("rule-resources", among.format(_names_resource(rule.match.resources))))
+        operands.append(("gpurules.io/resources", among.format(_names_resource(rule.match.resources))))
     return operands
 
 

@@ -87,6 +87,8 @@ class _Policy:
         self._spec = spec
         self._values = values
         variables = [each["name"] for each in spec.get("variables", ())]
+        for names in (variables, [each["name"] for each in spec["matchConditions"]]):
+            assert len(set(names)) == len(names), names
         self._everything = everything = (*ROOTS, *(f"variables.{name}" for name in variables))
         self._variables = {
             f"variables.{each['name']}": NamedProgram(each["name"], _compiled(each["expression"], everything))

@@ -6,7 +6,16 @@ from rules_engine.kinds.injection.value import InitContainers, OnConflict
 from rules_engine.kinds.ladder.value import Counts, Direction
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.rules.rule import ConditionKind as Kind
-from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, Rule
+from rules_engine.model.rules.rule import (
+    FailurePolicy,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    Mode,
+    Operation,
+    OptOut,
+    Rule,
+)
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, check, entry, injection, ladder, rung, validation
 
 VALIDATIONS: Sequence[Rule] = (
@@ -86,6 +95,25 @@ MUTATIONS: Sequence[Sequence[Rule]] = (
         injection({"cpu": "1"}, name="a"),
         injection({"memory": "1Gi"}, name="b", gpu_type=None),
         injection({"memory": "1Gi"}, name="c", gpu_type="T4"),
+    ],
+    # Names of variables that a policy has, too.
+    [
+        ladder(MIG3, MIG1, name="a", variables={"nodes": "1", "params": "2", "b_x": "3", "b_nodes": "4"},
+               params={"a": 10},
+               match_conditions={"c": "variables.nodes + variables.params + variables.b_nodes + params.a == 17"}),
+        ladder(MIG2, GPU, name="a-b", variables={"x": "4"}, match_conditions={"c": "variables.x == 4"}),
+        validation(
+            "variables.checks == 'a'", "variables.matches == 'b'", name="a",
+            variables={"checks": "params.a", "matches": "'b'"}, params={"a": "a"},
+            match=Match(namespaces=("m*",), resources=("nvidia.com/*",)), failure_policy=FailurePolicy.IGNORE,
+            match_conditions={
+                "match-1": "variables.matches == 'b'", "resources": "true", "rule-match-1": "true",
+            },
+        ),
+        validation(
+            "object.spec.containers[0].name == 'c1'", name="b", match=Match(namespaces=("m*",), resources=("*/*",)),
+            match_conditions={"match-1": "true", "resources": "true", "opt-out": "true"}, opt_out=OptOut.ALLOWED,
+        ),
     ],
 )  # fmt: skip
 """Sets of rules that change pods, or only check them."""

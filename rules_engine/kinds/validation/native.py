@@ -21,13 +21,15 @@ def translate_validation(validation: CompiledValidation, scope: Scope) -> Transl
     if all(condition.program.reads <= _READABLE for condition in validation.conditions):
         conditions += [Variable(each.name, expressions.condition(each.program)) for each in validation.conditions]
     else:
-        variables.append(Variable("matches", join_operands(expressions.conditions())))
-        guard = "!variables.matches || "
+        matches = expressions.unused_name("matches")
+        variables.append(Variable(matches, join_operands(expressions.conditions())))
+        guard = f"!variables.{matches} || "
     if rule.failure_policy is FailurePolicy.IGNORE and len(validation.checks) > 1:
         # One failed expression undoes the whole rule.
         texts = ",\n".join(f"({expressions.condition(check.expression)}\n)" for check in validation.checks)
-        variables.append(Variable("checks", f"{guard and '!variables.matches ? [] : '}[{texts}]"))
-        guard += "variables.checks[{}]"
+        name = expressions.unused_name("checks")
+        variables.append(Variable(name, f"{guard and guard.replace('||', '? [] :')}[{texts}]"))
+        guard += f"variables.{name}[{{}}]"
     return Translation(
         rule=rule,
         variables=tuple(variables),

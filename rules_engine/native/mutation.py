@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.fields_read import fields_read_by
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.evaluation.rule_set.globs import matches_any
 from rules_engine.model.kubernetes.kept_fields import keeps_path
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Rule
 from rules_engine.native.cel_text import cel_literal, label_condition
@@ -119,7 +120,13 @@ def too_many(rule: Rule, scope: Scope) -> str:
 
 
 def reads_changes(compiled: CompiledRule[Rule]) -> bool:
-    """Return True if expressions of a rule read members of a pod that rules change."""
+    """Return True if a rule reads members of a pod that rules change: by expressions, or by resources that it matches.
+
+    Every pod that requests a resource of the rule has a match of resources that names all of them.
+    """
+    named = compiled.rule.match.resources
+    if named and not all(matches_any(named, each) for each in compiled.rule.interests.resources or ()):
+        return True
     read = fields_read_by(compiled, compiled.programs)
     places = (("metadata", "annotations"), ("spec", "containers"), ("spec", "initContainers"))
     return any(keeps_path(read, "object", *place) for place in places)

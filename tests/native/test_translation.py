@@ -64,7 +64,11 @@ def reasons(*rules: Rule) -> dict[str, str]:
                 match_conditions={"c": "'a' in object.metadata.?annotations.orValue({})"},
                 name="x",
             ),
-            "whenExhausted: Deny is checked after all rules, and its expressions read what rules change",
+            "whenExhausted: Deny is checked after all rules, and it matches or reads what rules change",
+        ),
+        (
+            ladder(GPU, MIG1, when_exhausted=WhenExhausted.DENY, match=Match(resources=("amd.com/*", GPU)), name="x"),
+            "whenExhausted: Deny is checked after all rules, and it matches or reads what rules change",
         ),
         (
             ladder(*(f"a.b/{index}" for index in range(MAX_RUNGS + 1)), name="x"),
@@ -134,8 +138,27 @@ def test_an_injection_stays_if_its_decision_depends_on_expressions_of_another_on
     rules = [injection({"cpu": 1}, name=name, match_conditions=reading) for name in "ab"]
     failing = [injection({"cpu": 1}, name=name, match_conditions=CONDITION, failure_policy=IGNORE) for name in "ab"]
 
-    assert reasons(*rules)["a"] == "its expressions read what another injection for the same pods may change"
+    assert reasons(*rules)["a"] == "it matches or reads what another injection for the same pods may change"
     assert reasons(*failing) == {"b": "expressions of ResourceInjection/a may fail, and then this injection decides"}
+
+
+def test_an_injection_stays_if_another_one_writes_the_annotation_that_it_matches_by() -> None:
+    for key in (injection().gpu_type_annotation, SKIP_ANNOTATION):
+        first = injection({"cpu": 1}, name="a", annotations={key: "T4"})
+        second = injection({"cpu": 2}, name="b", gpu_type="T4")
+        text = "writes an annotation by which the other one matches pods"
+
+        assert reasons(first, second) == {
+            "a": f"ResourceInjection/a or ResourceInjection/b {text}",
+            "b": f"ResourceInjection/b or ResourceInjection/a {text}",
+        }
+        assert reasons(first) == {}
+
+
+def test_a_ladder_that_denies_may_match_all_its_resources() -> None:
+    match = Match(resources=("nvidia.com/*",))
+
+    assert reasons(ladder(GPU, MIG1, when_exhausted=WhenExhausted.DENY, match=match)) == {}
 
 
 def test_a_rule_that_ignores_errors_stays_beside_one_that_does_not_if_it_has_expressions() -> None:

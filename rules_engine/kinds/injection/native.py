@@ -8,6 +8,7 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.kinds.injection.evaluation import SHARED_UNITS
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.kubernetes.quantity import NANOS, Format
+from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.native.cel_text import cel_list, cel_literal
 from rules_engine.native.expressions import ALL_AMOUNTS, match_operands
 from rules_engine.native.mutation import (
@@ -33,13 +34,17 @@ MAX_DENOMINATOR = 1000
 def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope) -> Translation:
     """Translate an injection. Raises StaysError."""
     rule = injection.rule
-    rivals = [each for each in scope.rules if isinstance(each, ResourceInjection) and may_share_pods(each, rule)]
+    injections = [each for each in scope.rules if isinstance(each, ResourceInjection)]
+    for other in injections:
+        if other is not rule and (_changes_match(rule, other) or _changes_match(other, rule)):
+            raise StaysError(f"{rule.id} or {other.id} writes an annotation by which the other one matches pods")
+    rivals = [each for each in injections if may_share_pods(each, rule)]
     for other in rivals:
         if other.gpu_resource != rule.gpu_resource:
             reason = f"{other.id} injects for {other.gpu_resource}: a pod that requests both is denied"
             raise StaysError(reason, rule.origin.get(("spec", "gpuResource")))
     if len(rivals) > 1 and reads_changes(injection):
-        raise StaysError("its expressions read what another injection for the same pods may change")
+        raise StaysError("it matches or reads what another injection for the same pods may change")
     earlier = [each for each in scope.before if each.rule in rivals]
     for each in earlier:
         if each.rule.expressions and not scope.strict:
@@ -64,6 +69,12 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
     )
+
+
+def _changes_match(rule: ResourceInjection, other: ResourceInjection) -> bool:
+    """Return True if a rule may change whether another one applies by the annotations that it writes."""
+    read = {SKIP_ANNOTATION, other.gpu_type_annotation}
+    return any(not read.isdisjoint(entry.annotations) for entry in (rule.default, *rule.namespaces.values()))
 
 
 class _Table:

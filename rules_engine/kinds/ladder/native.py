@@ -67,7 +67,7 @@ def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
     if rule.query.by_pod:
         raise StaysError("MatchesPod: the nodes that count differ by pod", place(("nodes", "require")))
     if rule.when_exhausted is WhenExhausted.DENY and reads_changes(ladder):
-        reason = "whenExhausted: Deny is checked after all rules, and its expressions read what rules change"
+        reason = "whenExhausted: Deny is checked after all rules, and it matches or reads what rules change"
         raise StaysError(reason, place(("spec", "whenExhausted")))
     if len(rule.rungs) > MAX_RUNGS:
         reason = f"a large pod would exceed the cost limits of the API server with more than {MAX_RUNGS} rungs"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.configuration import (
@@ -217,7 +218,12 @@ def test_drift_of_objects_is_found() -> None:
     assert text.endswith("gpu-rules-validation-a: has another gpurules.io/rules-digest than these rules")
     (text,) = find_object_drift(binding, None)
     assert text.endswith("not found: the API server does not evaluate its rules")
+    places = [replace(ladder(GPU), location=Location(name, line, 1)) for name, line in (("a", 1), ("/b/c.yaml", 7))]
+    native = [NativeObjects(translate_rules(compiled(each)), "digest", SETTINGS) for each in places]
+    (_, one, *_), (_, other, *_) = (each.policies() for each in native)
+    assert one != other
+    assert find_object_drift(one, other) == ()
     offers = objects.offers({"known": False})
     assert find_object_drift(offers, {**offers, "spec": {"known": True}}) == ()
-    native: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}
-    assert fix_command("x", native).startswith("gpu-rules native --rules FOLDER --cluster kubeconfig --name x")
+    configuration: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}
+    assert fix_command("x", configuration).startswith("gpu-rules native --rules FOLDER --cluster kubeconfig --name x")

@@ -190,7 +190,8 @@ def may_share_pods(first: Rule, second: Rule) -> bool:
 
 def rule_place(rule: Rule) -> str:
     """Return the comment of a policy's expression: the rule, with file and line."""
-    return f"// {rule.id}, {rule.location.file}:{rule.location.line}"
+    file = rule.location.file.replace("\n", " ")  # A line break would end the comment.
+    return f"// {rule.id}, {file}:{rule.location.line}"
 
 
 def offers_queries(rules: NativeRules) -> Iterator[tuple[str, NodeQuery]]:

@@ -1,5 +1,6 @@
 """Translations of rules: reasons to stay, and the objects of the rules that are exported."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rules_engine.kinds.kind import untranslated
 from rules_engine.kinds.ladder.native import MAX_RUNGS
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
+from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
 from rules_engine.native.offers import MAX_SHAPES, build_offers, omitted_ladders
 from rules_engine.native.policy import Scope, StaysError, translate_rules
@@ -210,6 +212,20 @@ def test_objects_have_the_digest_and_are_in_a_stable_order() -> None:
     assert len(set(names)) == len(names)
     assert made[1]["spec"]["mutations"][0]["jsonPatch"]["expression"].startswith("// FallbackLadder/l, rules.yaml:1\n")
     assert objects() == []
+
+
+def test_the_place_of_a_rule_is_a_comment_of_one_line() -> None:
+    rule = replace(ladder(GPU, name="l"), location=Location("a\nb.yaml", 3, 1))
+
+    expression = objects(rule)[1]["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert expression.startswith("// FallbackLadder/l, a b.yaml:3\n")
+
+
+def test_a_ladder_without_offers_leaves_pods_as_they_are() -> None:
+    made = pod(container("c0", {MIG2: 1}))
+    for offers in ({"known": True}, {"known": False}, {"known": True, "ladders": {}}):
+        outcome = admitted(objects(ladder(MIG2, GPU)), made, offers=offers)
+        assert (outcome.pod, outcome.denied) == (made, [])
 
 
 def test_expressions_of_validations_keep_their_text() -> None:

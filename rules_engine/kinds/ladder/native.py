@@ -87,7 +87,7 @@ def _count(rule: FallbackLadder, scope: Scope, draft: Draft) -> None:
         "decides",
         f"""!$applies ? false : $requested.size() == 0 ? false :
 variables.containers.size() > {MAX_CONTAINERS} ? {too_many(rule, scope)} :
-params.spec.known == true && {name} in params.spec.ladders &&
+params.spec.known == true && {name} in params.spec.?ladders.orValue({{}}) &&
 // Amounts that the API server will refuse stay as they are.
 !variables.containers.exists(c, $requested.exists(r, {malformed("r")}))""",
     )

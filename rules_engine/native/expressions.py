@@ -118,20 +118,28 @@ class Expressions:
                 raise StaysError(f"{function}(){of_strings} is not in Kubernetes 1.36", place)
             case Call(target=Name(name=name)) if name in NEWER_LIBRARIES and node in checked.namespaced:
                 raise StaysError(f"{name}.{node.function}() is not in Kubernetes 1.36", place)
-            case ListLiteral() | MapLiteral() if _mixes_types(node):
-                raise StaysError("the API server refuses lists and maps of mixed types", place)
             case Bind() | Message():
                 raise StaysError("cel.bind and messages are not in Kubernetes 1.36", place)
             case Select() if checked.source.text[node.name_span.start] == "`":
                 raise StaysError("names in backquotes are not in Kubernetes 1.36", place)
+        for part in _parts_of_mixed_types(node):
+            yield part.span.start, part.span.start, "dyn("
+            yield part.span.end, part.span.end, ")"
         for child in child_nodes(node):
             yield from self._changes(checked, child)
 
 
-def _mixes_types(node: ListLiteral | MapLiteral) -> bool:
-    """Return True if the constants among the elements or values of a literal are of different types."""
-    parts = node.elements if isinstance(node, ListLiteral) else node.entries
-    return len({type(part.value.value) for part in parts if isinstance(part.value, Literal)}) > 1
+def _parts_of_mixed_types(node: Expression) -> Iterator[Expression]:
+    """Yield the elements, keys or values that may differ in type: the API server refuses lists and maps of such."""
+    groups: list[list[Expression]] = []
+    match node:
+        case ListLiteral(elements=elements):
+            groups = [[each.value for each in elements]]
+        case MapLiteral(entries=entries):
+            groups = [[each.key for each in entries], [each.value for each in entries]]
+    for group in groups:
+        if len({type(part.value) if isinstance(part, Literal) else part for part in group}) > 1:
+            yield from group
 
 
 def _grouped(text: str) -> str:

@@ -39,7 +39,6 @@ from tests.support.native import admitted
 
 IGNORE = FailurePolicy.IGNORE
 POOL = "pool: what pods select nodes by is not translated"
-MIXED = "the API server refuses lists and maps of mixed types"
 NEWER = "cel.bind and messages are not in Kubernetes 1.36"
 CONDITION = {"c": "object.metadata.name == 'a'"}
 
@@ -91,8 +90,6 @@ def reasons(*rules: Rule) -> dict[str, str]:
             "an expression reads free amounts, or computes the name of a resource",
         ),
         (validation("[1].reverse() == [1]", name="x"), "reverse() of strings is not in Kubernetes 1.36"),
-        (validation("[1, 'a'].size() == 2", name="x"), MIXED),
-        (validation("{'a': 1, 'b': 'c'}.size() == 2", name="x"), MIXED),
         (validation("math.abs(1) == 1", name="x"), "math.abs() is not in Kubernetes 1.36"),
         (validation("cel.bind(x, 1, x == 1)", name="x"), NEWER),
         (validation("google.protobuf.BoolValue{value: true} == true", name="x"), NEWER),
@@ -235,6 +232,24 @@ def test_expressions_of_validations_keep_their_text() -> None:
     assert policy["spec"]["variables"] == [{"name": "n", "expression": "size(object.spec.containers)"}]
     assert policy["spec"]["validations"][0]["expression"] == text
     assert binding["spec"] == {"policyName": "gpu-rules-validation-a", "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "native"),
+    [
+        ("[1, 2].size() == 2", "[1, 2].size() == 2"),
+        ("[object.metadata.name].size() == 1", "[object.metadata.name].size() == 1"),
+        ("[1, object.metadata.name].size() == 2", "[dyn(1), dyn(object.metadata.name)].size() == 2"),
+        ("[(1), params.a // a\n].size() == 2", "[dyn((1)), dyn(variables.params.a) // a\n].size() == 2"),
+        ("[1, ?optional.of([1, 'a'])].size() == 2", "[dyn(1), ?dyn(optional.of([dyn(1), dyn('a')]))].size() == 2"),
+        ("{'a': 1, 'b': true}.size() == 2", "{'a': dyn(1), 'b': dyn(true)}.size() == 2"),
+        ("{'a': 1, 2: 3}.size() == 2", "{dyn('a'): 1, dyn(2): 3}.size() == 2"),
+    ],
+)
+def test_members_of_literals_are_dyn_if_their_types_may_differ(text: str, native: str) -> None:
+    policy, _ = objects(validation(text, name="a", params={"a": 1}))
+
+    assert policy["spec"]["validations"][0]["expression"] == native
 
 
 def test_offers_have_the_largest_shapes_of_nodes() -> None:

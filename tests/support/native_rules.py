@@ -52,6 +52,13 @@ VALIDATIONS: Sequence[Rule] = (
         match_conditions={"c": "has(object.spec.hostIPC)", "d": "variables.x > 1"},
         variables={"x": "object.spec.containers.size()"},
     ),
+    validation(
+        check(
+            "['a', object.metadata.name].size() > 2 || {'a': 1, 'b': size('a') > 0, 'c': [[1], ['a']]}.size() == 2",
+            message_expression="'pod %s has %d'.format([object.metadata.name, size(object.spec.containers)])",
+        ),
+        name="mixed",
+    ),
     validation("false", name="audited", mode=Mode.AUDIT),
     validation("false // never\n", name="warning", validation_actions=frozenset({ValidationAction.WARN})),
     validation(

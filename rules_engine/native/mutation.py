@@ -1,4 +1,4 @@
-"""What the mutations of all rules share: the containers as records, the applicability of a rule, and failures."""
+"""Parts that the mutations of all rules share: the containers as records, the applicability of a rule, failures."""
 
 import re
 from collections.abc import Iterable

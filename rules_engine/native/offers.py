@@ -23,7 +23,7 @@ _AMOUNTS_SCHEMA: dict[str, Json] = {
 
 
 def build_offers(rules: NativeRules, cluster: Cluster) -> dict[str, Json]:
-    """Return the spec of the offers of a cluster to exported rules; an unknown cluster offers nothing, which is said.
+    """Return the spec of the offers of a cluster to exported rules; `known` is false for an unknown cluster.
 
     A ladder is left out if its nodes have too many shapes, or drivers serve its resources on demand: for both, the API
     server cannot tell what fits together, and pods keep their requests.

@@ -121,8 +121,8 @@ def _digest_of(configuration: Object | None) -> Json:
     return _annotations(configuration).get(DIGEST_ANNOTATION)
 
 
-def _annotations(found: Object | None) -> Object:
-    return as_mapping(as_mapping((found or {}).get("metadata")).get("annotations"))
+def _annotations(document: Object | None) -> Object:
+    return as_mapping(as_mapping((document or {}).get("metadata")).get("annotations"))
 
 
 def _webhooks_of(configuration: Object | None) -> list[Object]:

@@ -94,6 +94,19 @@ def test_the_text_has_the_best_layouts_and_what_applies_the_first(folder: Path) 
     assert "kubectl label node gpu-1 nvidia.com/mig.config=plan-1 --overwrite" in result.stdout
 
 
+def test_the_page_has_the_table_and_the_layouts(folder: Path) -> None:
+    assert plan("-o", "html=plan.html").exit_code == 0
+    page = (folder / "plan.html").read_text()
+    assert "<h1>Plan for load: 1 × A100-80GB</h1>" in page
+    assert "kubectl label node gpu-1 nvidia.com/mig.config=plan-1 --overwrite" in page
+
+
+def test_a_plan_is_repeated_by_its_seed(folder: Path) -> None:
+    arrivals = pod("small", SMALL, 6, every="{mean: 3m}"), pod("large", LARGE, 3, every="{mean: 5m}")
+    write(folder, {"load.yaml": load(*arrivals, seed="7")})
+    assert document(cards="2xA100-80GB") == document(cards="2xA100-80GB")
+
+
 def test_rules_make_another_layout_best(folder: Path) -> None:
     write(folder, {"load.yaml": load(pod("large", LARGE, 3))})
 

@@ -8,7 +8,6 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.kinds.injection.evaluation import SHARED_UNITS
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.kubernetes.quantity import NANOS, Format
-from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.native.cel_text import cel_list, cel_literal
 from rules_engine.native.expressions import ALL_AMOUNTS, match_operands
 from rules_engine.native.mutation import (
@@ -73,8 +72,7 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
 
 def _changes_match(rule: ResourceInjection, other: ResourceInjection) -> bool:
     """Return True if a rule may change whether another one applies by the annotations that it writes."""
-    read = {SKIP_ANNOTATION, other.gpu_type_annotation}
-    return any(not read.isdisjoint(entry.annotations) for entry in (rule.default, *rule.namespaces.values()))
+    return any(other.gpu_type_annotation in each.annotations for each in (rule.default, *rule.namespaces.values()))
 
 
 class _Table:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rules_engine.evaluation.nodes import NodeQuery
@@ -102,10 +102,10 @@ class NativeRules:
     staying: tuple[StayingRule, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     """The failurePolicy of the mutating policy."""
-    exported_ids: frozenset[str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "exported_ids", frozenset(each.rule.id for each in self.exported))
+    @property
+    def exported_ids(self) -> frozenset[str]:
+        return frozenset(each.rule.id for each in self.exported)
 
     @property
     def mutations(self) -> tuple[Translation, ...]:

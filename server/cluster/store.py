@@ -12,7 +12,6 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import node_index_with_places
 from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import (
-    CALL_SECONDS,
     LIFETIME_SECONDS,
     MAX_RESERVATIONS,
     PodKey,
@@ -152,13 +151,13 @@ class Store:
 
     def reserve_call(self, key: PodKey, pod: Pod, now: float) -> None:
         """Reserve the devices of a pod that /mutate admitted until /validate receives it."""
-        self._reserve(self._calls, key, pod, now, CALL_SECONDS)
+        self._reserve(self._calls, key, pod, now)
 
     def reserve(self, key: PodKey, pod: Pod, now: float) -> None:
         """Reserve the devices of a pod that /validate admitted, in place of those of its call of /mutate."""
-        self._reserve(self._reservations, key, pod, now, LIFETIME_SECONDS)
+        self._reserve(self._reservations, key, pod, now)
 
-    def _reserve(self, into: Reservations, key: PodKey, pod: Pod, now: float, seconds: float) -> None:
+    def _reserve(self, into: Reservations, key: PodKey, pod: Pod, now: float) -> None:
         """Reserve a pod's devices and publish, so that later decisions do not see them as free.
 
         A pod that requests no device gets no reservation, nor does a pod that fits on no node: it stays pending and
@@ -180,7 +179,7 @@ class Store:
             if into is self._reservations:
                 self._end_call(key, pod, demand, takes)
             self.publish(devices=False)
-            into.reserve(key, demand, takes, now + seconds)
+            into.reserve(key, demand, takes, now + LIFETIME_SECONDS)
             self.publish(devices=False)
 
     def _end_call(self, key: PodKey, pod: Pod, demand: Usage, takes: Callable[[str], bool]) -> None:

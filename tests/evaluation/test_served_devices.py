@@ -108,7 +108,7 @@ def test_devices_and_a_device_plugin_serve_a_pod_together() -> None:
 
 def test_requests_of_drivers_and_of_a_device_plugin_stay_together() -> None:
     found = cluster(node("a", {PLUGIN: 1}), slices=(own("a", device("x", "card")),))
-    decision = mutated(pod(container("main", {PLUGIN: 1, CARDS: 1})), ladder(PLUGIN, CARDS), on=found)
+    decision = mutated(pod(container("main", {PLUGIN: 1, CARDS: 1})), ladder(CARDS, PLUGIN), on=found)
     assert [each.reason for step in decision.trace for each in step.resources] == ["offered", "offered"]
 
 

@@ -10,12 +10,8 @@ from rules_engine.model.kubernetes.cluster import Node
 
 LIFETIME_SECONDS = 10.0
 """Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that
-is pending for longer waits for something else, and one that a quota or another webhook denied never appears. Until then
-other pods do not see these devices as free."""
-
-CALL_SECONDS = 2.0
-"""Lifetime of a reservation for a pod that /mutate admitted: /validate follows within some 10 ms, or a second if there
-are slow webhooks, and never for a pod that another webhook or a policy denies."""
+is pending for longer waits for something else, and one that a quota, a policy or another webhook denied never appears.
+Until then other pods do not see these devices as free."""
 
 MAX_PER_NAMESPACE = 256
 """Maximum reservations of one namespace, so that none takes everything: what controllers create in LIFETIME_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rules_engine.evaluation.nodes.reservations import CALL_SECONDS, LIFETIME_SECONDS
+from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -264,7 +264,7 @@ def test_calls_of_mutate_reserve_devices_until_validate_is_called(api: ApiServer
         view.live.begin_call(changed)
         assert used(view.live.current(), "one", GPU) == 2
         view.live.reserve_call(changed, Decision(object=made))
-        clock.now += CALL_SECONDS
+        clock.now += LIFETIME_SECONDS
         view.until(lambda cluster: used(cluster, "one", GPU) == 0)
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes import node_index_of, node_index_with_places
 from rules_engine.evaluation.nodes.reservations import (
-    CALL_SECONDS,
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
     MAX_RELOCATIONS,
@@ -285,12 +284,12 @@ def test_devices_of_a_pod_between_mutate_and_validate_are_not_free() -> None:
     store = store_of(node("a", {GPU: 4}))
     store.reserve_call(*call("p", "x"), 0.0)
     assert (free(store), store.reservations, store.expires) == ({"a": "3"}, 0, True)
-    store.reserve(*requesting("p"), 0.0)
+    store.reserve(*requesting("p"), 1.0)
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
     store.reserve_call(*call("q", "x"), 0.0)
     store.replace_pods([])
     assert free(store) == {"a": "2"}
-    store.expire(CALL_SECONDS)
+    store.expire(LIFETIME_SECONDS)
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
@@ -331,7 +330,7 @@ def test_a_second_call_releases_the_devices_of_one_of_several_equal_pods() -> No
                 assert free(store) == {"a": "2", "b": "2"}
     store.begin_call("ml/p-", lambda: "first", lambda: pod)
     assert free(store) == {"a": "2", "b": "2"}
-    store.expire(CALL_SECONDS)
+    store.expire(LIFETIME_SECONDS)
     store.publish()
     assert free(store) == {"a": "4", "b": "4"}
 

@@ -194,7 +194,7 @@ class Store:
         with self._lock:
             self._reservations.expire(now)
             self._calls.expire(now)
-            if not self._calls or len(self._earlier_content) > MAX_RESERVATIONS:
+            if len(self._earlier_content) > MAX_RESERVATIONS:
                 self._earlier_content.clear()
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:

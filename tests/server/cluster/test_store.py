@@ -302,6 +302,14 @@ def test_a_second_call_for_a_pod_does_not_see_its_own_devices() -> None:
     store.begin_call("other/p", lambda: "y", lambda: None)
 
 
+def test_a_first_call_releases_no_pod_that_was_sent_again_alone() -> None:
+    store = store_of(node("a", {GPU: 4}))
+    for content in ("x", "y", "x"):
+        store.begin_call("ml/p-", lambda content=content: content, lambda: call("p-", "any")[1])  # type: ignore[misc]
+        store.reserve_call(*call("p-", content, content), 0.0)
+    assert free(store) == {"a": "2"}
+
+
 def test_equal_pods_that_get_a_generated_name_see_each_other() -> None:
     store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
     for number, place in enumerate("aab"):

@@ -7,11 +7,11 @@ import click
 
 from rules_engine.cli.options import (
     ClusterArgument,
-    NamespaceName,
     ObjectName,
     cluster_option,
     cluster_version,
     rules_option,
+    server_namespace_option,
 )
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
@@ -41,13 +41,7 @@ LEAST_VERSION = 1, 36
     show_default=True,
     help="Name of the mutating policy and of the offers; names of validating policies begin with it.",
 )
-@click.option(
-    "--namespace",
-    type=NamespaceName(),
-    default=DEFAULT_SETTINGS.namespace,
-    show_default=True,
-    help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
-)
+@server_namespace_option
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def native(
     rules: "tuple[RuleSource, ...]", cluster: ClusterArgument | None, name: str, namespace: str, output: str

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from rules_engine.cli.program import InputProblems, SingleOption
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
+from rules_engine.webhooks.settings import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
     from rules_engine.model.rules.simulation import Simulation
@@ -88,6 +89,15 @@ class NamespaceName(click.ParamType[str]):
             rule = "lower-case letters, digits and '-', at most 63 characters, a letter or digit at each end"
             self.fail(f"{value!r} is not a valid namespace name: {rule}", param, ctx)
         return str(value)
+
+
+server_namespace_option = click.option(
+    "--namespace",
+    type=NamespaceName(),
+    default=DEFAULT_SETTINGS.namespace,
+    show_default=True,
+    help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
+)
 
 
 class ObjectName(click.ParamType[str]):

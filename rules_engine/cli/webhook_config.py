@@ -9,12 +9,12 @@ import click
 
 from rules_engine.cli.options import (
     LAST_PORT,
-    NamespaceName,
     ObjectName,
     check_live_options,
     given_options,
     live_options,
     rules_option,
+    server_namespace_option,
 )
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.model.kubernetes.names import LABEL
@@ -52,13 +52,7 @@ class ServiceAddress(click.ParamType[Service]):
 )
 @rules_option
 @live_options
-@click.option(
-    "--namespace",
-    type=NamespaceName(),
-    default=DEFAULT_SETTINGS.namespace,
-    show_default=True,
-    help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
-)
+@server_namespace_option
 @click.option(
     "--name",
     type=ObjectName(),

@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def gap(self) -> Key:
-        """How much better another candidate may be, in each part of the key of `by`; () if none is better."""
+        """The most by which another candidate may be better, in each part of the key of `by`; () if none is better."""
         best = self.by.key(self.choices[0].figures)
         return tuple(one - other for one, other in zip(best, self.bound, strict=True)) if self.bound < best else ()
 

@@ -28,7 +28,7 @@ _PASTE = """(element, text) => {
 }"""
 
 TIMEOUT_MS = 60_000
-"""Of anything that a test waits for in a page."""
+"""Timeout of each wait for a page."""
 
 
 @contextmanager

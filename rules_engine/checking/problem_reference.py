@@ -35,7 +35,7 @@ AREAS = (
 
 PROJECT_URL = "https://github.com/gpu-rules/gpu-rules"
 
-DOCUMENT_URL = f"{PROJECT_URL}/blob/main/docs/problems.md"
+DOCUMENT_URL = f"{PROJECT_URL}/blob/main/docs/reference/problems.md"
 """Page with all entries. The main branch's page fits every version, since codes do not change."""
 
 RULES = "rules.yaml"
@@ -64,7 +64,7 @@ class ProblemEntry:
 
     @property
     def url(self) -> str:
-        """The section of the entry in docs/problems.md."""
+        """The section of the entry in docs/reference/problems.md."""
         return f"{DOCUMENT_URL}#{self.code}"
 
     @property

@@ -1,6 +1,6 @@
 """Limits on the time, memory and connections that clients may use.
 
-Most are counted when exceeded, under a name in `Limit`; docs/operations.md lists them.
+Most are counted when exceeded, under a name in `Limit`; docs/how-to/operate.md lists them.
 """
 
 from enum import Enum

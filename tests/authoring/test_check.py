@@ -266,7 +266,7 @@ def test_sarif_has_the_tool_and_the_text_of_each_rule(tmp_path: Path) -> None:
         "shortDescription": {"text": "The text is not YAML."},
         "fullDescription": {"text": f"{entry.cause} {entry.remedy}"},
         "help": {"text": entry.explanation(), "markdown": entry.markdown()},
-        "helpUri": f"{project['urls']['Repository']}/blob/main/docs/problems.md#yaml-syntax",
+        "helpUri": f"{project['urls']['Repository']}/blob/main/docs/reference/problems.md#yaml-syntax",
         "defaultConfiguration": {"level": "error"},
     }
 
@@ -282,8 +282,8 @@ def test_each_code_is_explained_without_a_path(code: ProblemCode) -> None:
         assert indent(example, "    ") in result.stdout
     for command in entry.commands.splitlines():
         assert f"\n    $ {command}\n" in result.stdout
-    assert result.stdout.endswith(f"/docs/problems.md#{code}\n")
-    assert f"\n### {code}\n" in (REPOSITORY / "docs" / "problems.md").read_text(encoding="utf-8")
+    assert result.stdout.endswith(f"/docs/reference/problems.md#{code}\n")
+    assert f"\n### {code}\n" in (REPOSITORY / "docs/reference/problems.md").read_text(encoding="utf-8")
     for text in (entry.cause, entry.remedy, entry.wrong, entry.right):
         assert text in entry.markdown()
 

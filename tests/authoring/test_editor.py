@@ -1,4 +1,4 @@
-"""Schemas in editors: the comments of shipped rules, and the settings in docs/testing.md."""
+"""Schemas in editors: the comments of shipped rules, and the settings in docs/how-to/write-and-test.md."""
 
 import json
 import re
@@ -23,7 +23,12 @@ def test_every_shipped_document_names_the_schema_of_its_kind(path: Path) -> None
 
 
 def test_the_settings_of_editors_name_the_schema_that_is_written_there() -> None:
-    text = (REPOSITORY / "docs" / "testing.md").read_text().partition("\n## In an editor\n")[2].partition("\n## ")[0]
+    text = (
+        (REPOSITORY / "docs/how-to/write-and-test.md")
+        .read_text()
+        .partition("\n## In an editor\n")[2]
+        .partition("\n## ")[0]
+    )
     text_by_language = {block.language: block.text for block in blocks(text)}
     files = {f"./{SCHEMA_FILE}": "rules/**/*.yaml"}
     assert text_by_language["sh"] == f"gpu-rules schema > {SCHEMA_FILE}\n"

@@ -87,8 +87,8 @@ def test_editors_find_the_schema(started: Path) -> None:
 
 
 def documented(title: str) -> str:
-    """Return a file in docs/ci.md, where its commands are tested."""
-    (text,) = [b.text for b in blocks((REPOSITORY / "docs" / "ci.md").read_text()) if b.title == title]
+    """Return a file in docs/how-to/ci.md, where its commands are tested."""
+    (text,) = [b.text for b in blocks((REPOSITORY / "docs/how-to/ci.md").read_text()) if b.title == title]
     return text
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/cel.md have the documented results."""
+"""The examples of docs/reference/cel.md have the documented results."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from rules_engine.evaluation.rule_set import compiler
 from tests.cel.conformance import program, same
 from tests.cel.evaluating import outcome, problems
 
-PAGE = Path(__file__).parents[2] / "docs" / "cel.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/cel.md"
 
 POD: dict[str, Any] = {
     "metadata": {"name": "train-0", "labels": {"team": "batch"}},

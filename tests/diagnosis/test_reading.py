@@ -428,7 +428,7 @@ def test_the_garbage_collector_is_as_it_was(tmp_path: Path, enabled: bool) -> No
 
 
 def test_the_documentation_has_the_bounds_of_the_reader() -> None:
-    text = " ".join((REPOSITORY / "docs" / "doctor.md").read_text().split())
+    text = " ".join((REPOSITORY / "docs/how-to/diagnose.md").read_text().split())
     assert (
         f"at most {files.MAX_DUMP_BYTES // 2**30} GiB of JSON and {files.MAX_YAML_BYTES // 2**20} MiB of YAML "
         f"in one file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {files.MAX_DUMP_FILES:,} files in a "

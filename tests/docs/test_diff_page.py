@@ -1,4 +1,4 @@
-"""docs/diff.md: kinds of change, options, exit codes and bounds are those of the command."""
+"""docs/how-to/compare.md: kinds of change, options, exit codes and bounds are those of the command."""
 
 import re
 
@@ -12,7 +12,7 @@ from server.cli import main
 from server.cli.diff import COLLECTIONS
 from tests.support.documents import REPOSITORY
 
-TEXT = (REPOSITORY / "docs" / "diff.md").read_text(encoding="utf-8")
+TEXT = (REPOSITORY / "docs/how-to/compare.md").read_text(encoding="utf-8")
 COMMAND = main.commands["diff"]
 
 

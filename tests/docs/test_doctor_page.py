@@ -1,4 +1,4 @@
-"""docs/doctor.md: every problem that operators meet has a reason or is host only, and every reason is documented."""
+"""docs/how-to/diagnose.md: every problem of operators has a reason or is host only; every reason is documented."""
 
 import re
 from collections.abc import Iterator

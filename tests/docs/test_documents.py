@@ -36,8 +36,8 @@ from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 
 README = REPOSITORY / "README.md"
-ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
-INTERNALS = REPOSITORY / "docs" / "internals.md"
+ARCHITECTURE = REPOSITORY / "docs/explanation/architecture.md"
+INTERNALS = REPOSITORY / "docs/contributing/internals.md"
 PACKAGES = ("rules_engine", "server")
 EVERY = [*DOCUMENTS, REPOSITORY / "CHANGELOG.md"]
 
@@ -62,7 +62,7 @@ def test_examples_print_what_the_document_says(document: Path) -> None:
 def test_examples_are_run() -> None:
     run = {document.name for document in DOCUMENTS for block in blocks(document.read_text()) if "$ gpu" in block.text}
 
-    assert {"README.md", "ladders.md", "injection.md", "testing.md"} <= run
+    assert {"README.md", "ladders.md", "injection.md", "write-and-test.md"} <= run
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
@@ -80,7 +80,7 @@ def test_rules_in_examples_are_valid_unless_titled_broken(document: Path, tmp_pa
 
 
 def anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -93,6 +93,62 @@ def test_link_targets_exist(document: Path) -> None:
         path = (document.parent / file).resolve() if file else document
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize("document", EVERY, ids=named)
+def test_links_with_the_name_of_a_page_lead_to_it(document: Path) -> None:
+    for text, target in re.findall(r"\[([\w./-]+\.md)\]\(([^)\s#]+)", prose(document)):
+        assert Path(text).name == Path(target).name
+
+
+def missing_pages(text: str) -> list[str]:
+    """Return the references to pages in docs/ that do not exist, or have no such heading."""
+    references = re.findall(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+))?", text)
+    return [
+        f"{page}#{anchor}".rstrip("#")
+        for page, anchor in references
+        if not (REPOSITORY / page).exists() or (anchor and anchor not in anchors(REPOSITORY / page))
+    ]
+
+
+def test_references_to_missing_pages_and_headings_are_recognized() -> None:
+    folder = "docs/"
+    references = [f"{folder}absent.md", f"{folder}reference/cel.md", f"{folder}reference/cel.md#absent"]
+
+    assert missing_pages("".join(f"See {each}." for each in (*references, f"{references[1]}#bounds"))) == [
+        references[0],
+        references[2],
+    ]
+
+
+TEXTS = (
+    ".json",
+    ".md",
+    ".py",
+    ".sh",
+    ".toml",
+    ".tpl",
+    ".txt",
+    ".yaml",
+    ".yml",
+    ".html",
+    ".js",
+    "Makefile",
+    "Dockerfile",
+)
+
+
+def test_references_to_pages_exist_in_all_files() -> None:
+    files = [
+        path
+        for root in (*REPOSITORY.glob("[!.]*"), REPOSITORY / ".ci")
+        for path in (root.rglob("*") if f"{root.name}/" in (*ROOTS, ".ci/") else [root])
+        if path.is_file() and path.name.endswith(TEXTS)
+    ]
+    missing = {path: missing_pages(path.read_text(encoding="utf-8", errors="replace")) for path in files}
+
+    assert len(files) > 500
+    assert {str(path): pages for path, pages in missing.items() if pages} == {}
 
 
 ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/", "docs/", "deploy/", "bench/")
@@ -171,7 +227,7 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert named_here <= targets
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/deploy.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/operate.md", "docs/how-to/deploy.md"])
 def test_documents_for_operators_link_the_threat_model(document: str) -> None:
     assert "threat-model.md)" in (REPOSITORY / document).read_text()
 
@@ -187,17 +243,27 @@ def test_documents_for_operators_link_the_threat_model(document: str) -> None:
     ],
 )  # fmt: skip
 def test_the_threat_model_covers_known_evasions(text: str) -> None:
-    assert text in re.sub(r"\s+", " ", (REPOSITORY / "docs" / "threat-model.md").read_text())
+    assert text in re.sub(r"\s+", " ", (REPOSITORY / "docs/explanation/threat-model.md").read_text())
 
 
-def test_the_readme_names_every_rule_set_and_every_document() -> None:
+def test_the_readme_names_every_rule_set() -> None:
     text = README.read_text()
 
-    for path in (*(REPOSITORY / "rules").iterdir(), *(REPOSITORY / "docs").glob("*.md")):
+    for path in (REPOSITORY / "rules").iterdir():
         assert f"({path.relative_to(REPOSITORY)})" in text
 
 
-# docs/rules.md
+def test_the_index_links_every_page() -> None:
+    index = REPOSITORY / "docs/index.md"
+    pages = set((REPOSITORY / "docs").rglob("*.md")) - {index}
+
+    assert set(re.findall(r"^- \[[^\]]+\]\((.+?\.md)\)", index.read_text(), re.MULTILINE)) == {
+        str(page.relative_to(index.parent)) for page in pages
+    }
+    assert "(docs/index.md)" in README.read_text()
+
+
+# docs/reference/rules.md
 
 
 def test_the_tables_of_fields_match_the_schemas() -> None:
@@ -235,11 +301,11 @@ def test_no_field_of_a_schema_is_missing(kind: str) -> None:
     assert missing == []
 
 
-# docs/http.md
+# docs/reference/http.md
 
 
 def test_http_statuses_match_the_server() -> None:
-    section = (REPOSITORY / "docs" / "http.md").read_text().partition("## Errors")[2].partition("\n## ")[0]
+    section = (REPOSITORY / "docs/reference/http.md").read_text().partition("## Errors")[2].partition("\n## ")[0]
     refused = re.findall(r"HTTPStatus\.([A-Z_]+)", Path(protocol.__file__).read_text())
 
     assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {
@@ -249,14 +315,14 @@ def test_http_statuses_match_the_server() -> None:
     }
 
 
-# docs/operations.md, docs/http.md and docs/metrics.md
+# docs/how-to/operate.md, docs/reference/http.md and docs/reference/metrics.md
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 def bounds() -> list[list[str]]:
     """Return the rows of the table of bounds, as lists of cells."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text().partition("## Bounds\n")[2].partition("\n## ")[0]
+    text = (REPOSITORY / "docs/how-to/operate.md").read_text().partition("## Bounds\n")[2].partition("\n## ")[0]
     return [row.strip("| ").split(" | ") for row in re.findall(r"^\| .* \|$", text, re.MULTILINE)][1:]
 
 
@@ -304,76 +370,79 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ("operations.md", f"`Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
-        ("operations.md", f"reads and discards for up to {limits.LINGER_SECONDS:g} s"),
-        ("operations.md", f"accepting pauses for {limits.ACCEPT_PAUSE_SECONDS:g} s"),
-        ("operations.md", f"Bodies over {limits.SMALL_BYTES // KIB} KiB,"),
+        ("how-to/operate.md", f"`Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
+        ("how-to/operate.md", f"reads and discards for up to {limits.LINGER_SECONDS:g} s"),
+        ("how-to/operate.md", f"accepting pauses for {limits.ACCEPT_PAUSE_SECONDS:g} s"),
+        ("how-to/operate.md", f"Bodies over {limits.SMALL_BYTES // KIB} KiB,"),
         (
-            "operations.md",
+            "how-to/operate.md",
             f"than {limits.SMALL_CONTAINERS} containers or {limits.SMALL_AMOUNTS} amounts of resources",
         ),
-        ("operations.md", f"of {limits.LARGE_BODY_BYTES // KIB} KiB\nor more waits up to {limits.REQUEST_SECONDS:g} s"),
-        ("operations.md", f"more than {limits.PATIENCE_SECONDS * 1000:g} ms of CPU time, which"),
-        ("operations.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
-        ("operations.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
-        ("operations.md", f"For `--drain-seconds` ({settings.DRAIN_SECONDS:g})"),
-        ("operations.md", f"for up to `--grace-seconds` ({settings.GRACE_SECONDS})"),
-        ("http.md", f"the body is larger than {limits.BODY_BYTES // MIB} MiB"),
-        ("http.md", f"or would take more than {limits.PARSED_BYTES // MIB} MiB of memory"),
-        ("http.md", f"headers of more than {limits.HEADER_BYTES // KIB} KiB"),
-        ("http.md", f"its `Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
-        ("http.md", f"up to {limits.PIPELINED_REQUESTS} requests"),
-        ("operations.md", f"| containers that a rule changes | {MAX_CONTAINERS} in one pod |"),
-        ("operations.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),
-        ("operations.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
-        ("operations.md", f"| the first {MAX_OWNERS} |"),
-        ("operations.md", f"| {MAX_CAPACITIES_BYTES // MIB} MiB, {MAX_CAPACITIES} capacities |"),
-        ("operations.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
-        ("operations.md", f"| containers of a pod whose decision is cached | {MAX_KEY_CONTAINERS:,} |"),
-        ("operations.md", f"| a line of the decision log | {decision_log.MAX_LINE_BYTES // KIB} KiB |"),
         (
-            "operations.md",
+            "how-to/operate.md",
+            f"of {limits.LARGE_BODY_BYTES // KIB} KiB\nor more waits up to {limits.REQUEST_SECONDS:g} s",
+        ),
+        ("how-to/operate.md", f"more than {limits.PATIENCE_SECONDS * 1000:g} ms of CPU time, which"),
+        ("how-to/operate.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
+        ("how-to/operate.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
+        ("how-to/operate.md", f"For `--drain-seconds` ({settings.DRAIN_SECONDS:g})"),
+        ("how-to/operate.md", f"for up to `--grace-seconds` ({settings.GRACE_SECONDS})"),
+        ("reference/http.md", f"the body is larger than {limits.BODY_BYTES // MIB} MiB"),
+        ("reference/http.md", f"or would take more than {limits.PARSED_BYTES // MIB} MiB of memory"),
+        ("reference/http.md", f"headers of more than {limits.HEADER_BYTES // KIB} KiB"),
+        ("reference/http.md", f"its `Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
+        ("reference/http.md", f"up to {limits.PIPELINED_REQUESTS} requests"),
+        ("how-to/operate.md", f"| containers that a rule changes | {MAX_CONTAINERS} in one pod |"),
+        ("how-to/operate.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),
+        ("how-to/operate.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
+        ("how-to/operate.md", f"| the first {MAX_OWNERS} |"),
+        ("how-to/operate.md", f"| {MAX_CAPACITIES_BYTES // MIB} MiB, {MAX_CAPACITIES} capacities |"),
+        ("how-to/operate.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
+        ("how-to/operate.md", f"| containers of a pod whose decision is cached | {MAX_KEY_CONTAINERS:,} |"),
+        ("how-to/operate.md", f"| a line of the decision log | {decision_log.MAX_LINE_BYTES // KIB} KiB |"),
+        (
+            "how-to/operate.md",
             f"| {decision_log.MAX_QUEUED:,}, and {decision_log.MAX_QUEUED_BYTES // MIB} MiB | | dropped, and counted |",
         ),
         (
-            "operations.md",
+            "how-to/operate.md",
             f"| {MAX_VIEW_BYTES // MIB} MiB each, and {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second",
         ),
-        ("decision-log.md", f"view of more than {MAX_VIEW_BYTES // MIB} MiB"),
-        ("decision-log.md", f"after {recorded_requests.REPEAT_BYTES // MIB} MiB of lines"),
-        ("decision-log.md", f"at most {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second"),
-        ("decision-log.md", f"at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
-        ("operations.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
-        ("http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
-        ("metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),
-        ("metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
-        ("metrics.md", f"take {decision_log.MAX_REASONS_BYTES // KIB} KiB"),
-        ("cluster.md", f"after {LIFETIME_SECONDS:g} seconds in any case"),
-        ("cluster.md", f"at most {MAX_PER_NAMESPACE} reservations at once"),
-        ("ladders.md", f"| {MAX_CONTAINERS} |"),
-        ("ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
+        ("reference/decision-log.md", f"view of more than {MAX_VIEW_BYTES // MIB} MiB"),
+        ("reference/decision-log.md", f"after {recorded_requests.REPEAT_BYTES // MIB} MiB of lines"),
+        ("reference/decision-log.md", f"at most {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second"),
+        ("reference/decision-log.md", f"at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
+        ("how-to/operate.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
+        ("reference/http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
+        ("reference/metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),
+        ("reference/metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
+        ("reference/metrics.md", f"take {decision_log.MAX_REASONS_BYTES // KIB} KiB"),
+        ("explanation/offered.md", f"after {LIFETIME_SECONDS:g} seconds in any case"),
+        ("explanation/offered.md", f"at most {MAX_PER_NAMESPACE} reservations at once"),
+        ("reference/ladders.md", f"| {MAX_CONTAINERS} |"),
+        ("reference/ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
         (
-            "ladders.md",
+            "reference/ladders.md",
             f"expressions and their values, together | {MAX_REQUIREMENTS:,} |",
         ),
-        ("ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
-        ("injection.md", f"more than {MAX_CONTAINERS} containers"),
-        ("cluster.md", f"take {MAX_CAPACITIES_BYTES // MIB} MiB at most"),
-        ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines of"),
-        ("metrics.md", f"a burst of {events.BURST}, then one a second"),
+        ("reference/ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
+        ("reference/injection.md", f"more than {MAX_CONTAINERS} containers"),
+        ("explanation/offered.md", f"take {MAX_CAPACITIES_BYTES // MIB} MiB at most"),
+        ("reference/metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines of"),
+        ("reference/metrics.md", f"a burst of {events.BURST}, then one a second"),
     ],
 )
 def test_bounds_in_the_text_match_the_server(document: str, text: str) -> None:
     assert text.lower() in (REPOSITORY / "docs" / document).read_text().lower()
 
 
-# The hooks and jobs in docs/ci.md
+# The hooks and jobs in docs/how-to/ci.md
 
 
 def documented(title: str) -> tuple[Any, str]:
-    """Return a YAML file of docs/ci.md, or of docs/testing.md for rules and tests, parsed and as it stands."""
-    page = "testing.md" if title.startswith("rules/") else "ci.md"
-    (found,) = [b for b in blocks((REPOSITORY / "docs" / page).read_text()) if b.title == title]
+    """Return a YAML file of the page on CI, or one of the rules that its jobs check, parsed and as it stands."""
+    page = "write-and-test.md" if title.startswith("rules/") else "ci.md"
+    (found,) = [b for b in blocks((REPOSITORY / "docs/how-to" / page).read_text()) if b.title == title]
     return yaml.safe_load(found.text), found.text
 
 

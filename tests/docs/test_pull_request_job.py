@@ -1,4 +1,4 @@
-"""Job of docs/ci.md that comments the answer of `gpu-rules diff` on a pull request."""
+"""Job of docs/how-to/ci.md that comments the answer of `gpu-rules diff` on a pull request."""
 
 import json
 import os
@@ -51,7 +51,7 @@ spec: {nodes: [{name: worker, allocatable: {nvidia.com/gpu: 4}}]}
 
 
 def steps() -> list[dict[str, Any]]:
-    (found,) = [b for b in blocks((REPOSITORY / "docs" / "ci.md").read_text()) if b.title == WORKFLOW]
+    (found,) = [b for b in blocks((REPOSITORY / "docs/how-to/ci.md").read_text()) if b.title == WORKFLOW]
     job = yaml.safe_load(found.text)["jobs"]["diff"]
     return [step for step in job["steps"] if "run" in step]
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md: each is checked and tested on its own, and all are checked together."""
+"""The recipes of docs/how-to/recipes.md: each is checked and tested on its own, and all are checked together."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.documents import REPOSITORY, blocks
 
-PAGE = REPOSITORY / "docs" / "recipes.md"
+PAGE = REPOSITORY / "docs/how-to/recipes.md"
 RECIPES = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "yaml"}
 
 

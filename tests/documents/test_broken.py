@@ -1,4 +1,4 @@
-"""Problems of broken files, each with its exact text beside the file: more than the examples of docs/problems.md."""
+"""Problems of broken files, each with its exact text beside it: more examples than docs/reference/problems.md has."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Behaviour of ladders, sentence by sentence of docs/ladders.md."""
+"""Behaviour of ladders, sentence by sentence of docs/reference/ladders.md."""
 
 import pytest
 
@@ -694,7 +694,7 @@ class TestWithoutClusterKnowledge:
 
 
 class TestScenariosOfTheOldWebhook:
-    """reference/fallback-webhook.md, scenarios 1 and 3 to 6, with the ladder in YAML that replaces it."""
+    """Scenarios 1 and 3 to 6 of the GPU allocation webhook, with the ladder in YAML that replaces it."""
 
     L3, L2, L1 = "nvidia.com/mig-3g.30gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
 

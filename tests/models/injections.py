@@ -1,4 +1,4 @@
-"""A second implementation of resource injection, from docs/injection.md alone.
+"""A second implementation of resource injection, from docs/reference/injection.md alone.
 
 Rules and pods are plain JSON in the terms of the documents; no code of the engine is used.
 """

@@ -1,4 +1,4 @@
-"""A second implementation of fallback ladders, from docs/ladders.md alone.
+"""A second implementation of fallback ladders, from docs/reference/ladders.md alone.
 
 Rules, pods and nodes are plain JSON in the terms of the documents; no code of the engine is used. Expressions are
 looked up in a table.

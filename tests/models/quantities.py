@@ -1,4 +1,4 @@
-"""A second implementation of Kubernetes quantities, from docs/rules.md and Kubernetes' own description of them.
+"""A second implementation of Kubernetes quantities, from docs/reference/rules.md and Kubernetes' description.
 
 A quantity is an exact fraction and the family of its suffix; no code of the engine is used.
 """

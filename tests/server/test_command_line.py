@@ -1,4 +1,4 @@
-"""The rules of docs/command-line.md, for all commands."""
+"""The rules of docs/reference/command-line.md, for all commands."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "command-line.md").read_text()
+PAGE = (ROOT / "docs/reference/command-line.md").read_text()
 GROUPS = {
     f"{name} {inner}": each
     for name, group in main.commands.items()

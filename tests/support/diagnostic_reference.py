@@ -1,4 +1,4 @@
-"""The table of packaged Diagnostics in docs/doctor.md. `python -m tests.support.diagnostic_reference` updates it."""
+"""Table of Diagnostics in docs/how-to/diagnose.md. `python -m tests.support.diagnostic_reference` updates it."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.model.rules.finding import Certainty
 from tests.support.documents import REPOSITORY
 
-DOCUMENT = REPOSITORY / "docs" / "doctor.md"
+DOCUMENT = REPOSITORY / "docs/how-to/diagnose.md"
 FOLDER = REPOSITORY / "rules" / "diagnostics"
 
 _MARKED = re.compile(r"(<!-- diagnostics -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -32,7 +32,7 @@ from tests.support.server import PATIENCE_SECONDS, application
 from tests.support.states import state_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
-DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")))
 
 _FENCED = re.compile(r"^(```(\w+)(?: ([^\n]+))?\n)(.*?)^(```)$", re.DOTALL | re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Tables of docs/rules.md, generated from schemas/. `python -m tests.support.field_reference` updates them."""
+"""Tables of docs/reference/rules.md, from schemas/. `python -m tests.support.field_reference` updates them."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from rules_engine.kinds import KINDS
 from rules_engine.loading import schema
 
 REPOSITORY = Path(__file__).parent.parent.parent
-DOCUMENT = REPOSITORY / "docs" / "rules.md"
+DOCUMENT = REPOSITORY / "docs/reference/rules.md"
 RULE_KINDS = tuple(kind.name for kind in KINDS)
 
 # An inline cluster of a RuleTest has the nodes of an inventory, which are documented there. Each of several clusters is

@@ -22,12 +22,12 @@ RULES, POD, CLUSTER = "rules.yaml", "pod.yaml", "cluster.yaml"
 BLOCKS = (
     ("README.md", "A first rule", "ladder.yaml", "job.yaml", ""),
     ("README.md", "A first rule, small slices", "ladder.yaml", "job.yaml", "cluster.yaml"),
-    ("docs/ladders.md", "Down, then up", "ladder.yaml", "job.yaml", "cluster.yaml"),
-    ("docs/ladders.md", "Node pools", "cards.yaml", "train.yaml", "pools.yaml"),
+    ("docs/reference/ladders.md", "Down, then up", "ladder.yaml", "job.yaml", "cluster.yaml"),
+    ("docs/reference/ladders.md", "Node pools", "cards.yaml", "train.yaml", "pools.yaml"),
 )
 """Document, title, and the names of the blocks with rules, a pod and a cluster; "" is the default inventory."""
 
-GROUPS = {"README.md": "README", "docs/ladders.md": "Ladders"}
+GROUPS = {"README.md": "README", "docs/reference/ladders.md": "Ladders"}
 
 _SEPARATOR = "---\n"
 
@@ -50,7 +50,7 @@ def _of_documents() -> Iterator[dict[str, Any]]:
 
 
 def _of_recipes() -> Iterator[dict[str, Any]]:
-    for name, text in texts_of("docs/recipes.md").items():
+    for name, text in texts_of("docs/how-to/recipes.md").items():
         parts = text.split(_SEPARATOR)
         tests = [part for part in parts if yaml.safe_load(part)["kind"] == "RuleTest"]
         rules = _SEPARATOR.join(part for part in parts if part not in tests)

@@ -1,4 +1,4 @@
-"""docs/problems.md, generated from the reference. `python -m tests.support.problem_reference` updates it."""
+"""docs/reference/problems.md, generated from the reference. `python -m tests.support.problem_reference` updates it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from rules_engine.converting.convert import convert_text
 from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 
-DOCUMENT = REPOSITORY / "docs" / "problems.md"
+DOCUMENT = REPOSITORY / "docs/reference/problems.md"
 
 _CONSOLE = re.compile(r"^```console\n.*?^```$", re.DOTALL | re.MULTILINE)
 

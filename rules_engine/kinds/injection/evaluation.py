@@ -1,6 +1,6 @@
 """Resource injection: a pod with N GPUs of a type gets amounts of other resources.
 
-docs/migrate.md compares it with the webhook that it replaces.
+docs/how-to/migrate.md compares it with the webhook that it replaces.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

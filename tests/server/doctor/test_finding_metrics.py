@@ -104,7 +104,7 @@ def test_before_the_first_diagnosis_there_is_nothing_to_report() -> None:
 
 def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
     content = FindingMetrics(WatchState, None).exposition()[0].decode()
-    document = (ROOT / "docs/metrics.md").read_text().partition("\n## Findings\n")[2]
+    document = (ROOT / "docs/reference/metrics.md").read_text().partition("\n## Findings\n")[2]
     for family in FAMILIES:
         assert f"# HELP {exposed_name(family)} {family.help}\n" in content
     own = [family for family in FAMILIES if family.name.startswith("gpu_rules_doctor_")]

@@ -477,7 +477,7 @@ def test_build_info_has_the_versions_of_gpu_rules_and_python() -> None:
 
 def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
     content = Metrics(state_of()).exposition()[0].decode()
-    document = (ROOT / "docs/metrics.md").read_text().partition("\n## Findings\n")[0]
+    document = (ROOT / "docs/reference/metrics.md").read_text().partition("\n## Findings\n")[0]
     for family in FAMILIES:
         assert f"# HELP {exposed_name(family)} {family.help}\n" in content
         labels = ", ".join(f"`{label}`" for label in family.labels)

@@ -33,7 +33,7 @@ from server.http.limits import Limit
 from server.http.review import StatusReason
 from server.telemetry import decision_log, events, recorded_requests
 from tests.support import field_reference
-from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
+from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
 README = REPOSITORY / "README.md"
 ARCHITECTURE = REPOSITORY / "docs/explanation/architecture.md"
@@ -57,6 +57,18 @@ def test_examples_print_what_the_document_says(document: Path) -> None:
     text = document.read_text()
 
     assert text == renewed(text)
+
+
+def test_lines_may_be_left_out_of_an_output() -> None:
+    output = "one\ntwo\nthree\nfour\n"
+
+    assert all(
+        is_excerpt(shown, output)
+        for shown in ("one\n...\n", "...\nfour\n", "one\n...\nthree\nfour\n", "...\ntwo\n...\n")
+    )
+    assert not any(
+        is_excerpt(shown, output) for shown in (output, "one\n", "one\n...\ntwo\n...\n", "...\nfive\n", "three\n...\n")
+    )
 
 
 def test_examples_are_run() -> None:

@@ -3,7 +3,8 @@
 The word after the language of a fenced block defines its use:
 
     yaml NAME           a file in the folder of the document, for the commands after it
-    console             commands after `$ `, each with its output, run in that folder in order
+    console             commands after `$ `, each with its output, run in that folder in order;
+                        `...` in an output stands for lines that are left out
     json METHOD PATH    a request to a server with the packaged rules and cluster
     json STATUS         its response; json patch: the patch in it, decoded
 
@@ -54,6 +55,12 @@ def blocks(text: str) -> Iterator[Block]:
         yield Block(found[2], found[3] or "", found[4])
 
 
+def is_excerpt(shown: str, output: str) -> bool:
+    """Whether text has lines `...` and is equal to the output with one or more lines in their place."""
+    parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
+    return len(parts) > 1 and bool(re.fullmatch("(?:.*\n)+?".join(map(re.escape, parts)), output))
+
+
 def renewed(text: str) -> str:
     """Return the document with current outputs and responses."""
     with TemporaryDirectory() as name:
@@ -73,8 +80,9 @@ class _Renewal:
 
     def _block(self, language: str, title: str, text: str) -> str:
         if language == "console":
-            commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-            return "".join(f"$ {command}\n{self._output(command)}" for command in commands)
+            return "".join(
+                self._console(*part.split("\n", 1)) for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+            )
         if language == "yaml" and title:
             file = self._folder / "work" / title
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +97,10 @@ class _Renewal:
         response = self._server().open(path, method=method, data=text, content_type="application/json")
         self._answer = response.json
         return text
+
+    def _console(self, command: str, shown: str) -> str:
+        output = self._output(command)
+        return f"$ {command}\n{shown if is_excerpt(shown, output) else output}"
 
     def _output(self, command: str) -> str:
         """Return the output and errors of a command, run as if gpu-rules were installed."""

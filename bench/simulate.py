@@ -1,7 +1,7 @@
 """Simulation of a large load (python -m bench.simulate [--nodes N] [--pods N] [--check]).
 
 100,000 pods arrive at 5,000 nodes with the default rules: bare pods and Jobs of 40 teams, most with one whole GPU or
-one MIG device, some with several. A sixth falls to another device, a tenth may preempt others, thousands wait, and some
+one MIG device, some with several. A sixth falls back, a tenth may preempt others, thousands wait, some
 nodes fail or are drained. Left out are pods with topology spread, pod affinity or host ports, and those of ReplicaSets,
 which the scheduler spreads as well: for them it reads more than the resources of nodes.
 

@@ -46,7 +46,7 @@ MAX_SEED = 2**63 - 1
 
 @click.command(
     cls=Command,
-    short_help="Show which pods of a load run, wait or fall under rules.",
+    short_help="Show which pods of a load run, wait or fall back under rules.",
     epilog=help_examples(
         "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",

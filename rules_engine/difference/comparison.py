@@ -36,10 +36,10 @@ def _amount_changing_rules(change: Change, others: Set[RuleId]) -> Iterator[Rule
     amounts = {amount.resource for amount in {*change.before.resources} ^ {*change.after.resources}}
     for deciding in (*change.before.deciding, *change.after.deciding):
         if deciding.rule in others:
-            amounts -= {resource_of(fall.given) for fall in deciding.falls} | {
+            amounts -= {resource_of(fallback.given) for fallback in deciding.fallbacks} | {
                 resource for _, resource, _ in deciding.amounts
             }
-    yield from (fall.rule for fall in change.before.falls if resource_of(fall.given) in amounts)
+    yield from (fallback.rule for fallback in change.before.fallbacks if resource_of(fallback.given) in amounts)
 
 
 def _change_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
@@ -68,13 +68,13 @@ def _outcome_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
 
 def _differing_moves(before: Outcome, after: Outcome) -> tuple[Set[str], Set[str]]:
     """Return the resources of moves on one side only, and the keys of annotations that the moving rules write."""
-    old = {(fall.requested, fall.given) for fall in before.falls}
-    new = {(fall.requested, fall.given) for fall in after.falls}
+    old = {(fallback.requested, fallback.given) for fallback in before.fallbacks}
+    new = {(fallback.requested, fallback.given) for fallback in after.fallbacks}
     different = old ^ new
     keys = {
         key
         for deciding in (*before.deciding, *after.deciding)
-        if any((fall.requested, fall.given) in different for fall in deciding.falls)
+        if any((fallback.requested, fallback.given) in different for fallback in deciding.fallbacks)
         for key, _ in deciding.annotations
     }
     return {resource for move in different for resource in move}, keys

@@ -117,7 +117,7 @@ def _contribution_members(deciding: Contribution) -> dict[str, Any]:
         "source": location_members(deciding.location),
         "action": deciding.action.value,
         "message": deciding.message or None,
-        "falls": [field_members(fall, "requested given") for fall in deciding.falls],
+        "fallbacks": [field_members(fallback, "requested given") for fallback in deciding.fallbacks],
         "amounts": [
             {"container": container, "resource": resource, "amount": amount}
             for container, resource, amount in deciding.amounts

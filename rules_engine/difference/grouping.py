@@ -268,7 +268,7 @@ def _estimate_bytes(outcome: Outcome) -> int:
     names = [name for amount in outcome.resources for name in (amount.container, amount.resource)]
     names += [name for name, _ in (*outcome.annotations, *outcome.gpus)]
     for deciding in outcome.deciding:
-        objects += 1 + len(deciding.falls) + len(deciding.amounts) + len(deciding.annotations)
+        objects += 1 + len(deciding.fallbacks) + len(deciding.amounts) + len(deciding.annotations)
         texts += [deciding.message, *deciding.warnings]
         names += [name for amount in deciding.amounts for name in amount]
         names += [text for annotation in deciding.annotations for text in annotation]

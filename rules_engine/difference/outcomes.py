@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rules_engine.difference.decisions import NOT_TOGETHER, Decisions, depends_on_devices
 from rules_engine.difference.user_readers import UserReaders
-from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fall, Outcome, Submitted
+from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fallback, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.gpu.resources import is_gpu
@@ -74,8 +74,8 @@ def _contribution(step: Step) -> Contribution:
         location=step.fields[0].location if step.fields else step.location,
         action=step.action,
         message=_strip_locations(step.message, [step]) if step.denies else "",
-        falls=tuple(
-            Fall(rule=step.rule, requested=decision.resource, given=decision.to)
+        fallbacks=tuple(
+            Fallback(rule=step.rule, requested=decision.resource, given=decision.to)
             for decision in step.resources
             if decision.to is not None
         ),

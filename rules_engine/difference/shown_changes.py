@@ -98,7 +98,7 @@ def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         yield Difference("message", before.message, after.message)
     rungs = _rungs_by_request(before), _rungs_by_request(after)
     for requested in dict.fromkeys(name for side in rungs for name in side):
-        # Without a fall, the pod keeps the resource that it requests.
+        # Without a fallback, the pod keeps the resource that it requests.
         old, new = (side.get(requested, requested) for side in rungs)
         if old != new:
             yield Difference(f"given for {requested}", old, new)
@@ -117,8 +117,8 @@ def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
 def _rungs_by_request(outcome: Outcome) -> Mapping[str, str]:
     """Return the resources that replace each requested one: rules may replace it differently in several containers."""
     resources_given: dict[str, dict[str, None]] = {}
-    for fall in outcome.falls:
-        resources_given.setdefault(fall.requested, {})[fall.given] = None
+    for fallback in outcome.fallbacks:
+        resources_given.setdefault(fallback.requested, {})[fallback.given] = None
     return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 

@@ -59,7 +59,7 @@ class Amount(Struct, frozen=True, kw_only=True):
     limit: Quantity | None = None
 
 
-class Fall(Struct, frozen=True, kw_only=True):
+class Fallback(Struct, frozen=True, kw_only=True):
     """A move from the requested resource to another one by a rule."""
 
     rule: RuleId
@@ -79,7 +79,7 @@ class Contribution(Struct, frozen=True, kw_only=True):
     location: Location
     action: Action
     message: str = ""
-    falls: tuple[Fall, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
     amounts: tuple[tuple[str, str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Contribution(Struct, frozen=True, kw_only=True):
     @property
     def effect(self) -> tuple[object, ...]:
         """The effect of the rule on the pod, without its location; () if it has none."""
-        parts = (self.message, self.falls, self.amounts, self.annotations, self.warnings)
+        parts = (self.message, self.fallbacks, self.amounts, self.annotations, self.warnings)
         return parts if any(parts) else ()
 
 
@@ -112,9 +112,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     userless_key: Hashable = None
 
     @property
-    def falls(self) -> tuple[Fall, ...]:
+    def fallbacks(self) -> tuple[Fallback, ...]:
         """The moves to other resources; none for a denied pod."""
-        return tuple(fall for deciding in self.deciding for fall in deciding.falls) if self.allowed else ()
+        return tuple(fallback for deciding in self.deciding for fallback in deciding.fallbacks) if self.allowed else ()
 
 
 class Kind(StrEnum):

@@ -160,7 +160,7 @@ def _workload_answer(
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
     starts = Counter(pod.node for pod in pods if pod.starts)
     equal = numbers_of(union([pod.equal for pod in pods]))
-    moves = Counter(move for pod in pods for move in pod.admitted.record.falls)
+    moves = Counter(move for pod in pods for move in pod.admitted.record.fallbacks)
     names = [state.play.cycle.scheduler.nodes[number].name for number in equal]
     return WorkloadAnswer(
         kind=workload.kind,

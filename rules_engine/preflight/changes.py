@@ -266,7 +266,7 @@ class ChangeSearch:
     def _verified(self, kind: str, text: str, arrival: Arrival) -> Iterator[Change]:
         """Yield the change if all pods start with it, on what they then request."""
         pods = self._simulate(arrival)
-        moved = kind == "Rung" and any(pod.admitted.record.falls for pod in pods if pod.group in self._changed)
+        moved = kind == "Rung" and any(pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed)
         if all(pod.starts for pod in pods) and not moved:
             yield Change(kind=kind, text=text, pods=len(pods))
 

@@ -25,7 +25,7 @@ from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import priority_of
 from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.simulation.node_states import grace_period_of
-from rules_engine.simulation.record import AdmittedPod, Amounts, Fall
+from rules_engine.simulation.record import AdmittedPod, Amounts, Fallback
 
 SCHEDULING_GATES = "scheduling gates"
 
@@ -122,12 +122,12 @@ class Admissions:
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
             return self._build_denied(template, admission.message, admission.warnings, by)
-        falls = tuple(self._falls(template, admission))
-        key = (template, (_hashable_edits(mutation.edits), falls, admission.warnings))
+        fallbacks = tuple(self._fallbacks(template, admission))
+        key = (template, (_hashable_edits(mutation.edits), fallbacks, admission.warnings))
         admitted = self._admitted.get(key)
         if admitted is None:
             admitted = self._admitted[key] = self._build_admitted(
-                template, as_mapping(mutation.result), falls, admission.warnings
+                template, as_mapping(mutation.result), fallbacks, admission.warnings
             )
         return admitted
 
@@ -138,7 +138,7 @@ class Admissions:
         return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
 
     def _build_admitted(
-        self, template: Template, pod: Object, falls: tuple[Fall, ...], warnings: tuple[str, ...]
+        self, template: Template, pod: Object, fallbacks: tuple[Fallback, ...], warnings: tuple[str, ...]
     ) -> Admitted:
         try:
             schedulable = self._schedulable(template, pod)
@@ -150,7 +150,7 @@ class Admissions:
         record = AdmittedPod(
             requested=self._requested_by(template),
             given=amounts,
-            falls=falls,
+            fallbacks=fallbacks,
             warnings=warnings,
             not_modelled=tuple(self._not_modelled(schedulable, spec)),
         )
@@ -188,10 +188,12 @@ class Admissions:
             self._requested[template] = requests
         return requests
 
-    def _falls(self, template: Template, admission: Admission) -> Sequence[Fall]:
+    def _fallbacks(self, template: Template, admission: Admission) -> Sequence[Fallback]:
         requested = self._requested_by(template)
         return [
-            Fall(step.rule, decision.resource, decision.to, requested.get(resource_of(decision.resource), 0) // NANOS)
+            Fallback(
+                step.rule, decision.resource, decision.to, requested.get(resource_of(decision.resource), 0) // NANOS
+            )
             for step in admission.trace
             if not step.audit
             for decision in step.resources

@@ -38,7 +38,7 @@ def _result_parts(result: Result, dump: Dump) -> Iterator[str]:
         "endedSeconds": to_seconds(record.ended),
         "totals": _totals_members(totals),
         "notices": list(record.notices),
-        "falls": [field_members(fall, "rule requested given pods devices") for fall in totals.falls],
+        "fallbacks": [field_members(fallback, "rule requested given pods devices") for fallback in totals.fallbacks],
         "denials": [{**_group_members(group), "message": group.text, "rule": group.rule} for group in totals.denials],
         "pending": [
             {**_group_members(group), "message": group.text, "given": amount_members(group.given)}
@@ -68,7 +68,7 @@ def _mean_units(nanos: Fraction) -> float:
 def _totals_members(totals: Totals) -> dict[str, Any]:
     waiting = totals.waiting
     return {
-        **field_members(totals, "pods states bound fell replaced"),
+        **field_members(totals, "pods states bound fell_back replaced"),
         "waiting": {
             "p50Seconds": to_seconds(waiting.p50),
             "p95Seconds": to_seconds(waiting.p95),
@@ -121,7 +121,10 @@ def _pod_members(pod: PodRecord, record: Record) -> dict[str, Any]:
         "priority": pod.priority,
         "requested": amount_members(admitted.requested),
         "given": amount_members(admitted.given),
-        "falls": [{**field_members(fall, "rule requested given"), "devices": fall.count} for fall in admitted.falls],
+        "fallbacks": [
+            {**field_members(fallback, "rule requested given"), "devices": fallback.count}
+            for fallback in admitted.fallbacks
+        ],
         "warnings": list(admitted.warnings),
         "state": pod.state.value,
         "node": pod.node or None,
@@ -159,7 +162,7 @@ def figure_members(figures: Figures) -> dict[str, Any]:
 
 
 POD_COLUMNS = (
-    "cluster", "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "falls", "state", "node",
+    "cluster", "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "fallbacks", "state", "node",
     "arrivedSeconds", "boundSeconds", "endedSeconds", "waitedSeconds", "message", "by", "replaces",
 )  # fmt: skip
 """Columns of the pod table."""
@@ -182,7 +185,7 @@ def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
                 pod.priority,
                 _amounts_text(admitted.requested),
                 _amounts_text(admitted.given),
-                "; ".join(f"{fall.requested} -> {fall.given}" for fall in admitted.falls),
+                "; ".join(f"{fallback.requested} -> {fallback.given}" for fallback in admitted.fallbacks),
                 pod.state.value,
                 pod.node,
                 *map(to_seconds, (pod.arrived, pod.bound, pod.ended, waiting_time(pod))),

@@ -105,9 +105,9 @@ def _pod_bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Re
 
 
 def bar_classes(pod: PodRecord) -> str:
-    """Return the classes of a pod's bar: the colour of its arrival, and `fell`."""
+    """Return the classes of a pod's bar: the colour of its arrival, and `fell-back`."""
     colour = "there" if pod.arrival is None else f"k{pod.arrival % COLOURS}"
-    return f"{colour} fell" if pod.admitted.falls else colour
+    return f"{colour} fell-back" if pod.admitted.fallbacks else colour
 
 
 def _bar_text(pod: PodRecord, start: Milliseconds, end: Milliseconds) -> str:

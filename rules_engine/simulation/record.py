@@ -25,7 +25,7 @@ class State(StrEnum):
     EVICTED = "Evicted"
 
 
-class Fall(Struct, frozen=True):
+class Fallback(Struct, frozen=True):
     """A move from the requested resource to another one by a rule; `count`: requested devices."""
 
     rule: RuleId
@@ -42,7 +42,7 @@ class AdmittedPod(Struct, frozen=True, kw_only=True):
 
     requested: Amounts
     given: Amounts
-    falls: tuple[Fall, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
     warnings: tuple[str, ...] = ()
     message: str = ""
     denied_by: RuleId | None = None

@@ -157,19 +157,19 @@ def _result_sections(result: Result, drawn: int, max_bars: int) -> Iterator[Sect
     states = f"{totals.pods:,}: {_state_counts(totals.states)}" if totals.pods else "none"
     waiting = [Lines(lines=[f"waiting time: {_waiting_summary(totals)}"])] if totals.pods else []
     yield Section(title="Pods", summary=states, blocks=waiting)
-    if totals.falls:
+    if totals.fallbacks:
         rows = [
             (
-                f"{short_name(fall.requested)} → {short_name(fall.given)}",
-                f"{fall.pods:,}",
-                f"{fall.devices:,}",
-                fall.rule,
+                f"{short_name(fallback.requested)} → {short_name(fallback.given)}",
+                f"{fallback.pods:,}",
+                f"{fallback.devices:,}",
+                fallback.rule,
             )
-            for fall in totals.falls
+            for fallback in totals.fallbacks
         ]
         heads = ("requested → given", "pods", "devices", "rule")
-        falls = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fall")
-        yield Section(title="Falls", summary=format_count(totals.fell, "pod"), blocks=(falls,))
+        fallbacks = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fallback")
+        yield Section(title="Fallbacks", summary=format_count(totals.fell_back, "pod"), blocks=(fallbacks,))
     if totals.denials:
         denied = [_group_item(group, Tone.BAD, "") for group in totals.denials]
         number = format_count(totals.states[State.DENIED], "pod")
@@ -262,8 +262,8 @@ def _legend_entries(result: Result) -> Iterator[tuple[str, str]]:
         yield "", f"and {format_count(len(arrivals) - COLOURS, 'more arrival')}, in the same colours"
     if any(pod.arrival is None for pod in result.record.pods):
         yield "there", BEGINNING
-    if result.totals.fell:
-        yield "fell", "given another resource"
+    if result.totals.fell_back:
+        yield "fell-back", "given another resource"
 
 
 def _pod_table(record: Record) -> Table:

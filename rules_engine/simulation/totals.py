@@ -1,4 +1,4 @@
-"""Totals of a simulation: the use of resources, GPU-hours, waiting times, falls, denials and losses."""
+"""Totals of a simulation: the use of resources, GPU-hours, waiting times, fallbacks, denials and losses."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -75,8 +75,8 @@ class WaitingTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FallTotal:
-    """Falls from one resource to another: the pods that fell, and the devices that they requested."""
+class FallbackTotal:
+    """Fallbacks from one resource to another: the pods that fell back, and the devices that they requested."""
 
     rule: RuleId
     requested: str
@@ -103,14 +103,14 @@ class Totals:
     pods: int
     states: Mapping[State, int]
     bound: int
-    fell: int
+    fell_back: int
     replaced: int
     resources: Mapping[str, ClusterUse]
     nodes: Sequence[NodeUse] = field(repr=False)
     figures: Figures
     fragmentation: Fraction | None
     waiting: WaitingTimes
-    falls: Sequence[FallTotal]
+    fallbacks: Sequence[FallbackTotal]
     denials: Sequence[PodsWith]
     pending: Sequence[PodsWith]
     not_modelled: Sequence[PodsWith]
@@ -127,14 +127,14 @@ def compute_totals(record: Record) -> Totals:
         pods=len(record.pods),
         states={state: states[state] for state in State},
         bound=len(bound),
-        fell=sum(bool(pod.admitted.falls) and pod.state is not State.DENIED for pod in record.pods),
+        fell_back=sum(bool(pod.admitted.fallbacks) and pod.state is not State.DENIED for pod in record.pods),
         replaced=sum(bool(pod.replaces) for pod in record.pods),
         resources=use.resources(),
         nodes=use.nodes,
         figures=compute_figures(record),
         fragmentation=use.fragmentation(),
         waiting=_waiting_times(record, bound),
-        falls=_count_falls(record.pods),
+        fallbacks=_count_fallbacks(record.pods),
         denials=_group_denials(record.pods),
         pending=_group_pending(record.pods),
         not_modelled=_group_not_modelled(record.pods),
@@ -268,17 +268,19 @@ def _percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds |
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
-def _count_falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
+def _count_fallbacks(pods: Sequence[PodRecord]) -> Sequence[FallbackTotal]:
     pods_by_move: Counter[tuple[RuleId, str, str]] = Counter()
     devices: Counter[tuple[RuleId, str, str]] = Counter()
     for pod in pods:
         if pod.state is State.DENIED:
             continue
-        for fall in pod.admitted.falls:
-            devices[fall.rule, fall.requested, fall.given] += fall.count
-        pods_by_move.update({(fall.rule, fall.requested, fall.given) for fall in pod.admitted.falls})
+        for fallback in pod.admitted.fallbacks:
+            devices[fallback.rule, fallback.requested, fallback.given] += fallback.count
+        pods_by_move.update(
+            {(fallback.rule, fallback.requested, fallback.given) for fallback in pod.admitted.fallbacks}
+        )
     return [
-        FallTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
+        FallbackTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
         for (rule, requested, given), number in sorted(pods_by_move.items(), key=lambda item: (-item[1], item[0]))
     ]
 

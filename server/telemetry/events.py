@@ -239,7 +239,7 @@ def admission_events(record: AdmissionRecord) -> Iterator[Event]:
     request, decision = record.request, record.decision
     if request is None or decision is None or record.dry_run:
         return
-    falls = [
+    fallbacks = [
         f"{resource.resource} → {resource.to} ({step.rule})"
         for step in decision.trace
         if step.action is Action.CHANGE and not step.audit
@@ -247,7 +247,7 @@ def admission_events(record: AdmissionRecord) -> Iterator[Event]:
         if resource.to is not None
     ]
     denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
-    if not (denials or (falls and decision.patch)):
+    if not (denials or (fallbacks and decision.patch)):
         return
     reference = _involved_object(request.object, record.pod)
     namespace = text_member(as_mapping(as_mapping(request.object).get("metadata")), "namespace") or request.namespace
@@ -256,7 +256,7 @@ def admission_events(record: AdmissionRecord) -> Iterator[Event]:
     if denials:
         type, reason, message = "Warning", "GPURulesDenied", f"denied by {', '.join(denials)}"
     else:
-        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than requested: {', '.join(falls)}"
+        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than requested: {', '.join(fallbacks)}"
     yield Event(
         namespace=namespace,
         about=reference,

@@ -15,7 +15,7 @@ from rules_engine.difference.answer import NOTHING_DECIDED, Answer
 from rules_engine.difference.comparison import compare_outcomes, differing_rules
 from rules_engine.difference.grouping import MAX_NAME_LENGTH, OTHERS, Grouping
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.values import Amount, Change, Fall, Kind, Outcome, Submitted, Workload
+from rules_engine.difference.values import Amount, Change, Fallback, Kind, Outcome, Submitted, Workload
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import Counts, Rung, WhenExhausted
 from rules_engine.kinds.validation.value import Check, ValidationAction
@@ -105,7 +105,7 @@ def test_an_outcome_has_the_amounts_of_all_containers_and_of_the_pod() -> None:
 
 def test_an_outcome_names_falls_and_the_rules_that_decided() -> None:
     result = outcome(asks({MIG2: 1}), ladder(MIG2, MIG1, name="a"), on=cluster({MIG1: 1}))
-    assert result.falls == (Fall(rule=RuleId("FallbackLadder/a"), requested=MIG2, given=MIG1),)
+    assert result.fallbacks == (Fallback(rule=RuleId("FallbackLadder/a"), requested=MIG2, given=MIG1),)
     assert result.annotations == ((FALLBACK, "2g.20gb->1g.10gb"),)
     (deciding,) = result.deciding
     assert (deciding.rule, deciding.action) == ("FallbackLadder/a", Action.CHANGE)
@@ -116,7 +116,7 @@ def test_a_denied_pod_has_the_rules_that_denied_it_and_no_resources() -> None:
     assert not result.allowed
     assert result.message == "Validation/no: never"
     assert [(deciding.rule, deciding.action) for deciding in result.deciding] == [("Validation/no", Action.DENY)]
-    assert (result.resources, result.gpus, result.falls) == ((), (), ())
+    assert (result.resources, result.gpus, result.fallbacks) == ((), (), ())
 
 
 def test_a_malformed_pod_is_denied_by_no_rule() -> None:

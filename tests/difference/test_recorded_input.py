@@ -121,7 +121,7 @@ def test_an_update_is_decided_by_validate_alone(tmp_path: Path) -> None:
     path = log(tmp_path / "log", served(FALLS, NO_ROOT), ("/validate", made), operation="UPDATE")
     ((found, view),), totals, _ = replayed(path, old=[FALLS, NO_ROOT])
     outcome = Outcomes(compiled(FALLS, NO_ROOT)).of(found, view)
-    assert (outcome.allowed, outcome.falls) == (False, ())
+    assert (outcome.allowed, outcome.fallbacks) == (False, ())
     assert totals.replayed == 1
 
 

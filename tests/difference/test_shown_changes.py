@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rules_engine.difference.comparison import compare_outcomes, differing_rules
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.shown_changes import Difference, group_changes
-from rules_engine.difference.values import Amount, Contribution, Fall, Kind, Outcome
+from rules_engine.difference.values import Amount, Contribution, Fallback, Kind, Outcome
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
@@ -40,7 +40,7 @@ def decidings(draw: st.DrawFn, rule: RuleId) -> Contribution:
         rule=rule,
         location=Location("rules.yaml", draw(st.integers(1, 3)), 1),
         action=draw(st.sampled_from(Action)),
-        falls=tuple(Fall(rule=rule, requested=move[0], given=move[1]) for move in moves),
+        fallbacks=tuple(Fallback(rule=rule, requested=move[0], given=move[1]) for move in moves),
         annotations=tuple(draw(st.dictionaries(st.sampled_from("kl"), TEXTS)).items()),
         warnings=tuple(draw(st.lists(TEXTS, max_size=1))),
     )

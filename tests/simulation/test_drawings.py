@@ -141,7 +141,7 @@ def test_bars_have_the_colour_of_their_arrival() -> None:
 
     (timeline,) = drawn(record([recorded_node("n", gpu=4)], pods, HOUR))
 
-    assert [bar.css for bar in timeline.shapes] == ["k1", "k2 fell", "there"]
+    assert [bar.css for bar in timeline.shapes] == ["k1", "k2 fell-back", "there"]
 
 
 def test_too_many_bars_become_an_area() -> None:

@@ -37,8 +37,13 @@ def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: Rul
     assert all(pod.admitted is record.pods[-1].admitted for pod in record.pods[1:])
     admitted = record.pods[0].admitted
     assert (admitted.requested, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
-    [fall] = admitted.falls
-    assert (fall.rule, fall.requested, fall.given, fall.count) == ("FallbackLadder/mig-to-gpu", MIG, GPU, 1)
+    [fallback] = admitted.fallbacks
+    assert (fallback.rule, fallback.requested, fallback.given, fallback.count) == (
+        "FallbackLadder/mig-to-gpu",
+        MIG,
+        GPU,
+        1,
+    )
     assert record.ended == 9000
 
 

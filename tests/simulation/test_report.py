@@ -49,7 +49,7 @@ Simulation load: 2h
 Pods  8: 1 denied, 2 pending, 2 running, 1 succeeded, 1 preempted, 1 evicted
   waiting time: p50 0s, p95 1m; 2 wait at the end, for up to 1h58m
 
-Falls  2 pods
+Fallbacks  2 pods
   REQUESTED → GIVEN  PODS  DEVICES  RULE
   1g.10gb → gpu         2        2  FallbackLadder/mig-80gb
 

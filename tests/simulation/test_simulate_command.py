@@ -74,7 +74,7 @@ def test_the_packaged_rules_are_the_default(folder: Path) -> None:
     (found,) = document()["results"]
 
     assert found["rules"] == "default"
-    assert found["falls"][0]["rule"] == "FallbackLadder/mig-to-gpu"
+    assert found["fallbacks"][0]["rule"] == "FallbackLadder/mig-to-gpu"
 
 
 def test_several_paths_are_one_rule_set(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Totals of simulations: the use of nodes over time, GPU-hours, waiting times, falls and fragmentation."""
+"""Totals of simulations: the use of nodes over time, GPU-hours, waiting times, fallbacks and fragmentation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,13 @@ def test_denials_that_differ_only_in_the_pod_name_are_merged() -> None:
 def test_totals_of_a_record_with_each_state() -> None:
     measured = compute_totals(whole_record())
 
-    assert (measured.time, measured.pods, measured.bound, measured.fell, measured.replaced) == (2 * HOUR, 8, 5, 2, 1)
+    assert (measured.time, measured.pods, measured.bound, measured.fell_back, measured.replaced) == (
+        2 * HOUR,
+        8,
+        5,
+        2,
+        1,
+    )
     assert measured.states == {
         State.DENIED: 1,
         State.PENDING: 2,
@@ -57,7 +63,9 @@ def test_totals_of_a_record_with_each_state() -> None:
     }
     assert measured.waiting == WaitingTimes(p50=0, p95=MINUTE, waiting=2, longest=2 * HOUR - 2 * MINUTE)
     assert list(measured.resources) == [GPU, "cpu", "memory"]
-    assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in measured.falls] == [(SMALL, GPU, 2, 2)]
+    assert [
+        (fallback.requested, fallback.given, fallback.pods, fallback.devices) for fallback in measured.fallbacks
+    ] == [(SMALL, GPU, 2, 2)]
     assert [(group.text, group.rule, len(group.pods)) for group in measured.denials] == [
         ("Validation/limit: no more than 8 GPUs", "Validation/limit", 1)
     ]
@@ -143,7 +151,7 @@ def test_a_denied_pod_neither_fell_nor_uses_anything() -> None:
 
     measured = compute_totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
 
-    assert (measured.fell, measured.falls, measured.bound) == (0, [], 0)
+    assert (measured.fell_back, measured.fallbacks, measured.bound) == (0, [], 0)
 
 
 def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:

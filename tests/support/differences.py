@@ -6,7 +6,7 @@ from typing import Any
 
 from rules_engine.difference.answer import Answer, InForce, SideInForce
 from rules_engine.difference.grouping import Grouping, RecordedTotals
-from rules_engine.difference.values import Amount, Contribution, Fall, Outcome, Submitted, Workload
+from rules_engine.difference.values import Amount, Contribution, Fallback, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import pod_request
@@ -62,9 +62,9 @@ def fallen(to: str, line: int, *, count: int = 1, file: str = "rules/mig.yaml") 
     """Return the outcome of a pod that requests MIG2 and gets another resource."""
     short = to.removeprefix("nvidia.com/").removeprefix("mig-")
     annotations = (("gpu-webhook.k8s.io/fallback", f"2g.20gb->{short}"),)
-    fall = Fall(rule=LADDER, requested=MIG2, given=to)
+    fall = Fallback(rule=LADDER, requested=MIG2, given=to)
     decided = deciding(
-        LADDER, location(file, line), falls=(fall,), annotations=annotations, amounts=(("main", to, str(count)),)
+        LADDER, location(file, line), fallbacks=(fall,), annotations=annotations, amounts=(("main", to, str(count)),)
     )
     return Outcome(
         resources=devices(to, count), annotations=annotations, gpus=((to, count * NANOS),), deciding=(decided,)

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, NodeState, Simulation
-from rules_engine.simulation.record import AdmittedPod, Fall, PodRecord, Record, State
+from rules_engine.simulation.record import AdmittedPod, Fallback, PodRecord, Record, State
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -42,8 +42,8 @@ def admitted_pod(
 
 def fallen(count: int = 1) -> AdmittedPod:
     """A pod that requested a MIG device and got a whole card."""
-    fall = Fall(LADDER, SMALL, GPU, count)
-    return admitted_pod({SMALL: count, "cpu": 1}, {GPU: count, "cpu": 1}, falls=(fall,))
+    fall = Fallback(LADDER, SMALL, GPU, count)
+    return admitted_pod({SMALL: count, "cpu": 1}, {GPU: count, "cpu": 1}, fallbacks=(fall,))
 
 
 def recorded_pod(name: str, what: AdmittedPod, **fields: Any) -> PodRecord:

@@ -406,7 +406,7 @@ def drivers(draw: st.DrawFn) -> tuple[list[Object], dict[str, list[Object]]]:
 
 
 def expected_reason(by_node: dict[str, list[Object]], type: str, count: int) -> PendingReason:
-    """Return the reason of a pod by the table of docs/how-to/diagnose.md."""
+    """Return the reason of a pod by the table of docs/reference/diagnostics.md."""
     every = [each for devices in by_node.values() for each in devices]
     of_class = [each for each in every if each["attributes"]["type"]["string"] == type]
     usable = [

@@ -1,4 +1,4 @@
-"""The reasons of pending pods equal a naive implementation of docs/how-to/diagnose.md, on generated clusters."""
+"""The reasons of pending pods equal a naive implementation of docs/reference/diagnostics.md, on generated clusters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -119,7 +119,7 @@ def is_ready(worker: Object) -> bool:
 
 
 class Model:
-    """The table of docs/how-to/diagnose.md, node by node."""
+    """The table of docs/reference/diagnostics.md, node by node."""
 
     def __init__(self, nodes: Sequence[Object], bound: Sequence[Object]) -> None:
         self.nodes = nodes

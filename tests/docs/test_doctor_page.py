@@ -1,10 +1,10 @@
-"""docs/how-to/diagnose.md: every problem of operators has a reason or is host only; every reason is documented."""
+"""docs/reference/diagnostics.md: every problem of operators has a reason or is host only; all tables are current."""
 
 import re
 from collections.abc import Iterator
 
 from rules_engine.diagnosis.reasons import NeverCreatedReason, PendingReason, RefusedReason
-from tests.support.diagnostic_reference import DOCUMENT, packaged, renewed
+from tests.support.diagnostic_reference import DOCUMENT, TABLES, packaged, renewed
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 BUILT_IN = (*PendingReason, *NeverCreatedReason, *RefusedReason)
@@ -43,7 +43,7 @@ def reasons(text: str) -> list[str]:
 
 def mapped() -> list[list[str]]:
     """Return the rows of the table of problems."""
-    return [row for row in cells("Problems and reasons") if row[2] != "reason"]
+    return [row for row in cells("Problems") if row[2] != "reason"]
 
 
 def test_every_problem_has_rows_in_order() -> None:
@@ -69,14 +69,6 @@ def test_every_reason_of_the_page_exists() -> None:
     assert set(reasons(page)) == REASONS
 
 
-def test_built_in_reasons_are_documented_in_the_order_in_which_they_are_tried() -> None:
-    pending = [reason for row in cells("Pending GPU pods") for reason in reasons(row[0])]
-    others = [reason for row in cells("Pods that never came to Pending") for reason in reasons(row[0])]
-
-    assert pending == [str(reason) for reason in PendingReason]
-    assert others == [str(reason) for reason in (*NeverCreatedReason, *RefusedReason)]
-
-
 def test_host_only_commands_are_those_of_the_reasons_that_they_name() -> None:
     """A row that refers to the command of a reason refers to one that looks at the host, or at a log."""
     commands = {
@@ -99,5 +91,6 @@ def test_host_only_commands_are_those_of_the_reasons_that_they_name() -> None:
     assert checked >= 5
 
 
-def test_the_table_of_packaged_diagnostics_is_current() -> None:
+def test_the_tables_of_reasons_are_current() -> None:
     assert renewed(TEXT) == TEXT
+    assert all(f"<!-- {name} -->" in TEXT for name in TABLES)

@@ -1,17 +1,21 @@
-"""Table of Diagnostics in docs/how-to/diagnose.md. `python -m tests.support.diagnostic_reference` updates it."""
+"""Tables in docs/reference/diagnostics.md. `python -m tests.support.diagnostic_reference` updates them."""
 
+import ast
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
+from rules_engine.diagnosis.reasons import NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.rules.finding import Certainty
 from tests.support.documents import REPOSITORY
 
-DOCUMENT = REPOSITORY / "docs/how-to/diagnose.md"
+DOCUMENT = REPOSITORY / "docs/reference/diagnostics.md"
 FOLDER = REPOSITORY / "rules" / "diagnostics"
 
-_MARKED = re.compile(r"(<!-- diagnostics -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def packaged() -> Sequence[Diagnostic]:
@@ -19,7 +23,24 @@ def packaged() -> Sequence[Diagnostic]:
     return sorted(load_documents([FOLDER]).of(Diagnostic), key=lambda diagnostic: diagnostic.name)
 
 
-def table() -> str:
+def built_in(reasons: type[StrEnum]) -> str:
+    """Return the table of the members of an enum with their docstrings, in its order."""
+    return "| reason | it is true if |\n|---|---|\n" + "".join(
+        f"| `{reason}` | {text} |\n" for reason, text in _documented(reasons).items()
+    )
+
+
+def _documented(reasons: type[StrEnum]) -> Mapping[str, str]:
+    """Return the docstring after each member: Python does not keep it."""
+    (definition,) = ast.parse(inspect.getsource(reasons)).body
+    assert isinstance(definition, ast.ClassDef)
+    values = [ast.literal_eval(each.value) for each in definition.body if isinstance(each, ast.Assign)]
+    texts = [ast.literal_eval(each.value) for each in definition.body[1:] if isinstance(each, ast.Expr)]
+    assert values == [str(reason) for reason in reasons]
+    return dict(zip(values, texts, strict=True))
+
+
+def diagnostics() -> str:
     """Return the table of the packaged Diagnostics, by reason."""
     rows = "".join(map(_row, sorted(packaged(), key=lambda diagnostic: diagnostic.reason)))
     return f"| reason | for each | severity | description |\n|---|---|---|---|\n{rows}"
@@ -31,9 +52,17 @@ def _row(diagnostic: Diagnostic) -> str:
     return f"| `{diagnostic.reason}` | {diagnostic.for_each} | {severity} | {description} |\n"
 
 
+TABLES: Mapping[str, Callable[[], str]] = {
+    "pending": lambda: built_in(PendingReason),
+    "never-created": lambda: built_in(NeverCreatedReason),
+    "refused": lambda: built_in(RefusedReason),
+    "diagnostics": diagnostics,
+}
+
+
 def renewed(text: str) -> str:
-    """Return the document with the current table."""
-    return _MARKED.sub(lambda found: f"{found[1]}{table()}{found[3]}", text)
+    """Return the document with the current tables."""
+    return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[4]}", text)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def diagnose(
 ) -> Diagnosis:
     """Return the diagnosis of the objects of a cluster that are in a scope.
 
-    `rule_set`: the ladders in force, None if they are not known; `rules`: their source, as the user wrote it.
+    `rule_set`: the active ladders, None if they are not known; `rules`: their source, as the user wrote it.
     """
     concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(

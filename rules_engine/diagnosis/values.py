@@ -150,7 +150,7 @@ class Diagnosis:
     """A whole diagnosis; findings are grouped, causes with their effects.
 
     `objects`: the number of objects of each kind that were read, by the kind's name in kubectl. `scope`: the objects
-    that the diagnosis reports on. `rules`: the source of the ladders in force, as the user wrote it, or "".
+    that the diagnosis reports on. `rules`: the source of the active ladders, as the user wrote it, or "".
     """
 
     now: datetime

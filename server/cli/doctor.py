@@ -76,7 +76,7 @@ SEVERITIES = ("Error", "Warning", "Info")
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
 @sources_option(
     "--rules",
-    "The rules in force, for ladders that could help a pod, and Diagnostics beside the packaged ones, of which one of "
+    "The active rules, for ladders that could help a pod, and Diagnostics beside the packaged ones, of which one of "
     "the same name is replaced",
     several=True,
 )

@@ -22,7 +22,7 @@ PACKAGED = PackagedSource("diagnostics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Compiled Diagnostics, and the ladders in force; `rules`: the paths of these, or "".
+    """Compiled Diagnostics, and the active ladders; `rules`: the paths of these, or "".
 
     `kept`: the members of objects to read, by kind. `problems`: of rules and Diagnostics, in file order.
     `seen`: the state of the rules' files before they were read.

@@ -1,6 +1,6 @@
-"""Reload of changed rules: read, compiled and tested while the server runs, then put in force at once, or refused.
+"""Reload of changed rules: read, compiled and tested while the server runs, then active at once, or refused.
 
-A set with any error is refused as a whole, and the last valid one stays in force.
+A set with any error is refused as a whole, and the last valid one stays active.
 """
 
 import logging
@@ -50,8 +50,8 @@ def read_stable_rules(paths: Sequence[Path], *, test: bool = False) -> Rules:
 
 
 class Reloader:
-    """Puts changed rules in force in `state`. `before_adoption` gets a rule set before it is used, and may raise
-    UnusableError to refuse it; `after_adoption` is called once it is in force."""
+    """Activates changed rules in `state`. `before_adoption` gets a rule set before it is used, and may raise
+    UnusableError to refuse it; `after_adoption` is called once it is active."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Reloader:
         """Diagnostics and digest of the last set, if it was refused."""
 
     def reload(self) -> bool:
-        """Read the current files. Return True if their rules are in force. Invalid files raise nothing."""
+        """Read the current files. Return True if their rules are active. Invalid files raise nothing."""
         now = datetime.now(UTC)
         try:
             rules = read_stable_rules(self._paths, test=self._test)
@@ -95,9 +95,9 @@ class Reloader:
             records=served.records,
         )
         if unchanged:
-            _log.info("rules unchanged: generation %d stays in force", generation)
+            _log.info("rules unchanged: generation %d stays active", generation)
         else:
-            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _kind_counts(rules))
+            _log.info("rules generation %d, digest %.12s, active: %s", generation, rules.digest, _kind_counts(rules))
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._after_adoption()
@@ -111,7 +111,7 @@ class Reloader:
         self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
         self._state.reloads_refused += 1
         generation = self._state.served.generation
-        _log.error("changed rules refused, generation %d stays in force:\n%s", generation, diagnostics)
+        _log.error("changed rules refused, generation %d stays active:\n%s", generation, diagnostics)
 
 
 def _kind_counts(rules: Rules) -> str:

@@ -185,9 +185,7 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
     report = diagnose(objects, diagnostics, None, Scope())
 
     assert report.absent == (
-        UnreadKind(
-            objects="events", unknown="recent errors, the scheduler's own words and pods that were never created"
-        ),
+        UnreadKind(objects="events", unknown="recent errors, the scheduler's message and pods that were never created"),
         UnreadKind(objects="daemonsets", unknown="which device plugins there are"),
     )
     assert set(report.objects) == set(API_RESOURCES.values()) - {"daemonsets", "events"}

@@ -984,7 +984,7 @@ def card_node(card: str, count: int = 1, **fields: Any) -> Object:
 
 
 class TestLadders:
-    """The resources that the ladders in force would give."""
+    """The resources that the active ladders would give."""
 
     PENDING = (node("a", {GPU: 4, MIG1: 2}), pod("p", {MIG3: 1}))
 
@@ -996,7 +996,7 @@ class TestLadders:
         rules = compiled(ladder(MIG3, MIG1, GPU, name="down"))
         finding = answer(*self.PENDING, rules=rules).finding
         assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {MIG1} in place of {MIG3}",)
-        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {MIG1}."
+        assert finding.remedies[0].text == f"Create the pod again: the active ladders then give it {MIG1}."
         assert finding.remedies[0].command == ""
 
     def test_a_pod_of_a_controller_is_deleted_to_get_another_resource(self) -> None:
@@ -1064,7 +1064,7 @@ class TestLadders:
 
     def test_a_missing_ladder_for_the_resource_is_evidence(self) -> None:
         rules = compiled(ladder("nvidia.com/mig-2g.10gb", GPU))
-        assert self.evidence(rules) == (f"no ladder in force has a rung for {MIG3}",)
+        assert self.evidence(rules) == (f"no active ladder has a rung for {MIG3}",)
 
     def test_evidence_has_only_the_resource_that_the_pod_waits_for(self) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down"))
@@ -1099,7 +1099,7 @@ class TestLadders:
         finding = answer(*nodes, self.ON_H100, rules=compiled(self.POOLS)).finding
         line = f"FallbackLadder/cards would give the pod {GPU}@A100 in place of {GPU}@H100"
         assert (finding.reason, finding.evidence[-1]) == (reason, line)
-        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {GPU}@A100."
+        assert finding.remedies[0].text == f"Create the pod again: the active ladders then give it {GPU}@A100."
 
     def test_a_ladder_would_give_a_pod_of_no_pool_the_first_one(self) -> None:
         nodes = (card_node("h100"), pod("holder", {GPU: 1}, on="h100"))

@@ -1,4 +1,4 @@
-"""The resources to which the ladders in force would move a pending pod."""
+"""The resources to which the active ladders would move a pending pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,14 +18,14 @@ from rules_engine.model.rules.rule import Rule, RuleId
 def apply_ladders(
     rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster, *, excluded: bool
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Apply the ladders in force to a pod that waits for the `missing` resources.
+    """Apply the active ladders to a pod that waits for the `missing` resources.
 
     Return evidence of their decisions if the pod were created now, and the resources that it would get. `excluded`: the
     nodes with these resources exclude the pod, so that only a ladder over node pools helps.
     """
     ladders = _relevant_ladders(rule_set, missing, excluded=excluded)
     if not ladders:
-        return [] if excluded else [f"no ladder in force has a rung for {join_names(missing)}"], []
+        return [] if excluded else [f"no active ladder has a rung for {join_names(missing)}"], []
     new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
     steps = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
@@ -43,7 +43,7 @@ def apply_ladders(
 
 def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:
     """Return the remedy to create a pod again, which then gets other resources."""
-    text = f"Create the pod again: the ladders in force then give it {join_names(resources)}"
+    text = f"Create the pod again: the active ladders then give it {join_names(resources)}"
     if controller_reference(pod) is None:
         return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
     line = shell_command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)

@@ -56,7 +56,7 @@ def pending_pods(
 ) -> tuple[PendingPod, ...]:
     """Return the GPU pods that are not scheduled, the longest pending first; pods with equal answers are one entry.
 
-    A pod with resource claims counts as a GPU pod. `rule_set`: the ladders in force, if they are known. `concerns`: a
+    A pod with resource claims counts as a GPU pod. `rule_set`: the active ladders, if they are known. `concerns`: a
     function that is True for a pod to return. `findings`: the findings of Diagnostics.
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)

@@ -1,4 +1,4 @@
-"""Members of objects that the built-in reasons, the sections of the overview and the ladders in force read."""
+"""Members of objects that the built-in reasons, the sections of the overview and the active ladders read."""
 
 from collections.abc import Mapping
 
@@ -118,6 +118,6 @@ BUILT_IN_FIELDS: Mapping[str, Kept] = merge_by_kind(FIELDS_READ, _SECTION_FIELDS
 
 
 def fields_of_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
-    """Return the members of pods that the expressions of the ladders in force read."""
+    """Return the members of pods that the expressions of the active ladders read."""
     fields = fields_read(rule_set.rules_at(Endpoint.MUTATE), messages=True)
     return {"Pod": None if fields is None else fields.get("object", NO_FIELDS)}

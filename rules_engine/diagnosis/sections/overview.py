@@ -145,7 +145,7 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
 UNKNOWN_FACTS: Mapping[str, str] = {
     "Node": "what nodes offer and why pods are not scheduled",
     "Pod": "what is allocated and free, which pods wait and whether device plugins run",
-    "Event": "recent errors, the scheduler's own words and pods that were never created",
+    "Event": "recent errors, the scheduler's message and pods that were never created",
     "DaemonSet": "which device plugins there are",
     "ReplicaSet": "which ReplicaSets lack pods",
     "StatefulSet": "which StatefulSets lack pods",

@@ -22,7 +22,6 @@ RULES, POD, CLUSTER = "rules.yaml", "pod.yaml", "cluster.yaml"
 BLOCKS = (
     ("README.md", "A first rule", "ladder.yaml", "job.yaml", ""),
     ("README.md", "A first rule, small slices", "ladder.yaml", "job.yaml", "cluster.yaml"),
-    ("docs/reference/ladders.md", "Down, then up", "ladder.yaml", "job.yaml", "cluster.yaml"),
     ("docs/reference/ladders.md", "Node pools", "cards.yaml", "train.yaml", "pools.yaml"),
 )
 """Document, title, and the names of the blocks with rules, a pod and a cluster; "" is the default inventory."""

@@ -29,7 +29,7 @@ from server.http import limits, protocol
 from server.http.limits import Limit
 from server.http.review import StatusReason
 from server.telemetry import decision_log, events, recorded_requests
-from tests.support import field_reference
+from tests.support import command_reference, field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
 README = REPOSITORY / "README.md"
@@ -37,6 +37,7 @@ ARCHITECTURE = REPOSITORY / "docs/explanation/architecture.md"
 INTERNALS = REPOSITORY / "docs/contributing/internals.md"
 PACKAGES = ("rules_engine", "server")
 EVERY = [*DOCUMENTS, REPOSITORY / "CHANGELOG.md"]
+WRITTEN = [document for document in EVERY if document != command_reference.DOCUMENT]
 
 
 def named(path: Path) -> str:
@@ -201,7 +202,7 @@ def test_the_architecture_names_every_room() -> None:
     assert [str(room) for room in rooms() if f"`{room}" not in text and f"`{room.name}/`" not in text] == []
 
 
-@pytest.mark.parametrize("document", EVERY, ids=named)
+@pytest.mark.parametrize("document", WRITTEN, ids=named)
 def test_named_commands_exist(document: Path) -> None:
     named_here = set(
         re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+(?:-[a-z]+)*)\b", document.read_text(), re.MULTILINE)
@@ -217,7 +218,7 @@ def test_the_readme_names_every_command() -> None:
     assert {name for name in main.commands if f"gpu-rules {name}" not in text} == run_by_make_and_pre_commit
 
 
-@pytest.mark.parametrize("document", EVERY, ids=named)
+@pytest.mark.parametrize("document", WRITTEN, ids=named)
 def test_named_options_exist(document: Path) -> None:
     groups = [command for command in main.commands.values() if isinstance(command, click.Group)]
     commands = [*main.commands.values(), *(command for group in groups for command in group.commands.values())]
@@ -308,6 +309,15 @@ def test_no_field_of_a_schema_is_missing(kind: str) -> None:
     ]
 
     assert missing == []
+
+
+# docs/reference/commands.md
+
+
+def test_the_help_of_commands_is_current() -> None:
+    text = command_reference.DOCUMENT.read_text()
+
+    assert text == command_reference.renewed(text), "python -m tests.support.command_reference"
 
 
 # docs/reference/http.md

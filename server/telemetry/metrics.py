@@ -70,10 +70,10 @@ HELD_BYTES = gauge(
 LIMITS_EXCEEDED = counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
 HANDSHAKES_FAILED = counter("http_handshakes_failed", "Failed TLS handshakes.", "listener", "reason")
 READY = gauge("ready", "1 if the server is ready for requests, else 0.")
-RULES = gauge("rules", "Rules in force, by kind.", "kind")
-RULES_INFO = gauge("rules_info", "1, labelled with the digest of the rules in force.", "digest")
-GENERATION = gauge("rules_generation", "Number of rule sets that this process has put in force.")
-RULES_SINCE = gauge("rules_since_timestamp_seconds", "Time at which the rules in force were put in force.")
+RULES = gauge("rules", "Active rules, by kind.", "kind")
+RULES_INFO = gauge("rules_info", "1, labelled with the digest of the active rules.", "digest")
+GENERATION = gauge("rules_generation", "Number of rule sets that this process has activated.")
+RULES_SINCE = gauge("rules_since_timestamp_seconds", "Time at which the active rules were activated.")
 RELOAD_TIME = gauge("rules_last_reload_timestamp_seconds", "Time of the last reload.")
 FRESH = gauge("cluster_fresh", "1 if the view of the cluster is fresh, else 0.")
 COLLECTION_SYNCED = gauge("cluster_synced", "1 if a collection has been listed, else 0.", "collection")
@@ -87,7 +87,7 @@ CERTIFICATE = gauge("certificate_expiry_timestamp_seconds", "Expiry time of the 
 CERTIFICATES_REFUSED = counter("certificates_refused", "Changed certificates refused because they cannot be served.")
 WEBHOOK_READ = gauge("webhook_read", "1 if the last read of a webhook configuration succeeded, else 0.", "endpoint")
 WEBHOOK_DRIFT = gauge(
-    "webhook_drift", "1 if a webhook configuration differs from what the rules in force need, else 0.", "endpoint"
+    "webhook_drift", "1 if a webhook configuration differs from what the active rules need, else 0.", "endpoint"
 )
 LOG_WRITTEN = counter("decision_log_lines", "Lines written to the decision log.")
 LOG_DROPPED = counter(
@@ -232,7 +232,7 @@ class Metrics(MetricsCollector):
             yield build_metric(family, values)
 
     def _delete_series_of_former_rules(self) -> None:
-        """Delete the series of rules no longer in force; otherwise each reload could add series."""
+        """Delete the series of rules no longer active; otherwise each reload could add series."""
         rule_ids = {item.rule.id for item in self._state.served.rule_set.rules}
         for sample in [it for it in self._counts if it[0] not in _WITHOUT_RULE and it[1] not in rule_ids]:
             del self._counts[sample]

@@ -29,7 +29,7 @@ from server.http import limits, protocol
 from server.http.limits import Limit
 from server.http.review import StatusReason
 from server.telemetry import decision_log, events, recorded_requests
-from tests.support import command_reference, field_reference
+from tests.support import command_reference, field_reference, metric_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
 README = REPOSITORY / "README.md"
@@ -318,6 +318,16 @@ def test_the_help_of_commands_is_current() -> None:
     text = command_reference.DOCUMENT.read_text()
 
     assert text == command_reference.renewed(text), "python -m tests.support.command_reference"
+
+
+# docs/reference/metrics.md
+
+
+def test_the_tables_of_metrics_are_current() -> None:
+    text = metric_reference.DOCUMENT.read_text()
+
+    assert text == metric_reference.renewed(text), "python -m tests.support.metric_reference"
+    assert text.count("<!-- metrics: ") == len(metric_reference.TABLES)
 
 
 # docs/reference/http.md

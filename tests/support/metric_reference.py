@@ -1,0 +1,39 @@
+"""Tables of metrics in docs/reference/metrics.md. `python -m tests.support.metric_reference` updates them."""
+
+import re
+from collections.abc import Mapping
+
+from server.telemetry import finding_metrics, metrics
+from server.telemetry.families import Family, Kind
+from tests.support.documents import REPOSITORY
+
+DOCUMENT = REPOSITORY / "docs/reference/metrics.md"
+
+TABLES: Mapping[str, tuple[Family, ...]] = {
+    "server": metrics.FAMILIES,
+    "doctor": tuple(each for each in finding_metrics.FAMILIES if each.name.startswith("gpu_rules_doctor_")),
+}
+
+_MARKED = re.compile(r"(<!-- metrics: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def exposed_name(family: Family) -> str:
+    """Return the name in the exposition; a histogram has _bucket, _sum and _count besides."""
+    return f"{family.name}_total" if family.kind is Kind.COUNTER else family.name
+
+
+def _table(families: tuple[Family, ...]) -> str:
+    rows = (
+        f"| `{exposed_name(each)}` | {', '.join(f'`{label}`' for label in each.labels)} | {each.help} |\n"
+        for each in families
+    )
+    return f"| metric | labels | meaning |\n|---|---|---|\n{''.join(rows)}"
+
+
+def renewed(text: str) -> str:
+    """Return the document with current tables."""
+    return _MARKED.sub(lambda match: f"{match[1]}{_table(TABLES[match[2]])}{match[4]}", text)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

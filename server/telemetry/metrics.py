@@ -50,7 +50,7 @@ SECONDS = Family(
 )
 STEPS = counter("rule_steps", "Steps of rules by action, also of rules in audit mode.", "rule", "action", "mode")
 FALLBACKS = counter(
-    "ladder_falls", "Resources that a ladder replaced by those of another rung.", "rule", "from", "to", "mode"
+    "ladder_fallbacks", "Resources that a ladder replaced by another rung's.", "rule", "from", "to", "mode"
 )
 INJECTIONS = counter("injections", "Injections of a resource into a pod.", "rule", "resource", "mode")
 DENIALS = counter("denials", "Denials by rule and reason.", "rule", "reason", "mode")

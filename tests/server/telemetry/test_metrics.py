@@ -53,7 +53,7 @@ def metrics_after(path: str, object: Any, *rules: Rule, on: Cluster = cluster(),
 
 def test_a_fallback_is_counted_by_requested_and_given_resource() -> None:
     metrics = metrics_after("/mutate", asks({MIG: 1}), FALLS)
-    assert counted(metrics, "gpu_rules_ladder_falls_total") == {
+    assert counted(metrics, "gpu_rules_ladder_fallbacks_total") == {
         f"{{from={MIG}}}{ENFORCED}{{rule=FallbackLadder/ladder}}{{to={GPU}}}": 1
     }
     assert counted(metrics, "gpu_rules_rule_steps_total") == {
@@ -64,7 +64,7 @@ def test_a_fallback_is_counted_by_requested_and_given_resource() -> None:
 
 def test_audit_mode_is_counted_separately_and_changes_nothing() -> None:
     metrics = metrics_after("/mutate", asks({MIG: 1}), ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT))
-    assert list(counted(metrics, "gpu_rules_ladder_falls_total")) == [
+    assert list(counted(metrics, "gpu_rules_ladder_fallbacks_total")) == [
         f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
     ]
     assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Allowed}": 1}
@@ -76,7 +76,7 @@ def test_cached_decisions_are_counted_like_all_others() -> None:
     for _ in range(3):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_decision_cache_hits_total") == {"{endpoint=mutate}": 2}
-    assert sum(counted(metrics, "gpu_rules_ladder_falls_total").values()) == 3
+    assert sum(counted(metrics, "gpu_rules_ladder_fallbacks_total").values()) == 3
 
 
 def test_an_injection_is_counted_once_for_each_resource() -> None:
@@ -176,7 +176,7 @@ def test_nothing_is_lost_between_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert list(counted(metrics, "gpu_rules_ladder_falls_total").values()) == [2000]
+    assert list(counted(metrics, "gpu_rules_ladder_fallbacks_total").values()) == [2000]
     assert series(metrics)["gpu_rules_request_seconds_count{endpoint=mutate}"] == 2000
 
 
@@ -185,10 +185,10 @@ def test_series_of_former_rules_are_deleted() -> None:
     metrics = Metrics(state)
     for _ in range(2):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
-    assert counted(metrics, "gpu_rules_ladder_falls_total")
+    assert counted(metrics, "gpu_rules_ladder_fallbacks_total")
     state.served = ServedRules(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2, digest="new")
     assert counted(metrics, "gpu_rules_rules_info") == {"{digest=new}": 1}
-    assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
+    assert counted(metrics, "gpu_rules_ladder_fallbacks_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
     assert counted(metrics, "gpu_rules_requests_total")
     assert counted(metrics, "gpu_rules_decision_cache_hits_total")

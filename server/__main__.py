@@ -1,6 +1,7 @@
 """The command. It sets the handler of SIGINT before it imports anything else, typing included."""
 
 import signal
+import sys
 
 
 def main() -> object:
@@ -13,10 +14,15 @@ def main() -> object:
     if not ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return command(prog_name="gpu-rules")
+        return command(prog_name=program_name(sys.argv[0]))
     finally:
         if not ignored:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def program_name(path: str) -> str:
+    """Return the command as the user typed it: kubectl runs the file kubectl-gpu_rules for `kubectl gpu-rules`."""
+    return "kubectl gpu-rules" if path.endswith("kubectl-gpu_rules") else "gpu-rules"
 
 
 if __name__ == "__main__":

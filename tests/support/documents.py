@@ -41,6 +41,10 @@ _SHELL = re.compile(r"[|;&<>$`]")
 """Characters in the documents' commands that only a shell interprets."""
 
 
+_GIT = {f"GIT_{role}_{field}": "example" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+"""Author of the documents' commits, on machines where git has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A fenced block: its language, the rest of that line, and its text."""
@@ -131,6 +135,7 @@ class _Renewal:
                 "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
                 "PYTHONPATH": str(REPOSITORY),
                 "LC_ALL": "C.UTF-8",
+                **_GIT,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish, by the commands in docs/how-to/write-and-test.md."""
+"""Completion in bash, zsh and fish, by the commands in docs/how-to/install.md."""
 
 import os
 import pty
@@ -40,8 +40,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def start_up(shell: str) -> str:
-    """Return the line of docs/how-to/write-and-test.md that a shell runs when it starts."""
-    text = (REPOSITORY / "docs/how-to/write-and-test.md").read_text()
+    """Return the line of docs/how-to/install.md that a shell runs when it starts."""
+    text = (REPOSITORY / "docs/how-to/install.md").read_text()
     (lines,) = [block.text for block in blocks(text) if "_GPU_RULES_COMPLETE" in block.text]
     (line,) = [line for line in lines.splitlines() if f"={shell}_source" in line]
     return line

@@ -87,8 +87,8 @@ def test_a_server_reads_rules_only(tmp_path: Path, rules: Path) -> None:
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["patch"]
         imported = {line.rpartition("|")[2].strip() for line in running.logged().splitlines()}
     assert "rules_engine.kinds.ladder" in imported
-    rooms = ("rules_engine.scheduling", "rules_engine.diagnosis", "rules_engine.simulation")
-    assert [name for name in imported if name.startswith(rooms)] == []
+    packages = ("rules_engine.scheduling", "rules_engine.diagnosis", "rules_engine.simulation")
+    assert [name for name in imported if name.startswith(packages)] == []
 
 
 def children(running: Running) -> str:

@@ -1,11 +1,11 @@
-"""The contract of import-linter for rooms."""
+"""The contract of import-linter for the layers of packages."""
 
 from typing import Any
 
 import pytest
 from grimp import ImportGraph
 
-from tests.support.rooms import RoomsContract
+from tests.support.package_layers import PackageLayersContract
 
 
 def checked(line: str, *imports: tuple[str, str]) -> list[str]:
@@ -15,7 +15,9 @@ def checked(line: str, *imports: tuple[str, str]) -> list[str]:
         graph.add_module(name)
     for importer, imported in imports:
         graph.add_import(importer=importer, imported=imported)
-    contract: Any = RoomsContract("rooms", {}, {"name": "rooms", "type": "rooms", "rooms": [line]})
+    contract: Any = PackageLayersContract(
+        "layers", {}, {"name": "layers", "type": "package_layers", "packages": [line]}
+    )
     found = contract.check(graph, False)
     assert found.kept == (not found.metadata["wrong"])
     wrong: list[str] = found.metadata["wrong"]

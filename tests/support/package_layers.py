@@ -1,4 +1,4 @@
-"""The contract of import-linter that pyproject.toml uses: one list of rooms, each with its layers."""
+"""The contract of import-linter that pyproject.toml uses: one list of packages, each with its layers."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ from grimp import ImportGraph, Layer
 from importlinter import Contract, ContractCheck, fields, output
 
 
-class RoomsContract(Contract):
-    """Each of `rooms` is `PACKAGE: TOP > MIDDLE | BESIDE IT > BOTTOM`: a layer imports only those below it.
+class PackageLayersContract(Contract):
+    """Each of `packages` is `PACKAGE: TOP > MIDDLE | BESIDE IT > BOTTOM`: a layer imports only those below it.
 
     Modules of one layer do not import each other, and every module of a package is in one of its layers. One in
     parentheses need not exist.
     """
 
-    rooms = fields.ListField(subfield=fields.StringField())
+    packages = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         wrong: list[str] = []
-        for line in self.rooms:  # type: ignore[attr-defined]
+        for line in self.packages:  # type: ignore[attr-defined]
             package, _, written = line.partition(": ")
             layers = [[name.strip(" ()") for name in layer.split("|")] for layer in written.split(" > ")]
             wrong += _unlisted(graph, package, written, layers)
@@ -33,7 +33,7 @@ class RoomsContract(Contract):
 
 
 def _unlisted(graph: ImportGraph, package: str, written: str, layers: Sequence[Sequence[str]]) -> list[str]:
-    """Return what is wrong with the names of a room."""
+    """Return what is wrong with the names of a package."""
     listed = {name for layer in layers for name in layer}
     there = {child.rpartition(".")[2] for child in graph.find_children(package)}
     absent = {name for name in listed - there if f"({name})" not in written}

@@ -31,13 +31,20 @@ html_theme_options = {
 _LOG = logging.getLogger(__name__)
 
 _FENCE = re.compile(r"^```(\w+) ([^\n]+)$", re.MULTILINE)
+_PAGE = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[)#])")
+"""The text of a link that is the name of a page."""
+
 _LINK = re.compile(r"(\]\()(\.\.?/[^)\s]+)(\))")
 
 
 def adapt(app: Sphinx, docname: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx's signature
-    """Show the file names of code blocks, let links to other files lead to the repository, list pages at the side."""
+    """Show the names of files above code blocks and the titles of pages in links; let links lead to the repository.
+
+    The index gets the contents at the side.
+    """
     page = DOCS / f"{docname}.md"
     text = _FENCE.sub(r"```{code-block} \1\n:caption: \2", source[0])
+    text = _PAGE.sub("[]", text)
     text = _LINK.sub(lambda link: f"{link[1]}{_address(page, link[2])}{link[3]}", text)
     source[0] = text + (_contents(text) if docname == "index" else "")
 

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from server.__main__ import program_name
+from tests.support.documents import REPOSITORY
 from tests.support.helm import HelmNotFoundError, find_kubectl
 from tests.support.server import PATIENCE_SECONDS, environment
 
@@ -22,6 +24,12 @@ from tests.support.server import PATIENCE_SECONDS, environment
 )
 def test_the_command_has_the_name_that_the_user_typed(path: str, name: str) -> None:
     assert program_name(path) == name
+
+
+def test_both_names_run_the_same_command() -> None:
+    scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+
+    assert scripts["kubectl-gpu_rules"] == scripts["gpu-rules"]
 
 
 @pytest.fixture

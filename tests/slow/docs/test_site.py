@@ -47,6 +47,15 @@ def test_files_in_examples_have_their_names(site: Path) -> None:
     assert '<div class="code-block-caption"><span class="caption-text">rules/ladder.yaml</span>' in page
 
 
+def test_links_to_pages_show_their_titles(site: Path) -> None:
+    pages = {page.name: page.read_text() for page in site.rglob("*.html")}
+
+    assert {name: found for name, text in pages.items() if (found := re.findall(r"<a [^>]*>[^<]*\.md<", text))} == {}
+    assert (
+        '<a class="reference internal" href="cel.html"><span class="std std-doc">CEL</span></a>' in pages["rules.html"]
+    )
+
+
 def test_no_link_or_picture_leads_nowhere(site: Path) -> None:
     missing = []
     for page in site.rglob("*.html"):
@@ -66,7 +75,7 @@ def test_links_to_other_files_lead_to_the_repository(site: Path) -> None:
         )
     }
 
-    assert "README.md" in targets
+    assert "CONTRIBUTING.md" in targets
     assert {target for target in targets if not (REPOSITORY / target).exists()} == set()
 
 

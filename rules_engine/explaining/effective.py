@@ -258,7 +258,8 @@ def _rule_settings(rule: Rule) -> Iterator[Setting]:
         if place is not None or field == "namespaces":
             yield field_setting(f"match.{field}", value, place)
     for field, value in _scalar_fields(rule):
-        yield field_setting(field, value, origin.get(("spec", field)))
+        if value != "" or ("spec", field) in origin:
+            yield field_setting(field, value, origin.get(("spec", field)))
     for name, value in rule.params.items():
         yield field_setting(f"params.{name}", value, origin.get(("params", name)))
     for field, expressions in (("variables", rule.variables), ("matchConditions", rule.match_conditions)):

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
+from rules_engine.kinds.ladder.value import WEBHOOK_ANNOTATION
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
@@ -215,7 +215,7 @@ def admit_pod(server: Server, admission: Admission) -> Outcome:
     outcome = Outcome(
         admission=admission,
         given=_container_amounts(pod, "limits"),
-        annotation=pod["metadata"].get("annotations", {}).get(FALLBACK_ANNOTATION),
+        annotation=pod["metadata"].get("annotations", {}).get(WEBHOOK_ANNOTATION),
         milliseconds=milliseconds,
     )
     if not mutated["allowed"]:

@@ -82,7 +82,7 @@ def test_everything_is_uncovered_without_a_case_that_reaches_it(tmp_path: Path) 
         "16 namespaces.ml never used",
         "16 namespaces.none never used",
         "17 has(object.metadata.name) never true",
-        "24 !object.spec.?hostNetwork.orValue(false) never false",
+        "25 !object.spec.?hostNetwork.orValue(false) never false",
     ]
 
 
@@ -209,7 +209,7 @@ def test_the_table_has_places_and_the_total(folder: Path) -> None:
     assert result.exit_code == 0
     table = result.stdout.partition("not covered\n")[2].splitlines()
     assert table[0] == f"  {folder}/rules.yaml:6:18   nvidia.com/mig-2g.20gb                    never given"
-    assert table[-2] == f"  {folder}/rules.yaml:24:20  !object.spec.?hostNetwork.orValue(false)  never false"
+    assert table[-2] == f"  {folder}/rules.yaml:25:20  !object.spec.?hostNetwork.orValue(false)  never false"
     assert table[-1] == "coverage 38.8 %: 7 of 18"
 
 

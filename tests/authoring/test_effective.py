@@ -91,7 +91,7 @@ namespace replaces, any namespace labels, any pod labels
         ├── coefficients.memory: none  rules/injection.yaml:8:5, overrides 8Gi  rules/injection.yaml:5:30
         ├── annotations.net: none  rules/injection.yaml:8:5, overrides eni  rules/injection.yaml:6:17
         └── defaults: match.namespaces *, mode Enforce, priority 0, failurePolicy Fail, optOut Allowed, """
-        "gpuTypeAnnotation task.bkbcs.tencent.com/gpu-type, gpuResource nvidia.com/gpu, onConflict Overwrite, "
+        "gpuResource nvidia.com/gpu, onConflict Overwrite, "
         "initContainers Ignore\n"
     )
 
@@ -168,7 +168,7 @@ def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> No
         "whenExhausted": "Keep",
         "unplaced": "Ignore",
         "queued": "Ignore",
-        "annotation": "gpu-webhook.k8s.io/fallback",
+        "annotation": "gpurules.io/fallback",
         "rungs[0]": "x.y/a",
         "rungs[0].weight": 2,
         "rungs[1]": "x.y/b",
@@ -524,7 +524,7 @@ def test_a_file_that_is_no_cluster_and_a_missing_file_are_reported(folder: Path)
 def test_the_packaged_rules_are_the_default(folder: Path) -> None:
     result = cli("effective", "-n", "ml")
     assert (result.stderr, result.exit_code) == ("", 0)
-    assert result.stdout.startswith("rules: the packaged set default (use --rules for others)\n\nnamespace ml,")
+    assert result.stdout.startswith("rules: the packaged set gpu-allocation (use --rules for others)\n\nnamespace ml,")
     assert "FallbackLadder/mig-to-gpu" in result.stdout
 
 

@@ -49,12 +49,12 @@ ml/job at 2026-11-22T01:02:00.000005Z by system:admin
     │   │   ├── ✗ nvidia.com/mig-2g.20gb: requested, but no node offers 2
     │   │   ├── ✗ nvidia.com/mig-1g.10gb: its condition is false  <expression>:1:1 rungs[1].when
     │   │   └── ✓ nvidia.com/gpu: assumed: nothing else is offered
-    │   └── annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu
+    │   └── annotation gpurules.io/fallback: 2g.20gb->gpu
     └── ResourceInjection/injection  changed: 2 × nvidia.com/gpu  rules.yaml:1:1
         ├── main requests 2 of nvidia.com/gpu
         └── main  cpu: none → 8
 
-add /metadata/annotations {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"}
+add /metadata/annotations {"gpurules.io/fallback": "2g.20gb->gpu"}
 add /spec/containers/0/resources/limits/cpu "8"
 add /spec/containers/0/resources/limits/nvidia.com~1gpu "2"
 remove /spec/containers/0/resources/limits/nvidia.com~1mig-2g.20gb

@@ -56,7 +56,7 @@ FULFILLED = [
     "{allowed: true}",
     "{containers: {main: {nvidia.com/gpu: 1, nvidia.com/mig-2g.20gb: 0}}}",
     "{containers: {main: {nvidia.com/gpu: 1000m}}}",
-    "{annotations: {gpu-webhook.k8s.io/fallback: 2g.20gb->gpu, other: null}}",
+    "{annotations: {gpurules.io/fallback: 2g.20gb->gpu, other: null}}",
     "{warnings: []}",
     "{limits: {main: {nvidia.com/gpu: 1}}, requests: {main: {nvidia.com/gpu: 0}}}",
     "{audited: []}",
@@ -82,8 +82,8 @@ def test_a_case_with_the_expected_result_passes(folder: Path, expect: str) -> No
         ("{containers: {mian: {cpu: 4}}}", "containers.mian", "a container", "the pod has main"),
         ("{annotations: {net: eni}}", "annotations.net", "'eni'", "none"),
         (
-            "{annotations: {gpu-webhook.k8s.io/fallback: null}}",
-            "annotations.gpu-webhook.k8s.io/fallback",
+            "{annotations: {gpurules.io/fallback: null}}",
+            "annotations.gpurules.io/fallback",
             "none",
             "'2g.20gb->gpu'",
         ),
@@ -448,7 +448,7 @@ def test_json_has_the_same_results(folder: Path) -> None:
 
 
 PATCHED = (
-    "{metadata: {name: p, annotations: {gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}, "
+    "{metadata: {name: p, annotations: {gpurules.io/fallback: 2g.20gb->gpu}}, "
     "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
 )
 
@@ -466,7 +466,7 @@ def differences(out: str) -> list[tuple[str, str, str]]:
 def test_the_whole_patched_pod_can_be_expected(folder: Path) -> None:
     assert run(folder, case(f"{{pod: {PATCHED}}}"))[0] == 0
     assert run(folder, case(f"{{pod: {PATCHED.replace('gpu: 1', 'gpu: 1000m')}}}"))[0] == 0
-    file = f"kind: Pod\nmetadata: {{name: p, annotations: {{gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}}}\n{SPEC}"
+    file = f"kind: Pod\nmetadata: {{name: p, annotations: {{gpurules.io/fallback: 2g.20gb->gpu}}}}\n{SPEC}"
     write(folder, {"pods/patched.yaml": file})
     assert run(folder, case("{podFile: pods/patched.yaml}"))[0] == 0
 
@@ -487,7 +487,7 @@ SPEC = "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}
         (
             "2g.20gb->gpu",
             "other",
-            ('pod.metadata.annotations["gpu-webhook.k8s.io/fallback"]', '"other"', '"2g.20gb->gpu"'),
+            ('pod.metadata.annotations["gpurules.io/fallback"]', '"other"', '"2g.20gb->gpu"'),
         ),
         ("}}}]}}", "}}}, {name: side}]}}", ("pod.spec.containers[side]", '{"name": "side"}', "none")),
         ("{name: p", "{finalizers: [a.b/c], name: p", ("pod.metadata.finalizers", '["a.b/c"]', "none")),
@@ -528,7 +528,7 @@ AUDITED = "---\n".join(
 )
 ALL = (
     "{audited: [{rule: FallbackLadder/mig, action: change, rung: nvidia.com/gpu, message: →, annotations: "
-    "{gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}, {rule: ResourceInjection/v100, containers: {main: {cpu: 8}}, "
+    "{gpurules.io/fallback: 2g.20gb->gpu}}, {rule: ResourceInjection/v100, containers: {main: {cpu: 8}}, "
     "annotations: {net: eni}}, {rule: Validation/no-host, action: deny, message: failed expression}], decidedBy: []}"
 )
 HOST_V100 = V100.replace("spec: {", "spec: {hostNetwork: true, ")

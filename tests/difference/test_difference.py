@@ -44,7 +44,7 @@ from tests.support.evaluation import pod as made_pod
 from tests.support.laws import clusters, injections, ladder_sets, law, levelled_pods, pods
 from tests.support.naive_difference import counted, look
 
-FALLBACK = "gpu-webhook.k8s.io/fallback"
+FALLBACK = "gpurules.io/fallback"
 READS_USER = "request.userInfo.username != 'root'"
 IS_ROOT = "request.userInfo.username == 'root'"
 FAILS_FOR_ROOT = "{'ada': true}[request.userInfo.username]"

@@ -131,7 +131,7 @@ def test_totals_of_recorded_admissions() -> None:
 
 def test_a_change_has_both_outcomes_and_its_workloads() -> None:
     pods = (submitted("web", kind="Deployment", count=6), fallen(MIG3, 12), fallen(GPU, 13))
-    annotation = "gpu-webhook.k8s.io/fallback"
+    annotation = "gpurules.io/fallback"
 
     assert change(pods, (submitted("train", count=2), *pods[1:])) == {
         "kinds": ["Rung"],

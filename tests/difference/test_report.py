@@ -66,7 +66,7 @@ Changes  6 changes
     given for nvidia.com/mig-2g.20gb: nvidia.com/mig-3g.40gb → nvidia.com/gpu
     main nvidia.com/mig-3g.40gb: 1 → none
     main nvidia.com/gpu: none → 1
-    annotation gpu-webhook.k8s.io/fallback: "2g.20gb->3g.40gb" → "2g.20gb->gpu"
+    annotation gpurules.io/fallback: "2g.20gb->3g.40gb" → "2g.20gb->gpu"
     FallbackLadder/mig-80gb: rules/mig.yaml:12 → rules/mig.yaml:13
     WORKLOAD           PODS
     Deployment ml/web     6

@@ -35,7 +35,7 @@ spec:
         requests: {main: {cpu: 0}}
         limits: {main: {cpu: 2}}
         podFile: pods/job.yaml
-        annotations: {gpu-webhook.k8s.io/fallback: 3g.40gb->gpu, gone: null}
+        annotations: {gpurules.io/fallback: 3g.40gb->gpu, gone: null}
         warnings: [slow]
         message: "no"
         decidedBy:
@@ -92,7 +92,7 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
     expect = case.expect
     assert (expect.location, expect.allowed) == (Location(file, 13, 7), False)
     assert expect.containers == {"main": {"nvidia.com/gpu": Quantity.of(1), "cpu": Quantity.parse("500m")}, "other": {}}
-    assert expect.annotations == {"gpu-webhook.k8s.io/fallback": "3g.40gb->gpu", "gone": None}
+    assert expect.annotations == {"gpurules.io/fallback": "3g.40gb->gpu", "gone": None}
     assert (expect.warnings, expect.message) == (("slow",), "no")
     assert expect.decided_by is not None
     assert [(decider.rule, decider.rung, decider.location.line) for decider in expect.decided_by] == [

@@ -9,7 +9,7 @@ from rules_engine.loading.files import SourceFile
 from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.loading import codes, rule
 
-INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
 BROKEN = INJECTION.replace("coefficients", "coeficients")
 TEST = rule("RuleTest", "{cluster: {file: absent.yaml}, cases: []}")
 

@@ -423,7 +423,7 @@ class TestPodsOfOneJob:
     "change",
     [
         lambda made: made["metadata"]["annotations"].update({GPU_TYPE: "T4"}),
-        lambda made: made["metadata"]["annotations"].update({"gpu-webhook.k8s.io/fallback": "x"}),
+        lambda made: made["metadata"]["annotations"].update({"gpurules.io/fallback": "x"}),
         lambda made: made["metadata"]["annotations"].update({"a/b": "x"}),
         lambda made: made["metadata"]["annotations"].update({SKIP_ANNOTATION: "true"}),
         lambda made: made["metadata"].update({"annotations": None}),

@@ -43,7 +43,7 @@ from tests.support.laws import clusters, examples, injections, ladders, law, pod
 
 TYPES = ("V100", "T4")
 GPU_TYPE = "gpu-type"
-FALLBACK = "gpu-webhook.k8s.io/fallback"
+FALLBACK = "gpurules.io/fallback"
 
 _NAMESPACES = st.sampled_from([("*",), ("ml",), ("prod", "m?"), ("prod",), ("p*", "ml")])
 _REQUIREMENTS = st.builds(

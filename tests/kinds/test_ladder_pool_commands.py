@@ -58,7 +58,7 @@ def test_a_moved_pod_has_the_labels_and_tolerations_of_its_pool() -> None:
     ]
     assert pod["metadata"]["annotations"] == {
         "gpurules.io/gpu-type": "A100",
-        "gpu-webhook.k8s.io/fallback": "gpu@H100->gpu@A100",
+        "gpurules.io/fallback": "gpu@H100->gpu@A100",
     }
 
 

@@ -17,7 +17,7 @@ from rules_engine.model.rules.decision import Action, Decision, Step
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
-FALLBACK = "gpu-webhook.k8s.io/fallback"
+FALLBACK = "gpurules.io/fallback"
 MATCHES_POD = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
 DEDICATED = Toleration(key="dedicated", operator="Equal", value="a100", effect="NoSchedule")
 RAW_DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "a100", "effect": "NoSchedule"}
@@ -259,7 +259,7 @@ def test_free_devices_of_the_pool_count() -> None:
 def test_rules_outside_read_what_pools_read() -> None:
     rule = cards(on("H100", weight=2), on("A100", place=Place(annotations={"type": "a"}), weight=1))
     assert rule.interests.node_labels == {CARD}
-    assert rule.interests.annotations == {FALLBACK, "type"}
+    assert rule.interests.annotations == {FALLBACK, "gpu-webhook.k8s.io/fallback", "type"}
     fingerprint = Fingerprint(compiled(rule).rules_at(Endpoint.MUTATE))
     keys = [
         selecting(),

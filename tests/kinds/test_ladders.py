@@ -25,7 +25,7 @@ from tests.support.evaluation import (
     rung,
 )
 
-FALLBACK = "gpu-webhook.k8s.io/fallback"
+FALLBACK, WEBHOOK = "gpurules.io/fallback", "gpu-webhook.k8s.io/fallback"
 FULL = (MIG3, MIG2, MIG1, rung(GPU, assume=True))
 WEIGHTED = (rung(MIG3, weight=3), rung(MIG2, weight=2), rung(MIG1, weight=1), rung(GPU, weight=7, assume=True))
 
@@ -549,6 +549,28 @@ class TestAnnotation:
         made = pod(container("a", {MIG2: 1}), container("b", {"amd.com/x": 1}))
         rules = (down(name="a"), down("amd.com/x", rung("amd.com/gpu", assume=True), name="b"))
         assert annotations(mutated(made, *rules)) == {FALLBACK: "2g.20gb->gpu,amd.com/x->amd.com/gpu"}
+
+    @pytest.mark.parametrize("own", [FALLBACK, WEBHOOK])
+    def test_the_history_continues_under_the_name_that_the_pod_has(self, own: str) -> None:
+        for name in (FALLBACK, WEBHOOK):
+            made = asks({MIG2: 1}, annotations={name: "4g.40gb->2g.20gb"})
+            decision = mutated(made, down(annotation=own))
+            assert annotations(decision) == {name: "4g.40gb->2g.20gb,2g.20gb->gpu"}
+            assert mutated(decision.result, down(annotation=own)).patch == ()
+
+    @pytest.mark.parametrize(("own", "other"), [(FALLBACK, WEBHOOK), (WEBHOOK, FALLBACK)])
+    def test_of_both_names_the_ladder_continues_its_own(self, own: str, other: str) -> None:
+        made = asks({MIG2: 1}, annotations={own: "a->b", other: "c->d"})
+        assert annotations(mutated(made, down(annotation=own))) == {own: "a->b,2g.20gb->gpu", other: "c->d"}
+
+    def test_another_name_has_a_history_of_its_own(self) -> None:
+        made = asks({MIG2: 1}, annotations={FALLBACK: "a->b", WEBHOOK: "c->d"})
+        assert annotations(mutated(made, down(annotation="e/f")))["e/f"] == "2g.20gb->gpu"
+
+    def test_ladders_with_both_names_share_a_history(self) -> None:
+        made = pod(container("a", {MIG2: 1}), container("b", {"amd.com/x": 1}))
+        rules = (down(name="a", annotation=WEBHOOK), down("amd.com/x", rung("amd.com/gpu", assume=True), name="b"))
+        assert annotations(mutated(made, *rules)) == {WEBHOOK: "2g.20gb->gpu,amd.com/x->amd.com/gpu"}
 
     def test_an_empty_key_writes_none(self) -> None:
         decision = mutated(asks({MIG2: 1}), down(annotation=""))

@@ -66,7 +66,7 @@ def test_the_defaults_of_a_ladder() -> None:
         Direction.DOWN,
         Counts.KEEP,
         WhenExhausted.KEEP,
-        "gpu-webhook.k8s.io/fallback",
+        "gpurules.io/fallback",
     )
     assert rule.match == Match(namespaces=("*",), exclude_namespaces=(), operations=(Operation.CREATE,))
 

@@ -191,9 +191,23 @@ def annotate(rule: Any, before: Any, after: Any, moves: Mapping[str, str]) -> No
         if name in moves and count(container, name)
     ]
     if rule["annotation"] and falls:
-        annotations = after["metadata"].setdefault("annotations", {})
-        old = [text for text in annotations.get(rule["annotation"], "").split(",") if text]
-        annotations[rule["annotation"]] = ",".join(dict.fromkeys([*old, *falls]))
+        key, old = history(rule, before)
+        after["metadata"].setdefault("annotations", {})[key] = ",".join(dict.fromkeys([*old, *falls]))
+
+
+def history(rule: Any, before: Any) -> tuple[str, list[str]]:
+    """Return the annotation to append to, and its falls: of the two shared names, the one that the pod has."""
+    annotations = before["metadata"].get("annotations", {})
+    key, other = rule["annotation"], HISTORIES.get(rule["annotation"])
+    if key not in annotations and other in annotations:
+        key = other
+    return key, [text for text in annotations.get(key, "").split(",") if text]
+
+
+HISTORIES = {
+    "gpurules.io/fallback": "gpu-webhook.k8s.io/fallback",
+    "gpu-webhook.k8s.io/fallback": "gpurules.io/fallback",
+}
 
 
 def short(name: str) -> str:
@@ -365,10 +379,8 @@ def decide_pools(
         if count(container, rule["rungs"][index]["resource"])
     ]
     if rule["annotation"] and falls:
-        present = pod["metadata"].get("annotations", {}).get(rule["annotation"], "")
-        old = [text for text in present.split(",") if text]
-        annotations = outcome.pod["metadata"].setdefault("annotations", {})
-        annotations[rule["annotation"]] = ",".join(dict.fromkeys([*old, *falls]))
+        key, old = history(rule, pod)
+        outcome.pod["metadata"].setdefault("annotations", {})[key] = ",".join(dict.fromkeys([*old, *falls]))
 
 
 def title(rule: Any, index: int) -> str:

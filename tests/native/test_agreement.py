@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.admission import validation_request
+from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -50,6 +51,8 @@ def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "
 
 
 PODS = (
+    pod(container("c0", {MIG3: 1}), annotations={WEBHOOK_ANNOTATION: "x->3g.40gb"}),
+    pod(container("c0", {MIG3: 1}), annotations={WEBHOOK_ANNOTATION: "x->3g.40gb", FALLBACK_ANNOTATION: "y->x"}),
     pod(container("c0", {MIG3: 1}), container("c1", {MIG2: 2}), annotations={"a/b": "c"}),
     pod(container("c0", {GPU: 2, "cpu": 1}), container("c1", requests={"cpu": "10m", "memory": "100m"})),
     pod(

@@ -27,7 +27,7 @@ def test_a_pod_falls_back_over_https(server: Running) -> None:
     assert (answer.status, answer.response["uid"], answer.response["allowed"]) == (200, UID, True)
     changed = apply_json(MIG_POD, answer.patch)
     assert changed["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-    assert changed["metadata"]["annotations"] == {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"}
+    assert changed["metadata"]["annotations"] == {"gpurules.io/fallback": "2g.20gb->gpu"}
 
 
 def test_a_pod_is_denied_over_https(server: Running) -> None:

@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
 
 
 def place(text: str) -> dict[str, str | int]:
@@ -45,8 +46,9 @@ def ladder(name: str, *rungs: str, **fields: str) -> str:
 
 
 def injection(name: str, **fields: str) -> str:
-    """Return a ResourceInjection, of cpu by default; fields are YAML on one line each."""
-    return _rule("ResourceInjection", name, "", {"coefficients": "{cpu: 4}", **fields})
+    """Return a ResourceInjection, of cpu by default; fields are YAML on one line each. A GPU type has an annotation."""
+    annotation = {"gpuTypeAnnotation": GPU_TYPE_ANNOTATION} if "gpuType" in fields else {}
+    return _rule("ResourceInjection", name, "", {"coefficients": "{cpu: 4}", **fields, **annotation, **fields})
 
 
 def validation(name: str, expression: str, **fields: str) -> str:

@@ -61,7 +61,7 @@ def kept(count: int = 1, **fields: Any) -> Outcome:
 def fallen(to: str, line: int, *, count: int = 1, file: str = "rules/mig.yaml") -> Outcome:
     """Return the outcome of a pod that requests MIG2 and gets another resource."""
     short = to.removeprefix("nvidia.com/").removeprefix("mig-")
-    annotations = (("gpu-webhook.k8s.io/fallback", f"2g.20gb->{short}"),)
+    annotations = (("gpurules.io/fallback", f"2g.20gb->{short}"),)
     fall = Fallback(rule=LADDER, requested=MIG2, given=to)
     decided = deciding(
         LADDER, location(file, line), fallbacks=(fall,), annotations=annotations, amounts=(("main", to, str(count)),)

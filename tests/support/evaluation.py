@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.kinds import compile_rules
-from rules_engine.kinds.injection.value import Entry, ResourceInjection
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.model.json.patch import Json
@@ -118,11 +118,19 @@ def injection(
     *,
     name: str = "injection",
     gpu_type: str | None = "V100",
+    gpu_type_annotation: str = GPU_TYPE_ANNOTATION,
     annotations: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> ResourceInjection:
     default = entry(coefficients, annotations)
-    return ResourceInjection(name=name, location=HERE, default=default, gpu_type=gpu_type, **common(fields))
+    return ResourceInjection(
+        name=name,
+        location=HERE,
+        default=default,
+        gpu_type=gpu_type,
+        gpu_type_annotation=gpu_type_annotation if gpu_type is not None else "",
+        **common(fields),
+    )
 
 
 def check(expression: str, message: str = "", message_expression: str | None = None, **fields: Any) -> Check:

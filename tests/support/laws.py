@@ -156,7 +156,7 @@ def ladders(draw: st.DrawFn, /, name: str = "ladder", **fields: Any) -> Fallback
         "offered": draw(st.sampled_from(Offered)),
         "nodes": NodeFilter(draw(st.sampled_from(_SELECTORS)), draw(st.sampled_from(_REQUIRE))),
         "when_exhausted": draw(st.sampled_from([WhenExhausted.KEEP] * 4 + [WhenExhausted.DENY])),
-        "annotation": draw(st.sampled_from(["gpu-webhook.k8s.io/fallback", "a/b", ""])),
+        "annotation": draw(st.sampled_from(["gpurules.io/fallback", "gpu-webhook.k8s.io/fallback", "a/b", ""])),
     }
     return ladder(*rungs, name=name, **{**chosen, **fields})
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.kinds.injection.value import InitContainers, OnConflict
-from rules_engine.kinds.ladder.value import Counts, Direction
+from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, Counts, Direction
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import (
@@ -83,7 +83,7 @@ MUTATIONS: Sequence[Sequence[Rule]] = (
             )
         ]
         for direction in Direction
-        for annotation in ("", "a/b")
+        for annotation in ("", "a/b", FALLBACK_ANNOTATION)
     ),
     [ladder(MIG3, rung(MIG2, "size(object.spec.containers) > 1 // more"), rung(GPU, assume=True)), *VALIDATIONS[:2]],
     [validation("object.spec.?hostIPC.hasValue() ? true : has(object.spec.hostPID)", name="conditional")],

@@ -1,11 +1,12 @@
 """Reading of a ResourceInjection from its document."""
 
 from rules_engine.kinds.injection.problem_codes import InjectionCode
-from rules_engine.kinds.injection.value import Entry, ResourceInjection
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
 from rules_engine.loading.fields import key_origins, map_field, map_members, scalar_arguments, string_field, string_map
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
+from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
@@ -29,6 +30,13 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
         gpu_type=string_field(spec, "gpuType") or None,
         namespaces=namespaces,
     )
+    type_key = spec.key("gpuType")
+    if type_key is not None and not spec.key("gpuTypeAnnotation"):
+        message = (
+            "injection with 'gpuType' needs 'gpuTypeAnnotation', the annotation of pods that holds the type: write "
+            f"gpuTypeAnnotation: {GPU_TYPE_ANNOTATION} if pods have the former default"
+        )
+        problems.error(Code.MISSING_FIELD, message, type_key.location, type_key.length)
     _report_gpu_amounts(spec, injection.gpu_resource, problems)
     for entry_node in (spec, *(node for _, node in map_members(spec, "namespaces"))):
         for key, _ in map_field(entry_node, "annotations"):

@@ -11,7 +11,7 @@ from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import Interests, Mode, Rule
 
 GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
-"""Default annotation of pods with the type of their GPUs."""
+"""gpuinjector's annotation of pods with the type of their GPUs, the former default."""
 
 
 class OnConflict(Enum):
@@ -53,14 +53,14 @@ class Entry:
 class ResourceInjection(Rule):
     """An injection of resources per GPU of a type. `namespaces` are exact names; `inherit: Merge` is resolved.
 
-    `gpu_type` None: any pod that requests `gpu_resource`.
+    `gpu_type` None: any pod that requests `gpu_resource`; else `gpu_type_annotation` is not empty.
     """
 
     kind = "ResourceInjection"
 
     default: Entry
     gpu_type: str | None = None
-    gpu_type_annotation: str = GPU_TYPE_ANNOTATION
+    gpu_type_annotation: str = ""
     gpu_resource: str = "nvidia.com/gpu"
     on_conflict: OnConflict = OnConflict.OVERWRITE
     init_containers: InitContainers = InitContainers.IGNORE
@@ -69,12 +69,12 @@ class ResourceInjection(Rule):
     @property
     def interests(self) -> Interests:
         entries = (self.default, *self.namespaces.values())
-        keys = (key for entry in entries for key in entry.annotations)
+        keys = {key for entry in entries for key in entry.annotations}
         return Interests(
             resources=frozenset({self.gpu_resource}),
             gives=frozenset(name for entry in entries for name in entry.coefficients),
             annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
-            annotations=frozenset({self.gpu_type_annotation, *keys}),
+            annotations=frozenset(keys | {self.gpu_type_annotation} - {""}),
         )
 
     @property

@@ -498,11 +498,12 @@ class _LadderRun:
         return {}
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the rule's annotation: its present value, then each distinct fall, by container and rung."""
-        key = self._rule.annotation
-        if not key:
+        """Return the pod's history: its present value, then each distinct fall, by container and rung."""
+        if not self._rule.annotation:
             return {}
-        present = self._context.pod.annotations.get(key, "")
+        annotations = self._context.pod.annotations
+        key = next((name for name in self._rule.histories if name in annotations), self._rule.annotation)
+        present = annotations.get(key, "")
         falls = [
             f"{short_name(rung.title)}->{short_name(moves[rung.title])}"
             for counts in self._before.by_container

@@ -200,7 +200,11 @@ def _change(rule: FallbackLadder, draft: Draft) -> None:
     string($counts[i][t] + $moved.filter(k, $to[k] == t).map(k, {scaled}).sum())])).flatten()""",
     )
     if rule.annotation:
-        draft.define_literal("annotation", f"object.metadata.?annotations[?{cel_literal(rule.annotation)}].orValue('')")
+        names = cel_list(rule.histories)
+        draft.define_literal(
+            "history", f"({names}.filter(k, k in object.metadata.?annotations.orValue({{}})) + {names})[0]"
+        )
+        draft.define("annotation", "object.metadata.?annotations[?$history].orValue('')")
         draft.define("names", cel_list(map(short_name, rule.resources)))
         draft.define(
             "changes",
@@ -222,7 +226,7 @@ def _mutation(rule: FallbackLadder, draft: Draft) -> str:
     ]
     texts = [draft.text(each) for each in operations]
     if rule.annotation:
-        key = cel_literal(f"/metadata/annotations/{escape_key(rule.annotation)}")
+        key = draft.text("'/metadata/annotations/' + $history.replace('/', '~1')")
         made = patch("add", cel_literal("/metadata/annotations"), "{}")
         texts.append(f"(has(object.metadata.annotations) ? [] : [{made}])")
         value = draft.text("(($annotation == '' ? [] : [$annotation]) + $changes).join(',')")

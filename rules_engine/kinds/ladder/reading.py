@@ -113,7 +113,7 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
             problems.error(LadderCode.POOL_KEYS, message, node.location, node.length)
         _report_tolerations(line, problems)
         for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
-            report_steering(key.source.text, {SKIP_ANNOTATION, ladder.annotation}, key, problems)
+            report_steering(key.source.text, {SKIP_ANNOTATION, *ladder.histories}, key, problems)
     for name, default in (("unplaced", ladder.unplaced is Unplaced.IGNORE), ("queued", ladder.queued is Queued.IGNORE)):
         _report_missing("ladder", spec, name, "pool", given=bool(pools) or default, problems=problems)
 

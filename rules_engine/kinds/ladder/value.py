@@ -13,8 +13,11 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests, Mode, Rule
 
-FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
+FALLBACK_ANNOTATION = "gpurules.io/fallback"
 """Default annotation of pods that a ladder changes."""
+
+WEBHOOK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
+"""Annotation of the GPU allocation webhook, the former default."""
 
 
 class Direction(Enum):
@@ -108,12 +111,18 @@ class FallbackLadder(Rule):
     annotation: str = FALLBACK_ANNOTATION
 
     @property
+    def histories(self) -> tuple[str, ...]:
+        """The annotations that a move may be appended to: the first that the pod has, else the ladder's own."""
+        shared = (FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION)
+        return tuple(dict.fromkeys((self.annotation, *shared))) if self.annotation in shared else (self.annotation,)
+
+    @property
     def interests(self) -> Interests:
         return Interests(
             resources=frozenset(self.resources),
             moves=True,
             gives=frozenset(self.resources),
-            annotations=frozenset({self.annotation, *(key for rung in self.rungs for key in rung.place.annotations)}),
+            annotations=frozenset({*self.histories, *(key for rung in self.rungs for key in rung.place.annotations)}),
             node_labels=frozenset(
                 {*self.pool_keys, *(requirement.key for requirement in self.nodes.selector.requirements)}
             ),

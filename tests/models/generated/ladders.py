@@ -23,7 +23,7 @@ RESOURCES = (
     "amd.com/mig-x",
 )
 COUNTS = ("1", "1", "1", "2", "3", "0", "2000m", "1e0", "1k", "999", "1500m", "-1")
-FALLBACK = "gpu-webhook.k8s.io/fallback"
+FALLBACK, WEBHOOK = "gpurules.io/fallback", "gpu-webhook.k8s.io/fallback"
 
 
 def cases() -> st.SearchStrategy[Any]:
@@ -126,7 +126,7 @@ def _rules(draw: st.DrawFn) -> Any:
             for index, name in enumerate(names)
         ],
         "whenExhausted": draw(_rarely("Keep", "Deny")),
-        "annotation": draw(_rarely(FALLBACK, "a/b", "")),
+        "annotation": draw(_rarely(FALLBACK, WEBHOOK, "a/b", "")),
     }
 
 
@@ -306,6 +306,8 @@ def _pods(draw: st.DrawFn) -> Any:
         {FALLBACK: "old->new"},
         {FALLBACK: "3g.40gb->gpu"},
         {FALLBACK: ""},
+        {WEBHOOK: "old->new"},
+        {FALLBACK: "new->newer", WEBHOOK: "old->new"},
         {"a/b": "c"},
         {"gpurules.io/skip": "true"},
         {"gpurules.io/skip": "True"},

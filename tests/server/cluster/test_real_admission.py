@@ -163,6 +163,7 @@ kind: ResourceInjection
 metadata: {{name: {on_conflict.lower()}}}
 spec:
   gpuType: {on_conflict}
+  gpuTypeAnnotation: task.bkbcs.tencent.com/gpu-type
   onConflict: {on_conflict}
   initContainers: Inject
   coefficients: {{cpu: 4, memory: 8Gi, hugepages-2Mi: 64Mi, example.com/nic: 1}}

@@ -30,7 +30,7 @@ pytestmark = REAL
 
 Object = dict[str, Any]
 
-PRODUCT, SPOT, FALLBACK = "nvidia.com/gpu.product", "cloud.google.com/gke-spot", "gpu-webhook.k8s.io/fallback"
+PRODUCT, SPOT, FALLBACK = "nvidia.com/gpu.product", "cloud.google.com/gke-spot", "gpurules.io/fallback"
 
 RULES = f"""\
 apiVersion: gpurules.io/v1

@@ -15,7 +15,7 @@ from tests.support.loading import codes, rule
 
 PATH = "/api/v1/namespaces/gpu-rules/configmaps/rules"
 NAME = "configmap:gpu-rules/rules"
-INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ spec:
 
 NAMED = ("namespace", "kind", "name")
 
-WRITTEN = ("gpu-webhook.k8s.io/fallback", "limited", "rules")
+WRITTEN = ("gpurules.io/fallback", "limited", "rules")
 """Annotations that the rules write."""
 
 

@@ -69,7 +69,7 @@ def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> Non
     assert (step["rule"], step["action"], step["annotations"]) == (
         "FallbackLadder/ladder",
         "change",
-        {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"},
+        {"gpurules.io/fallback": "2g.20gb->gpu"},
     )
     assert {operation["op"] for operation in line.pop("patch")} == {"add", "remove"}
     assert line == {

@@ -39,7 +39,7 @@ from rules_engine.model.problems.source import SourceText
 from tests.fuzz import cel_costs
 from tests.support import evaluation
 
-RULES = Path(__file__).parent.parent / "rules" / "default"
+RULES = Path(__file__).parent.parent / "rules" / "gpu-allocation"
 
 EXPRESSIONS = (
     'object.metadata.namespace == "ml"',

@@ -337,7 +337,7 @@ async def call_at_once(port: int | None, requests: Sequence[bytes]) -> list[tupl
     return await asyncio.gather(*map(call, requests))
 
 
-RULES = Path(__file__).parents[1] / "rules" / "default"
+RULES = Path(__file__).parents[1] / "rules" / "gpu-allocation"
 
 
 @contextmanager

@@ -45,7 +45,7 @@ CASE = """\
 
 def write(folder: Path) -> None:
     """Write the default rules, and cases that are decided by a ladder, an injection and validations."""
-    for file in (ROOT / "rules" / "default").glob("*.yaml"):
+    for file in (ROOT / "rules" / "gpu-allocation").glob("*.yaml"):
         if not file.name.endswith(".test.yaml"):
             shutil.copy(file, folder)
     each = CASES // FILES

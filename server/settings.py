@@ -76,7 +76,8 @@ class Settings:
         type=RulesPath(exists=True, path_type=Path),
         multiple=True,
         metavar="SOURCE...",
-        help="Rules: files, folders or set:NAME; in GPU_RULES_RULES, paths separated by colons. Default: set:default.",
+        help="Rules: files, folders or set:NAME; in GPU_RULES_RULES, paths separated by colons. "
+        "Default: set:gpu-allocation.",
     )
     cluster: Path | Live | None = _setting(
         "--cluster",

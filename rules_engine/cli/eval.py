@@ -51,7 +51,7 @@ class _Expression(click.ParamType[str]):
 @click.option(
     "--rule", "rule_id", metavar="KIND/NAME", help="A rule whose variables and params the expression may use."
 )
-@sources_option("--rules", "Rules with that one", default=" Default: set:default.")
+@sources_option("--rules", "Rules with that one", default=" Default: set:gpu-allocation.")
 @request_namespace_option
 def evaluate(
     expression: str | None,

@@ -190,7 +190,7 @@ def sources_option(
     )
 
 
-rules_option = sources_option("--rules", "Rules", several=True, default=" Default: set:default.")
+rules_option = sources_option("--rules", "Rules", several=True, default=" Default: set:gpu-allocation.")
 
 
 def paths_argument(path_type: click.Path) -> Decorator:

@@ -1,15 +1,16 @@
 """`sets`: the packaged rule sets."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rules_engine.cli.options import FOLDER, KnownValue, write_new_files
-from rules_engine.cli.program import Command, Group, help_examples
+from rules_engine.cli.options import FOLDER, ClusterArgument, KnownValue, cluster_option, output_option, write_new_files
+from rules_engine.cli.program import UNUSABLE, Command, Group, fail_if, help_examples, print_json
 
-USED = {"default": "used without --rules", "diagnostics": "used by doctor"}
+USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""
 
 
@@ -36,14 +37,15 @@ class SetName(KnownValue[str]):
 
 @click.group(
     cls=Group,
-    short_help="List, show and copy the packaged rule sets.",
+    short_help="List, suggest, show and copy the packaged rule sets.",
     epilog=help_examples(
         "gpu-rules sets list",
-        "gpu-rules sets copy mig-80gb my-rules",
+        "gpu-rules sets suggest --cluster kubeconfig",
+        "gpu-rules sets copy mig-a100-80gb my-rules",
     ),
 )
 def sets() -> None:
-    """List, show and copy the packaged sets: rules, such as a ladder for a type of card, and Diagnostics."""
+    """List, suggest, show and copy the packaged sets: rules, such as a ladder for a type of card, and Diagnostics."""
 
 
 @sets.command(
@@ -66,8 +68,8 @@ def list_sets() -> None:
     cls=Command,
     short_help="Print the files of a packaged set.",
     epilog=help_examples(
-        "gpu-rules sets show default",
-        "gpu-rules sets show mig-80gb > mig-80gb.yaml",
+        "gpu-rules sets show gpu-allocation",
+        "gpu-rules sets show mig-a100-80gb > mig-a100-80gb.yaml",
     ),
 )
 @click.argument("name", metavar="NAME", type=SetName())
@@ -82,7 +84,7 @@ def show(name: str) -> None:
 @sets.command(
     cls=Command,
     short_help="Copy the files of a packaged set.",
-    epilog=help_examples("gpu-rules sets copy mig-80gb my-rules"),
+    epilog=help_examples("gpu-rules sets copy mig-a100-80gb my-rules"),
 )
 @click.argument("name", metavar="NAME", type=SetName())
 @click.argument("folder", metavar="DIR", type=FOLDER)
@@ -91,3 +93,42 @@ def copy(name: str, folder: Path) -> None:
     from rules_engine.sources.packaged_sets import list_packaged_sets
 
     write_new_files(folder, list_packaged_sets()[name].texts())
+
+
+@sets.command(
+    cls=Command,
+    short_help="Suggest sets for the cards of a cluster.",
+    epilog=help_examples(
+        "gpu-rules sets suggest --cluster kubeconfig",
+        "gpu-rules sets suggest --cluster cluster.yaml -o json",
+    ),
+)
+@cluster_option(". Default: kubeconfig.", "nodes", live=True)
+@output_option("text", "json")
+def suggest(cluster: ClusterArgument, output: str) -> None:
+    """Suggest packaged sets for the cards of a cluster's nodes.
+
+    A node's card is known by its label nvidia.com/gpu.product, else by its MIG devices. Exits with 2 if the cluster has
+    errors.
+    """
+    from rules_engine.documents.load import load_cluster
+    from rules_engine.model.kubernetes.cluster import Cluster
+    from rules_engine.report.documents import problem_members
+    from rules_engine.report.text import Screen
+    from rules_engine.report.values import Table
+    from rules_engine.sources.card_sets import group_cards, sufficient_sets
+
+    inventory, problems, sources = load_cluster(cluster.file)
+    groups = group_cards(inventory or Cluster())
+    names = sufficient_sets({name for _, sets in groups for name in sets})
+    if output == "json":
+        cards = [{"product": product, "nodes": nodes, "sets": sets} for (product, sets), nodes in groups.items()]
+        print_json({"cards": cards, "sets": names, "problems": [*map(problem_members, problems)]})
+    else:
+        Screen(sys.stderr).problems(problems, sources)
+    fail_if(inventory is None, UNUSABLE)
+    if output == "text":
+        rows = [(key[0] or "unknown", str(len(nodes)), ", ".join(key[1]) or "none") for key, nodes in groups.items()]
+        screen = Screen(sys.stdout)
+        screen.table(Table(heads=("cards", "nodes", "sets"), rows=rows, numbers=("nodes",)), 0, len(rows))
+        screen.line(f"--rules {' '.join(f'set:{name}' for name in names)}" if names else "no packaged set fits")

@@ -19,7 +19,7 @@ from rules_engine.model.rules.rule_test import FilePath
 
 _PACKAGE = Path(__file__).parent.parent
 
-DEFAULT_RULES = _PACKAGE / "rule_sets" / "default"
+DEFAULT_RULES = _PACKAGE / "rule_sets" / "gpu-allocation"
 """The packaged rule set, the default of commands."""
 
 DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"

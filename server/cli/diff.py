@@ -101,7 +101,7 @@ class _Command(Command):
     epilog=help_examples(
         "gpu-rules diff --old git:main:rules --new rules job.yaml",
         "gpu-rules diff --old rules --new new-rules cluster.json",
-        "gpu-rules diff --old default --new rules --allow Rule .",
+        "gpu-rules diff --old mig-h200 --new rules --allow Rule .",
         "gpu-rules diff --old a --new b --output html=a.html a.json",
     ),
 )

@@ -102,7 +102,7 @@ def prepare_sources(
     prepared = Prepared(
         rules=rules,
         cluster=cluster,
-        rules_from=" ".join(map(str, paths)) or "the packaged set default",
+        rules_from=" ".join(map(str, paths)) or f"the packaged set {DEFAULT_RULES.name}",
         cluster_from=_cluster_from(place, declared),
     )
     return prepared, diagnostics

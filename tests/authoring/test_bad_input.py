@@ -36,7 +36,14 @@ COMMANDS = {
     "test": "test FILE",
     "webhook-config": "webhook-config --rules FILE",
 }
-PRINTS = ("effective -n ml", "list ladder.yaml", "sets list", "sets show default", "eval 1 -f pod.yaml", "schema")
+PRINTS = (
+    "effective -n ml",
+    "list ladder.yaml",
+    "sets list",
+    "sets show gpu-allocation",
+    "eval 1 -f pod.yaml",
+    "schema",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -133,9 +133,9 @@ def test_help_fits_a_narrow_terminal(name: str, columns: int) -> None:
 @pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is run, but those that need a cluster or start a server: these are only parsed."""
-    site = ROOT / "rules" / "default"
+    site = ROOT / "rules" / "gpu-allocation"
     rules = {"rules/ladder.yaml": (site / "ladder.yaml").read_text()}
-    test = (site / "default.test.yaml").read_text().partition("\n---\n")[0]
+    test = (site / "gpu-allocation.test.yaml").read_text().partition("\n---\n")[0]
     pod = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
     cluster = (ROOT / "examples" / "inventories" / "two-workers.yaml").read_text()
     spec = "spec: {cluster: {file: cluster.yaml}, arrivals: [{podFile: gpu.yaml}]}"

@@ -53,7 +53,7 @@ Pod default/train
 │       │   ├── ✗ nvidia.com/mig-2g.20gb: requested, but no node offers 2
 │       │   ├── ✗ nvidia.com/mig-1g.10gb: no node offers 2 of nvidia.com/mig-1g.10gb
 │       │   └── ✓ nvidia.com/gpu: assumed: nothing else is offered
-│       └── annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu
+│       └── annotation gpurules.io/fallback: 2g.20gb->gpu
 └── validate
     └── no rule was evaluated
 
@@ -64,7 +64,7 @@ Pod default/train
  metadata:
    name: train
 +  annotations:
-+    gpu-webhook.k8s.io/fallback: "2g.20gb->gpu"
++    gpurules.io/fallback: "2g.20gb->gpu"
  spec:
    containers:
      - name: main
@@ -346,7 +346,7 @@ def test_the_packaged_rules_and_cluster_are_the_defaults(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace(": 2}", ": 1}")})
     out = cli("explain", "-f", "pod.yaml").stdout
     assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
-    assert " default/ladder.yaml:" in out
+    assert " gpu-allocation/ladder.yaml:" in out
     assert "rule_sets" not in out
 
 
@@ -370,7 +370,7 @@ def test_the_location_is_of_the_entry_or_expression_that_decided(folder: Path) -
 
 
 def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
-    rules = "rules: the packaged set default (use --rules for others)\n"
+    rules = "rules: the packaged set gpu-allocation (use --rules for others)\n"
     cluster = "cluster: the packaged inventory two-workers (use --cluster for another one)\n"
     assert cli("explain", "-f", "pod.yaml").stdout.startswith(f"{rules}{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:5]).stdout.startswith(f"{cluster}\nPod default/train")
@@ -378,7 +378,7 @@ def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
     document = json.loads(cli(*EXPLAINED, "--output", "json").stdout)
     assert (document["rules"], document["cluster"]) == (["rules"], "cluster.yaml")
     assumed = json.loads(cli("explain", "-f", "pod.yaml", "--output", "json").stdout)
-    assert (assumed["rules"], assumed["cluster"]) == (["default"], "two-workers")
+    assert (assumed["rules"], assumed["cluster"]) == (["gpu-allocation"], "two-workers")
 
 
 def test_several_skipped_rules_are_one_line_without_all(folder: Path) -> None:

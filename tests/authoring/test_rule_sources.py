@@ -18,7 +18,7 @@ from rules_engine.sources.rule_sources import (
 from tests.support.git import commit, repository
 from tests.support.loading import codes, rule
 
-INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
 BROKEN = INJECTION.replace("coefficients", "coeficients")
 
 
@@ -32,14 +32,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_text_is_parsed_to_its_source(here: Path) -> None:
     (here / "rules").mkdir()
     assert parse_source("rules") == PathSource(Path("rules"))
-    assert parse_source("default") == PackagedSource("default")
-    assert parse_source("set:default") == PackagedSource("default")
+    assert parse_source("gpu-allocation") == PackagedSource("gpu-allocation")
+    assert parse_source("set:gpu-allocation") == PackagedSource("gpu-allocation")
     assert parse_source("git:main:rules") == GitSource("main", "rules")
     assert parse_source("git:origin/main:a:b") == GitSource("origin/main", "a:b")
     assert parse_source("git:HEAD:") == GitSource("HEAD", "")
-    assert [str(parse_source(text)) for text in ("rules", "default", "git:main:rules")] == [
+    assert [str(parse_source(text)) for text in ("rules", "gpu-allocation", "git:main:rules")] == [
         "rules",
-        "default",
+        "gpu-allocation",
         "git:main:rules",
     ]
 
@@ -53,7 +53,7 @@ def test_a_file_may_have_a_colon_in_its_name(here: Path) -> None:
     ("text", "message"),
     [
         ("", "the name of a source is empty"),
-        ("defualt", "does not begin with git: or set: (did you mean 'default'?)"),
+        ("gpu-alocation", "does not begin with git: or set: (did you mean 'gpu-allocation'?)"),
         ("x" * 10_000, "is no file or folder"),
         ("a\0b", "is no file or folder"),
         ("git:main", "'git:main' is not git:REF:PATH, such as git:main:rules"),
@@ -69,21 +69,23 @@ def test_a_text_without_a_source_is_an_error(here: Path, text: str, message: str
 
 
 def test_a_name_of_a_set_and_of_a_folder_is_ambiguous(here: Path) -> None:
-    (here / "default").mkdir()
+    (here / "gpu-allocation").mkdir()
     with pytest.raises(SourceError) as caught:
-        parse_source("default")
+        parse_source("gpu-allocation")
     assert str(caught.value) == (
-        "'default' is a packaged set and is also in the current folder: "
-        "write set:default for the former, ./default for the latter"
+        "'gpu-allocation' is a packaged set and is also in the current folder: "
+        "write set:gpu-allocation for the former, ./gpu-allocation for the latter"
     )
-    assert parse_source("./default") == PathSource(Path("default"))
+    assert parse_source("./gpu-allocation") == PathSource(Path("gpu-allocation"))
 
 
 def test_the_same_rules_of_each_source_have_one_digest(here: Path) -> None:
-    texts = {f"rules/{file.name}": file.read_text(encoding="utf-8") for file in list_packaged_sets()["default"].files}
+    texts = {
+        f"rules/{file.name}": file.read_text(encoding="utf-8") for file in list_packaged_sets()["gpu-allocation"].files
+    }
     repository(here, texts)
     expected = read_rules([here / "rules"]).loaded
-    for text in ("rules", "git:HEAD:rules", "set:default"):
+    for text in ("rules", "git:HEAD:rules", "set:gpu-allocation"):
         files = read_sources([parse_source(text)])
         assert files.problems == ()
         assert files.loaded.digest == expected.digest
@@ -130,7 +132,11 @@ def test_sources_may_overlap(here: Path) -> None:
         here,
         {
             "rules/a.yaml": INJECTION,
-            "rules/b.yaml": rule("ResourceInjection", "{gpuType: T4, coefficients: {cpu: 1}}", "second"),
+            "rules/b.yaml": rule(
+                "ResourceInjection",
+                "{gpuType: T4, gpuTypeAnnotation: a/b, coefficients: {cpu: 1}}",
+                "second",
+            ),
         },
     )
     for folder in ("rules", "git:HEAD:rules"):

@@ -23,6 +23,7 @@ from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Rule
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import NativeRules, translate_rules
+from rules_engine.sources.card_sets import CARD_SETS
 from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
@@ -235,7 +236,7 @@ def applied_rules(kube: Kube, rules: Sequence[Rule], on: Cluster, name: str) -> 
     return native, applied(kube, policies(kube, native, on, name), name)
 
 
-@pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])
+@pytest.mark.parametrize("name", ["gpu-allocation", *CARD_SETS])
 def test_shipped_sets_decide_as_the_engine(kube: Kube, name: str) -> None:
     rules = read_rules([Path("rules") / name]).loaded.rules
     on = cluster({GPU: 4, "nvidia.com/mig-1g.10gb": 7}, {"nvidia.com/mig-2g.20gb": 3}, {"nvidia.com/mig-1g.5gb": 2})
@@ -246,7 +247,7 @@ def test_shipped_sets_decide_as_the_engine(kube: Kube, name: str) -> None:
         outcomes = [
             compare(kube, native, rules, on, pod(
                 container("c0", {resource: count}), container("c1", requests={"cpu": "1500m", "memory": "1Gi"}),
-                annotations={**injections_of(kind), "example.com/least-gpu-memory-gb": least},
+                annotations={**injections_of(kind), "gpurules.io/least-gpu-memory-gb": least},
             ))
             for resource in resources
             for count, kind, least in ((1, "V100", "0"), (2, "T4", "30"), (3, "V100", "x"))

@@ -285,7 +285,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
         "--nodes",
         "2",
         "--rules",
-        "set:mig-80gb",
+        "set:mig-a100-80gb",
         "--seconds",
         "600",
     )

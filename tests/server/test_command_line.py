@@ -147,7 +147,7 @@ def test_the_page_has_every_command_and_its_exit_codes(name: str) -> None:
 # Sources of rules, clusters, objects
 
 
-@pytest.mark.parametrize("source", ["rules.yaml", ".", "set:mig-80gb", "mig-80gb"])
+@pytest.mark.parametrize("source", ["rules.yaml", ".", "set:mig-a100-80gb", "mig-a100-80gb"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -177,7 +177,7 @@ def test_rules_come_from_any_source(command: str, source: str, folder: Path) -> 
                 }
             )
         )
-    command = command.replace("{}", "mig-80gb" if "mig" in source else "a")
+    command = command.replace("{}", "mig-a100-80gb" if "mig" in source else "a")
     result = run(*command.split(), "--rules", source)
     assert result.exit_code == 0, result.output
     assert "rule_sets" not in result.output
@@ -185,10 +185,14 @@ def test_rules_come_from_any_source(command: str, source: str, folder: Path) -> 
 
 def test_the_nearest_set_file_or_folder_is_proposed(folder: Path) -> None:
     (folder / "gpu-policies").mkdir()
-    for name, near in (("mig-80gbb", "mig-80gb"), ("rules.yam", "rules.yaml"), ("gpu-polices", "gpu-policies")):
+    for name, near in (
+        ("mig-a100-80gbb", "mig-a100-80gb"),
+        ("rules.yam", "rules.yaml"),
+        ("gpu-polices", "gpu-policies"),
+    ):
         assert f"(did you mean '{near}'?)" in run("explain", "-f", "pod.yaml", "--rules", name).stderr
     assert "did you mean" not in run("explain", "-f", "pod.yaml", "--rules", "nothing.yaml").stderr
-    assert "(did you mean 'mig-80gb'?)" in run("explain", "-f", "pod.yaml", "--rules", "set:mig80gb").stderr
+    assert "(did you mean 'mig-a100-80gb'?)" in run("explain", "-f", "pod.yaml", "--rules", "set:miga100-80gb").stderr
 
 
 def test_objects_come_from_files_folders_and_standard_input(folder: Path) -> None:
@@ -400,7 +404,7 @@ def test_no_place_is_in_the_package(folder: Path) -> None:
         "eval 1 -f FILE",
         "doctor -f FILE",
         "explain -f pod.yaml --cluster FILE",
-        "diff --old default --new default FILE",
+        "diff --old gpu-allocation --new gpu-allocation FILE",
     ],
 )
 @pytest.mark.parametrize(

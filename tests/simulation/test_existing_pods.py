@@ -41,7 +41,7 @@ def test_without_a_time_they_run_to_the_end() -> None:
 def test_pending_pods_are_scheduled_at_once_by_priority_without_another_admission() -> None:
     # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not evaluated.
     waiting = [gpus("low", 2), gpus("high", 2, priority=5)]
-    record = played(NODES, pods=waiting, rule_set=rules("rules/default"), running_for=always(1000))
+    record = played(NODES, pods=waiting, rule_set=rules("rules/gpu-allocation"), running_for=always(1000))
     assert [(found.name, found.bound, found.ended) for found in record.pods] == [
         ("low", 1000, 2000),
         ("high", 0, 1000),
@@ -58,7 +58,7 @@ def test_finished_pods_and_pods_of_other_nodes_are_left_out() -> None:
 def test_a_lost_pod_of_a_controller_is_created_anew_by_the_rules() -> None:
     nodes = [*NODES, node("b", allocatable={GPU: "2"})]
     old = owned(gpus("old", on="a"), "ReplicaSet")
-    record = played(nodes, pods=[old], events=(at(10, "a", NodeState.DRAINED),), rule_set=rules("rules/default"))
+    record = played(nodes, pods=[old], events=(at(10, "a", NodeState.DRAINED),), rule_set=rules("rules/gpu-allocation"))
     first, second = record.pods
     assert (first.state, first.by) == ("Evicted", "Drained")
     # It has a GPU in requests alone, which the rules deny.

@@ -18,7 +18,7 @@ MIG = "nvidia.com/mig-2g.20gb"
 
 @pytest.fixture(scope="module")
 def default_rules() -> RuleSet:
-    return rules("rules/default")
+    return rules("rules/gpu-allocation")
 
 
 def two_workers() -> list[dict[str, Any]]:

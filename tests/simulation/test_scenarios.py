@@ -123,7 +123,7 @@ def scenarios(draw: st.DrawFn) -> Any:
 
 @pytest.fixture(scope="module")
 def rule_set() -> RuleSet:
-    return rules("rules/default")
+    return rules("rules/gpu-allocation")
 
 
 def shown(record: Record) -> Any:

@@ -73,7 +73,7 @@ def test_pods_fall_run_and_wait(folder: Path) -> None:
 def test_the_packaged_rules_are_the_default(folder: Path) -> None:
     (found,) = document()["results"]
 
-    assert found["rules"] == "default"
+    assert found["rules"] == "gpu-allocation"
     assert found["fallbacks"][0]["rule"] == "FallbackLadder/mig-to-gpu"
 
 

@@ -206,7 +206,7 @@ def test_input_without_pods_is_an_error(folder: Path) -> None:
         (["ada.yaml", "--output", "csv"], "'csv' is not one of text, json, markdown, html"),
         (["ada.yaml", "--output", "html=absent/a.html"], "Could not open file 'absent/a.html': "),
         (["ada.yaml", "--in-force", "ftp://a"], "gpu-rules diff: ftp://a: not the URL of a server"),
-        (["ada.yaml", "--old", "defualt"], "(did you mean 'default'?)"),
+        (["ada.yaml", "--old", "gpu-alocation"], "(did you mean 'gpu-allocation'?)"),
     ],
 )
 def test_usage(arguments: list[str], message: str, folder: Path) -> None:

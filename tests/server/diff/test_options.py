@@ -14,7 +14,7 @@ from server.cli.live import LiveCluster
 from tests.support.apiserver import api_server
 from tests.support.loading import rule
 
-INJECTION = rule("ResourceInjection", "{gpuType: V100, coefficients: {cpu: 4}}")
+INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
 
 
 @click.command(context_settings={"obj": LiveCluster()})
@@ -59,5 +59,8 @@ def test_shells_complete_packaged_sets_and_files() -> None:
         found = ShellComplete(command, {}, "command", "_COMPLETE").get_completions(["--old"], incomplete)
         return [(item.value, item.type) for item in found]
 
-    assert completed("mig") == [("mig-40gb", "plain"), ("mig-80gb", "plain"), ("mig", "file")]
+    assert completed("mig-h") == [
+        *((f"mig-{card}", "plain") for card in ("h100-80gb", "h100-94gb", "h200")),
+        ("mig-h", "file"),
+    ]
     assert completed("x/") == [("x/", "file")]

@@ -1,0 +1,112 @@
+"""The packaged ladders of each card, against the profiles in NVIDIA's MIG user guide."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import mutate
+from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.model.gpu.mig import CARDS, device_resource
+from rules_engine.model.gpu.placements import PLACEMENTS, PUBLISHED
+from rules_engine.sources.card_sets import CARD_SETS
+from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
+from tests.support.evaluation import GPU, asks, cluster, request, resources
+from tests.support.laws import law
+
+RULES = DEFAULT_RULES.parent
+LEAST = "gpurules.io/least-gpu-memory-gb"
+DEVICES: Mapping[str, Sequence[str]] = {
+    "mig-a30": ["1g.6gb", "1g.6gb+me", "2g.12gb", "2g.12gb+me", "4g.24gb"],
+    "mig-a100-40gb": ["1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"],
+    "mig-a100-80gb": ["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"],
+    "mig-h100-80gb": ["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"],
+    "mig-h100-94gb": ["1g.12gb", "1g.12gb+me", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"],
+    "mig-h200": ["1g.18gb", "1g.18gb+me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"],
+    "mig-b200": ["1g.23gb", "1g.23gb+me", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"],
+}
+"""The profiles of each card in the section Supported MIG Profiles, smallest first."""
+
+by_card = pytest.mark.parametrize("name", DEVICES)
+
+
+@cache
+def files_of(name: str) -> RuleFiles:
+    return read_rules([RULES / name])
+
+
+def ladders(name: str) -> Sequence[FallbackLadder]:
+    return [rule for rule in files_of(name).loaded.rules if isinstance(rule, FallbackLadder)]
+
+
+def text_of(name: str) -> str:
+    return (RULES / name / "ladders.yaml").read_text(encoding="utf-8")
+
+
+def size(name: str, resource: str) -> tuple[int, int]:
+    """Return the memory and the compute slices of a device; a whole card has those of the largest one."""
+    profile = DEVICES[name][-1] if resource == GPU else resource.removeprefix("nvidia.com/mig-")
+    slices, memory = re.findall(r"\d+", profile)
+    return int(memory), int(slices)
+
+
+def test_the_sets_of_cards_are_packaged() -> None:
+    assert list(DEVICES) == list(CARD_SETS)
+    assert {folder.name for folder in RULES.glob("mig-*")} == DEVICES.keys()
+    for name, devices in DEVICES.items():
+        assert CARD_SETS[name] == {device_resource(profile) for profile in devices}
+
+
+@by_card
+def test_each_rung_is_a_device_of_the_card_and_each_device_has_a_rung(name: str) -> None:
+    rungs = {rung.resource for ladder in ladders(name) for rung in ladder.rungs}
+    assert rungs == {GPU, *map(device_resource, DEVICES[name])}
+    key = next(key for card, key in PUBLISHED.items() if f"mig-{card.lower()}" == name)
+    for profile in CARDS[key] - set(DEVICES[name]):
+        assert f"{profile}, which has no rung here" in text_of(name)
+    assert PLACEMENTS.keys() - {card for card in PUBLISHED if f"mig-{card.lower()}" in DEVICES} == {"H100-96GB"}
+
+
+@by_card
+def test_each_rung_that_gives_less_memory_says_so(name: str) -> None:
+    plain, media, less = text_of(name).split("---\n")
+    assumed = "- {resource: nvidia.com/gpu, assume: true}"
+    assert re.search(f"# .*less memory than requested.*\n +#.*\n +{assumed}", plain)
+    assert re.search(f"# .*less memory.*\n +{assumed}", media)
+    assert f"{assumed}    # as above" in less
+    conditions = re.findall(
+        r"mig-(\S+), when: variables.least <= (\d+)} +# (less|the same) memory (?:than|as) (\S+)", less
+    )
+    assert [row[0] for row in conditions] == [each for each in DEVICES[name][-2::-1] if "+" not in each]
+    for profile, least, relation, above in conditions:
+        memory, _ = size(name, profile)
+        assert int(least) == memory
+        assert (memory < size(name, above)[0]) is (relation == "less"), profile
+
+
+@law
+@given(st.data())
+def test_a_pod_never_gets_less_memory_than_it_requests_or_says_it_needs(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([*DEVICES]))
+    devices = [device_resource(profile) for profile in DEVICES[name]]
+    requested = data.draw(st.sampled_from([*devices, GPU]))
+    offered = data.draw(st.sets(st.sampled_from([*devices, GPU])))
+    memory = sorted({size(name, device)[0] for device in devices})
+    least = data.draw(st.none() | st.sampled_from(memory))
+    made = asks({requested: 1}, annotations={} if least is None else {LEAST: str(least)})
+    decision = mutate(files_of(name).rule_set, request(made), cluster(*({device: 1} for device in offered)))
+    (given_device,) = resources(decision)["limits"]
+    before, after = size(name, requested), size(name, given_device)
+    assert decision.warnings == ()
+    if requested in offered:
+        assert given_device == requested
+    if least is None or requested.endswith(".me"):
+        assert all(new >= old for new, old in zip(after, before, strict=True))
+    else:
+        assert after[0] >= min(least, before[0])
+    if requested.endswith(".me"):
+        assert given_device.endswith(".me") or after == size(name, GPU)
+    assert given_device in offered or given_device == GPU

@@ -246,7 +246,7 @@ def test_documents_for_operators_link_the_threat_model(document: str) -> None:
     "text",
     [
         f"`{SKIP_ANNOTATION}`", "sidecars", "`pods/resize`", "Dynamic Resource Allocation", "Requests without limits",
-        "`generateName`", "Ephemeral containers", "dry run", "`objectSelector`", "`gpu-webhook.k8s.io/fallback`",
+        "`generateName`", "Ephemeral containers", "dry run", "`objectSelector`", "`gpurules.io/fallback`",
         "static pods", f"`{BREAK_GLASS_LABEL}: {BREAK_GLASS_VALUE}`", "no boundary while the server does not answer",
         "`tls.bootstrap.admissionPolicy`", "Secret", "`--client-ca`", "`NVIDIA_VISIBLE_DEVICES`",
         "Privileged containers", "Other webhooks", "`DRAExtendedResource`",
@@ -494,7 +494,7 @@ def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -
                 "coverage 85.7 %: 6 of 7, less than 100 %\n"
             ),
             (
-                f"::error {FAILED_CASE}::annotations.gpu-webhook.k8s.io/fallback: expected 'x', actual none%0A"
+                f"::error {FAILED_CASE}::annotations.gpurules.io/fallback: expected 'x', actual none%0A"
                 "why:%0AFallbackLadder/a100: keep (nvidia.com/mig-1g.10gb is offered)\n"
             ),
         ),

@@ -7,7 +7,7 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures clean
+.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -80,6 +80,15 @@ codemirror: $(STAMP)
 # Take the pictures of the documents. Requires chromium.
 pictures: $(STAMP)
 	$(BIN)/python -m tests.support.pictures
+
+# Build the image as an OCI archive. Requires buildah or docker, and root if mmdebstrap makes the base (deploy/image.sh).
+image:
+	@mkdir -p dist
+	sh deploy/image.sh dist/image.tar
+
+# Build what a release publishes into dist/, from the last commit. Requires what `make image` requires. Publishes nothing.
+release: $(STAMP)
+	$(BIN)/python deploy/release.py
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

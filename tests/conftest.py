@@ -31,6 +31,7 @@ LONGEST = (
     "slow/authoring/test_pre_commit.py",
     "slow/server/test_processes.py",
     "slow/deploy/test_chart.py",
+    "slow/deploy/test_image.py",
     "slow/authoring/test_terminals.py",
     "slow/bench/test_benches.py",
     "slow/cel/test_operation_costs.py",

@@ -1,4 +1,4 @@
-"""The image: its Dockerfile, which is not built here, and its build script, which is run."""
+"""The image: its Dockerfile, which is not built here, and its build script, which is run. tests/slow builds it."""
 
 import importlib.metadata
 import json
@@ -19,6 +19,7 @@ DOCKERFILE = render.DEPLOY / "Dockerfile"
 IGNORED = render.DEPLOY / "Dockerfile.dockerignore"
 PINS = render.DEPLOY / "requirements.txt"
 BUILD_PINS = render.DEPLOY / "build-requirements.txt"
+RELEASE_PINS = render.DEPLOY / "release-requirements.txt"
 INSTALL = render.DEPLOY / "install.sh"
 TEMPLATE = render.CHART / "templates" / "deployment.yaml"
 
@@ -41,22 +42,22 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def test_the_last_stage_builds_nothing_and_is_not_root() -> None:
-    build, last = stages()
+    last = stages()[-1]
 
-    assert [name for name, _ in build].count("RUN") == 1
+    assert [rest for name, rest in last if name == "FROM"] == ["scratch"]
     assert not {"RUN", "ADD"} & {name for name, _ in last}
     (user,) = (rest for name, rest in last if name == "USER")
     uid, gid = user.split(":")
     assert int(uid) > 0
     assert int(gid) > 0
-    assert [rest.split()[0] for name, rest in last if name == "COPY"] == ["--from=build"]
+    assert [rest for name, rest in last if name == "COPY"] == ["--from=build / /"]
 
 
-def test_both_stages_use_one_exact_version_of_the_base() -> None:
+def test_the_base_is_one_exact_version() -> None:
     (base,) = (rest for name, rest in instructions() if name == "ARG")
 
     assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-[a-z]+", base)
-    assert [rest.split()[0] for name, rest in instructions() if name == "FROM"] == ["${BASE}"] * 2
+    assert stages()[0][0] == ("FROM", "${BASE} AS build")
 
 
 def test_the_dockerfile_downloads_nothing() -> None:
@@ -69,16 +70,22 @@ def test_the_server_runs_without_a_shell_and_receives_signals() -> None:
 
     assert json.loads(last["ENTRYPOINT"]) == ["/opt/gpu-rules/bin/gpu-rules"]
     assert json.loads(last["CMD"])[0] == "serve"
-    assert json.loads(dict(stages()[0])["RUN"]) == ["sh", "deploy/install.sh", "/src", "/opt/gpu-rules"]
+
+
+def installation() -> list[str]:
+    """Return the command that installs: the script, its source and its target."""
+    (line,) = (rest for name, rest in stages()[0] if name == "RUN" and "install.sh" in rest)
+    return line.split()[-4:]
 
 
 def test_the_server_runs_from_the_path_of_its_installation() -> None:
     """A virtual environment contains its own path, so it cannot be moved."""
-    build, last = map(dict, stages())
-    target = json.loads(build["RUN"])[-1]
+    source, target = installation()[2:]
+    (mount,) = re.findall(r"--mount=type=bind,target=(\S+)", dict(stages()[0][:2])["RUN"])
 
-    assert last["COPY"] == f"--from=build {target} {target}"
-    assert json.loads(last["ENTRYPOINT"])[0].startswith(f"{target}/bin/")
+    assert installation()[:2] == ["sh", f"{source}/deploy/install.sh"]
+    assert mount == source
+    assert json.loads(dict(stages()[-1])["ENTRYPOINT"])[0] == f"{target}/bin/gpu-rules"
 
 
 def test_the_default_command_listens_on_the_charts_ports() -> None:
@@ -98,23 +105,24 @@ def test_user_and_group_match_the_chart() -> None:
     assert f"runAsGroup: {gid}\n" in template
 
 
-def test_copied_files_exist_and_are_not_ignored() -> None:
-    assert "*" in IGNORED.read_text().splitlines()
-    kept = {line.removeprefix("!") for line in IGNORED.read_text().splitlines() if line.startswith("!")}
-    copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
-
-    assert copied == kept
-    assert all((render.ROOT / path).exists() for path in copied)
+def kept_paths() -> set[str]:
+    """Return the paths of the repository that docker sends to the build."""
+    return {line.removeprefix("!") for line in IGNORED.read_text().splitlines() if line.startswith("!")}
 
 
-def test_links_of_the_packages_point_to_copied_files() -> None:
-    copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
+def test_only_existing_files_are_sent() -> None:
+    assert IGNORED.read_text().splitlines()[1] == "*"
+    assert all((render.ROOT / path).exists() for path in kept_paths())
+    assert {INSTALL, PINS, BUILD_PINS} <= {render.ROOT / path for path in kept_paths()}
+
+
+def test_links_of_the_packages_point_to_sent_files() -> None:
     links = [path for package in ("rules_engine", "server") for path in (render.ROOT / package).iterdir()
              if path.is_symlink()]  # fmt: skip
 
     assert links
     for link in links:
-        assert link.resolve().relative_to(render.ROOT).parts[0] in copied
+        assert link.resolve().relative_to(render.ROOT).parts[0] in kept_paths()
 
 
 def logical_lines(path: Path) -> list[str]:
@@ -136,7 +144,7 @@ def pyproject() -> Any:
     return tomllib.loads((render.ROOT / "pyproject.toml").read_text())
 
 
-@pytest.mark.parametrize("path", [PINS, BUILD_PINS], ids=["run", "build"])
+@pytest.mark.parametrize("path", [PINS, BUILD_PINS, RELEASE_PINS], ids=["run", "build", "release"])
 class TestPins:
     def test_every_pin_has_hashes(self, path: Path) -> None:
         for line in logical_lines(path):
@@ -180,7 +188,11 @@ def test_downloads_are_verified_by_hash() -> None:
     ]
 
 
-def test_only_pinned_wheels_are_installed_and_pip_is_removed() -> None:
+def test_the_release_builds_with_the_tools_of_the_image() -> None:
+    assert pins(BUILD_PINS).items() <= pins(RELEASE_PINS).items()
+
+
+def test_only_pinned_wheels_are_installed_and_without_pip() -> None:
     lines = logical_lines(INSTALL)
     (options,) = (line for line in lines if line.startswith("options="))
     installing = [line for line in lines if re.match(r"\$\w*pip (install|wheel)", line)]
@@ -188,7 +200,7 @@ def test_only_pinned_wheels_are_installed_and_pip_is_removed() -> None:
     assert {"--no-deps", "--only-binary=:all:"} <= set(options.strip('"').split())
     assert all(line.split()[2] == "$options" for line in installing)
     assert lines.index("$pip check") > lines.index(installing[-1])
-    assert lines[-1] == "$pip uninstall --quiet --yes pip setuptools"
+    assert 'python3 -m venv --without-pip "$target"' in lines
 
 
 def test_the_build_script_is_a_posix_shell_script() -> None:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from rules_engine.checking.problem_reference import PROJECT_URL
 from rules_engine.starting.schemas import combine_schemas
 from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks
@@ -98,7 +99,7 @@ def test_hooks_and_jobs_equal_the_documented_ones(tmp_path: Path) -> None:
         assert files(tmp_path / ci) == sorted([*RULES, *EDITOR, job])
         for name in (".pre-commit-config.yaml", job):
             text = (tmp_path / ci / name).read_text()
-            assert text.replace(" # a wheel or a Git URL of gpu-rules", "") == documented(name)
+            assert text.replace(f" # a wheel, or git+{PROJECT_URL}", "") == documented(name)
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:

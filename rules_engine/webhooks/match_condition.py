@@ -155,7 +155,7 @@ def _resource_condition(resources: Iterable[str]) -> str:
     globs = sorted(name for name in resources if is_glob(name))
     tests = [f"{cel_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
     if globs:
-        matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_glob_condition, globs)])
+        matching = " || ".join([f"name.size() > {LONG_NAME}", *map(glob_condition, globs)])
         tests.append(f"amounts.orValue({{}}).exists(name, {matching})")
     return (
         f"{_LISTS}.exists(list, list.orValue(null) != null && "
@@ -163,7 +163,7 @@ def _resource_condition(resources: Iterable[str]) -> str:
     )
 
 
-def _glob_condition(glob: str) -> str:
+def glob_condition(glob: str) -> str:
     """Return a condition that is true for every name that the glob matches, and for few others.
 
     The texts between wildcards are compared, not their order: a regular expression would cost several times as much.

@@ -15,7 +15,7 @@ import yaml
 from deploy import render
 from rules_engine.model.json.patch import Json
 from tests.support.certificates import certified
-from tests.support.chart import helm
+from tests.support.chart import helm, set_options
 from tests.support.real import NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.server import started
 
@@ -37,7 +37,7 @@ def kube() -> Iterator[Kube]:
 @pytest.fixture
 def release(kube: Kube) -> Iterator[str]:
     """Install a release with bootstrap, and return its name. Each configuration has a second webhook."""
-    code, output, errors = helm("template", kube.name, render.CHART, "--namespace", kube.name)
+    code, output, errors = helm("template", kube.name, render.CHART, "--namespace", kube.name, *set_options("{}"))
     assert code == 0, errors
     objects = [one for one in yaml.safe_load_all(output) if one and one["kind"] not in NOT_NEEDED]
     configurations = [one for one in objects if "webhooks" in one]

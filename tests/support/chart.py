@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 from deploy import render
+from rules_engine.sources.rule_files import DEFAULT_RULES
 from tests.support.helm import HelmNotFoundError, run_helm
 
 Object = dict[str, Any]
 
 NAME = "gpu-rules"
 NAMESPACE = "gpu-system"
+RULES: Mapping[str, Any] = {"sets": [DEFAULT_RULES.name]}
+"""The chart's value `rules` of tests that give none."""
 
 
 def helm(*arguments: Any) -> tuple[int, str, str]:
@@ -39,8 +42,9 @@ def _rendered(values: str) -> tuple[Object, ...]:
 
 
 def set_options(values: str) -> list[str]:
-    """Return an option of helm for each top-level member of a JSON object of values."""
-    return [f"--set-json={key}={json.dumps(value)}" for key, value in json.loads(values).items()]
+    """Return an option of helm for each top-level member of a JSON object of values. Default of `rules`: RULES."""
+    given = {"rules": RULES, **json.loads(values)}
+    return [f"--set-json={key}={json.dumps(value)}" for key, value in given.items()]
 
 
 def rejection(values: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES
 from rules_engine.model.problems.source import SourceText
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.sources.rule_sources import PathSource
 from rules_engine.webhooks.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
 from rules_engine.webhooks.drift import find_drift
@@ -97,7 +97,7 @@ variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.key
 
 @pytest.fixture
 def default_rules() -> RuleSet:
-    return read_rules([render.RULES]).rule_set
+    return read_rules([DEFAULT_RULES]).rule_set
 
 
 def deployment(objects: list[Object], name: str = NAME) -> Object:
@@ -220,7 +220,7 @@ def assert_restricted(spec: Object) -> None:
 
 
 def test_releases_in_one_namespace_do_not_share_names_or_pods() -> None:
-    code, output, errors = helm("template", "blue", render.CHART, "--namespace", NAMESPACE)
+    code, output, errors = helm("template", "blue", render.CHART, "--namespace", NAMESPACE, *set_options("{}"))
     assert code == 0, errors
     blue, ours = [item for item in yaml.safe_load_all(output) if item], rendered()
 
@@ -399,7 +399,8 @@ def test_files_named_by_options_are_mounted(values: Mapping[str, Any], expected:
         return file if file in ours[0]["data"] else set(ours[0]["data"])
 
     named = {option: found(path) for option, path in options(objects).items() if path.startswith("/")}
-    assert named == {"--rules": {path.name for path in (render.CHART / "files" / "rules").iterdir()}, **expected}
+    rules = one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys()
+    assert named == {"--rules": rules, **expected}
 
 
 @variants
@@ -791,7 +792,7 @@ def test_notes_warn_that_nothing_is_reserved_and_no_event_sent() -> None:
 @pytest.mark.parametrize("endpoint", ["mutating", "validating"])
 def test_notes_name_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) -> None:
     warning = f"webhook.{endpoint}.failurePolicy is Ignore, and these rules can deny a pod: "
-    named: Any = helm_values(read_rules([render.RULES]).rule_set, {})["webhook"]
+    named: Any = helm_values(read_rules([DEFAULT_RULES]).rule_set, {})["webhook"]
 
     assert warning + ", ".join(named[endpoint]["denies"]) in notes({})
     assert warning not in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
@@ -1038,7 +1039,7 @@ def test_unknown_members_are_refused_everywhere() -> None:
 
     def open_objects(part: Any, path: str) -> list[str]:
         members = {**part.get("properties", {}), **({"[]": part["items"]} if "items" in part else {})}
-        here = [path] if "properties" in part and part.get("additionalProperties") is not False else []
+        here = [path] if "properties" in part and part.get("additionalProperties", True) is True else []
         return here + [found for name, member in members.items() for found in open_objects(member, f"{path}.{name}")]
 
     assert open_objects(schema, "") == []
@@ -1081,7 +1082,7 @@ OTHER_VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 """A value other than the default, by path."""
 
-TESTED_ELSEWHERE = {"rules", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
+TESTED_ELSEWHERE = {"rules.sets", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")
     for derived in ("operations", "matchConditions", "digest", "denies")
@@ -1187,4 +1188,4 @@ def test_the_installed_rules_are_the_packaged_ones(tmp_path: Path, default_rules
 
     assert not installed.failed
     assert [kind.rule.id for kind in installed.rule_set.rules] == [kind.rule.id for kind in default_rules.rules]
-    assert installed.loaded.digest == read_rules([render.RULES]).loaded.digest
+    assert installed.loaded.digest == read_rules([DEFAULT_RULES]).loaded.digest

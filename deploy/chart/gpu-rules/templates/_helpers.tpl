@@ -60,16 +60,79 @@ capabilities: {drop: [ALL]}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "gpu-rules.name" .)) -}}
 {{- end -}}
 
-{{- /* Settings that follow from the rules: values override files/webhook.yaml, which is for the packaged set. */ -}}
-{{- define "gpu-rules.derived" -}}
-{{- $derived := .Files.Get "files/webhook.yaml" | fromYaml -}}
-{{- $given := dict "mutating" .Values.webhook.mutating "validating" .Values.webhook.validating -}}
-{{- range $endpoint, $values := $given -}}
-{{- if and $.Values.rules (or (kindIs "invalid" $values.operations) (kindIs "invalid" $values.matchConditions)) -}}
-{{- fail (printf "rules is set but webhook.%s is not: also pass the output of gpu-rules webhook-config --rules FOLDER --output helm-values to helm" $endpoint) -}}
+{{- /* Rule files by name: those of rules, else those of the packaged sets in rules.sets. */ -}}
+{{- define "gpu-rules.files" -}}
+{{- $files := omit .Values.rules "sets" -}}
+{{- range $set := .Values.rules.sets -}}
+{{- range $path, $bytes := $.Files.Glob (printf "files/sets/%s/*.yaml" $set) -}}
+{{- $_ := set $files (printf "%s-%s" $set (base $path)) (toString $bytes) -}}
 {{- end -}}
-{{- if $.Values.rules -}}
-{{- $_ := set (get $derived.webhook $endpoint) "denies" list -}}
+{{- end -}}
+{{- $files | toYaml -}}
+{{- end -}}
+
+{{- /* Webhook settings and permissions of the sets in rules.sets, as gpu-rules webhook-config derives them. */ -}}
+{{- define "gpu-rules.setsDerived" -}}
+{{- $packaged := .Files.Get "files/sets.yaml" | fromYaml -}}
+{{- $names := keys $packaged.sets | sortAlpha | join ", " -}}
+{{- $advice := printf "the packaged sets are %s; gpu-rules sets suggest --cluster live names those for the cards of your nodes" $names -}}
+{{- if not .Values.rules.sets -}}
+{{- fail (printf "no rules are chosen: set rules.sets, or your own rules (docs/deploy.md): %s" $advice) -}}
+{{- end -}}
+{{- $chosen := list -}}
+{{- range .Values.rules.sets -}}
+{{- if not (hasKey $packaged.sets .) -}}
+{{- fail (printf "rules.sets has %s, but %s" . $advice) -}}
+{{- end -}}
+{{- $chosen = append $chosen (get $packaged.sets .) -}}
+{{- end -}}
+{{- $webhook := dict -}}
+{{- range $endpoint := list "mutating" "validating" -}}
+{{- $operations := list -}}{{- $resources := list -}}{{- $globs := dict -}}{{- $denies := list -}}
+{{- range $chosen -}}
+{{- $calls := get .webhook $endpoint -}}
+{{- $operations = concat $operations $calls.operations | uniq -}}
+{{- $resources = concat $resources $calls.names | uniq | sortAlpha -}}
+{{- $globs = merge $globs $calls.globs -}}
+{{- $denies = concat $denies $calls.denies | uniq | sortAlpha -}}
+{{- end -}}
+{{- $kind := ternary (ternary "both" "globs" (gt (len $resources) 0)) "names" (gt (len $globs) 0) -}}
+{{- $tests := list -}}
+{{- range keys $globs | sortAlpha }}{{ $tests = append $tests (get $globs .) }}{{ end -}}
+{{- $named := get $packaged.conditions $kind | replace "['NAME']" (printf "['%s']" (join "', '" $resources)) -}}
+{{- $expression := $named | replace "name.startsWith('GLOB')" (join " || " $tests) -}}
+{{- $condition := dict "name" "requests-a-resource-of-a-rule" "expression" $expression -}}
+{{- /* The text that Calls.digest hashes (rules_engine/webhooks/configuration.py). */ -}}
+{{- $content := printf "[\"%s\", [], null]" (title $endpoint) -}}
+{{- if $operations -}}
+{{- $content = printf "[\"%s\", [\"%s\"], %s]" (title $endpoint) (join "\", \"" $operations) (toRawJson $expression) -}}
+{{- end -}}
+{{- $_ := set $webhook $endpoint (dict "operations" $operations "matchConditions" (ternary (list $condition) list (gt (len $operations) 0)) "digest" (printf "sha256:%s" (sha256sum $content)) "denies" $denies) -}}
+{{- end -}}
+{{- $rbac := dict -}}
+{{- range $key := list "nodes" "pods" "namespaces" -}}
+{{- $needed := false -}}
+{{- range $chosen }}{{ $needed = or $needed (get .rbac $key) }}{{ end -}}
+{{- $_ := set $rbac $key $needed -}}
+{{- end -}}
+{{- dict "webhook" $webhook "rbac" $rbac | toYaml -}}
+{{- end -}}
+
+{{- /* Settings that follow from the rules: values override those of the packaged sets. */ -}}
+{{- define "gpu-rules.derived" -}}
+{{- $own := omit .Values.rules "sets" -}}
+{{- $command := "gpu-rules webhook-config --rules FOLDER --output helm-values" -}}
+{{- if and $own .Values.rules.sets -}}
+{{- fail (printf "rules has files as well as sets: leave rules.sets empty, and generate the values of both by %s, with --rules set:NAME for each set" $command) -}}
+{{- end -}}
+{{- $derived := dict "webhook" (dict "mutating" dict "validating" dict) "rbac" dict -}}
+{{- if not $own -}}
+{{- $derived = include "gpu-rules.setsDerived" . | fromYaml -}}
+{{- end -}}
+{{- range $endpoint := list "mutating" "validating" -}}
+{{- $values := get $.Values.webhook $endpoint -}}
+{{- if and $own (or (kindIs "invalid" $values.operations) (kindIs "invalid" $values.matchConditions)) -}}
+{{- fail (printf "rules is set but webhook.%s is not: also pass the output of %s to helm" $endpoint $command) -}}
 {{- end -}}
 {{- range $key := list "operations" "matchConditions" "digest" "denies" -}}
 {{- if not (kindIs "invalid" (index $values $key)) -}}
@@ -80,8 +143,8 @@ capabilities: {drop: [ALL]}
 {{- range $key := list "nodes" "pods" "namespaces" -}}
 {{- if not (kindIs "invalid" (index $.Values.rbac $key)) -}}
 {{- $_ := set $derived.rbac $key (index $.Values.rbac $key) -}}
-{{- else if $.Values.rules -}}
-{{- fail (printf "rules is set but rbac.%s is not: also pass the output of gpu-rules webhook-config --rules FOLDER --output helm-values to helm" $key) -}}
+{{- else if $own -}}
+{{- fail (printf "rules is set but rbac.%s is not: also pass the output of %s to helm" $key $command) -}}
 {{- end -}}
 {{- end -}}
 {{- $derived | toYaml -}}

@@ -1,0 +1,67 @@
+"""The packaged sets in the chart: several together have the conditions and rights that the command derives."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import render
+from rules_engine.sources.packaged_sets import list_packaged_sets
+from rules_engine.sources.rule_files import read_rules
+from rules_engine.webhooks.configuration import helm_values
+from tests.support.authoring import write
+from tests.support.chart import NAME, one, rejection, rendered
+
+SETS = [*render.rule_sets()]
+CHOICES = [*([name] for name in SETS), *([*pair] for pair in pairwise(SETS)), SETS]
+
+
+@pytest.mark.parametrize("sets", CHOICES, ids="+".join)
+def test_sets_have_the_conditions_and_rights_that_the_command_derives(sets: Sequence[str]) -> None:
+    rules = read_rules([file for name in sets for file in list_packaged_sets()[name].files]).rule_set
+    expected: Any = helm_values(rules, {})
+    objects = rendered({"rules": {"sets": sets}})
+
+    for endpoint, values in expected["webhook"].items():
+        configuration = one(objects, f"{endpoint.title()}WebhookConfiguration")
+        assert configuration["metadata"]["annotations"] == {"gpurules.io/webhook-digest": values["digest"]}
+        calls = [
+            (webhook["rules"][0]["operations"], webhook["matchConditions"]) for webhook in configuration["webhooks"]
+        ]
+        assert calls == ([(values["operations"], values["matchConditions"])] if values["operations"] else [])
+    role = one(objects, "ClusterRole", f"{NAME}-cluster")
+    read = {resource for rule in role["rules"] for resource in rule["resources"]} & expected["rbac"].keys()
+    assert read == {collection for collection, needed in expected["rbac"].items() if needed}
+
+
+@pytest.mark.parametrize("sets", [[name] for name in SETS], ids="+".join)
+def test_the_installed_files_are_the_packaged_ones(sets: Sequence[str], tmp_path: Path) -> None:
+    write(tmp_path, one(rendered({"rules": {"sets": sets}}), "ConfigMap", f"{NAME}-rules")["data"])
+    installed = read_rules([tmp_path])
+
+    assert not installed.failed
+    packaged = [file for name in sets for file in list_packaged_sets()[name].files]
+    assert installed.loaded.digest == read_rules(packaged).loaded.digest
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ({"sets": []}, "no rules are chosen: set rules.sets, or your own rules (docs/deploy.md)"),
+        ({"sets": ["mig-7g"]}, "rules.sets has mig-7g, but the packaged sets are "),
+        ({"sets": SETS[:1], "a.yaml": "x"}, "rules has files as well as sets: leave rules.sets empty"),
+    ],
+)
+def test_an_install_without_a_valid_choice_is_refused(rules: Mapping[str, Any], sentence: str) -> None:
+    errors = rejection({"rules": rules})
+
+    assert sentence in errors
+    if "a.yaml" not in rules:
+        assert f"{', '.join(sorted(SETS))}; gpu-rules sets suggest --cluster live names" in errors
+
+
+def test_sets_without_rules_are_not_offered() -> None:
+    assert SETS
+    assert "diagnostics" not in SETS

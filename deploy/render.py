@@ -1,4 +1,4 @@
-"""`make manifests`: render the files of the chart that follow from the packaged sets, and plain manifests from the chart.
+"""`make manifests`: render the files of the chart that follow from others, and the plain manifests from the chart.
 
 python deploy/render.py     writes deploy/chart/gpu-rules/files/ and deploy/manifests/
 """
@@ -74,13 +74,12 @@ def chart_files() -> dict[Path, str]:
     return made | {CHART / "files" / name: (DEPLOY / name).read_text() for name in COPIED}
 
 
-NAMES = "['NAME']"
 GLOB = "GLOB*"
 CONDITIONS: dict[str, Json] = {
     kind: match_condition([Selection(frozenset(), frozenset(resources))]).expression
     for kind, resources in {"names": ["NAME"], "globs": [GLOB], "both": ["NAME", GLOB]}.items()
 }
-"""Match conditions in which the chart replaces NAMES and the condition of GLOB: those of several sets are one condition."""
+"""Match conditions in which the chart replaces NAME and the condition of GLOB by those of all chosen sets."""
 
 
 def selected_pods(calls: Calls) -> Json:

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import textwrap
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ EVERYTHING: Mapping[str, Any] = {
         "validating": {"failurePolicy": "Fail", "timeoutSeconds": 3},
     },
 }  # fmt: skip
+CA = b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 NOTHING: Mapping[str, Any] = {
     "replicas": 1,
     "metrics": {"enabled": False},
@@ -70,7 +72,7 @@ NOTHING: Mapping[str, Any] = {
     "podDisruptionBudget": {"enabled": False, "maxUnavailable": 1},
     "webhook": {
         "compare": False,
-        "caBundle": "Zm9v",
+        "caBundle": CA,
         "mutating": {"failurePolicy": "Ignore", "timeoutSeconds": 5},
         "validating": {"failurePolicy": "Ignore", "timeoutSeconds": 5},
     },
@@ -83,6 +85,7 @@ OWN_ISSUER: Mapping[str, Any] = {
 }
 DOCTOR = f"{NAME}-doctor"
 WITH_DOCTOR: Mapping[str, Any] = {"doctor": {"enabled": True}}
+HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "ports": {"https": 10260, "metrics": 10261}}
 VARIANTS = {
     "defaults": {},
     "everything": EVERYTHING,
@@ -90,6 +93,7 @@ VARIANTS = {
     "cert-manager": CERT_MANAGER,
     "own issuer": OWN_ISSUER,
     "doctor": WITH_DOCTOR,
+    "host network": HOST_NETWORK,
 }
 
 variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -197,19 +201,18 @@ def test_selectors_match_the_pods_of_one_deployment(values: Mapping[str, Any]) -
 @variants
 def test_pods_meet_the_restricted_pod_security_standard(values: Mapping[str, Any]) -> None:
     for deployed in deployments(rendered(values)):
-        assert_restricted(deployed["template"]["spec"])
+        assert_restricted(deployed["template"]["spec"], host_network=values == HOST_NETWORK)
 
 
-def assert_restricted(spec: Object) -> None:
+def assert_restricted(spec: Object, *, host_network: bool) -> None:
     (only,) = spec["containers"]
 
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] > 0
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    # No user and group: OpenShift assigns its own, and refuses others.
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert only["securityContext"]["allowPrivilegeEscalation"] is False
     assert only["securityContext"]["readOnlyRootFilesystem"] is True
     assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == ({"hostNetwork"} if host_network else set())
     kinds = {kind for volume in spec["volumes"] for kind in volume.keys() - {"name"}}
     assert kinds <= {"configMap", "emptyDir", "secret"}
     mounted = {mount["name"] for mount in only["volumeMounts"]}
@@ -413,9 +416,8 @@ def test_mounted_files_are_updated_with_their_source(values: Mapping[str, Any]) 
 def test_the_server_can_read_the_private_key_without_root() -> None:
     spec = deployment(rendered(CERT_MANAGER))["template"]["spec"]
 
-    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
     (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "tls")
-    assert volume["secret"]["defaultMode"] == 0o440
+    assert volume["secret"]["defaultMode"] == 0o444
 
 
 @variants
@@ -1014,6 +1016,12 @@ def test_an_existing_secret_requires_its_ca() -> None:
         ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "timeoutSeconds"),
         ({"webhook": {"validating": {"operations": ["DELETE"]}}}, "operations"),
         ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "apiServerCIDRs"),
+        ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"podDisruptionBudget": {"maxUnavailable": "0%"}}, "maxUnavailable"),
+        ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
+        ({"podSecurityContext": {"runAsNonRoot": False}}, "runAsNonRoot"),
+        ({"ports": {"https": 443}}, "https"),
+        ({"tls": {"mode": "certManager", "certManager": {"issuerRef": {"kind": "ClusterIssuer"}}}}, "issuerRef"),
     ],
 )
 def test_invalid_values_are_refused_by_name(values: Mapping[str, Any], place: str) -> None:
@@ -1023,11 +1031,16 @@ def test_invalid_values_are_refused_by_name(values: Mapping[str, Any], place: st
 def test_the_schema_has_the_same_members_as_the_defaults() -> None:
     values = yaml.safe_load((render.CHART / "values.yaml").read_text())
     schema = json.loads((render.CHART / "values.schema.json").read_text())
-    free = {"webhook.mutating", "tls.certManager.issuerRef"}  # objects whose members are not all set by default
+    free = {
+        "webhook.mutating",
+        "tls.certManager.issuerRef",
+        "global",
+        "podSecurityContext",
+    }  # objects whose members are not all set by default
 
     def compare(value: Any, part: Any, path: str) -> None:
         if isinstance(value, dict) and "properties" in part and path not in free:
-            assert value.keys() == part["properties"].keys() - {"global"}, path
+            assert value.keys() == part["properties"].keys(), path
             for key, inner in value.items():
                 compare(inner, part["properties"][key], f"{path}.{key}".lstrip("."))
 
@@ -1042,25 +1055,30 @@ def test_unknown_members_are_refused_everywhere() -> None:
         here = [path] if "properties" in part and part.get("additionalProperties", True) is True else []
         return here + [found for name, member in members.items() for found in open_objects(member, f"{path}.{name}")]
 
-    assert open_objects(schema, "") == []
+    assert open_objects(schema, "") == [".global"], "it has the values of other charts, too"
 
 
 ALL_KINDS: Mapping[str, Any] = {
-    **CERT_MANAGER,
+    **OWN_ISSUER,
     **WITH_DOCTOR,
-    "server": {"decisionLog": True},
     "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
 }
 OTHER_VALUES: Mapping[str, Any] = {
+    "image.registry": "other.example",
     "image.repository": "other/image", "image.tag": "other", "image.digest": f"sha256:{'a' * 64}",
     "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "other"}],
-    "replicas": 3, "fullnameOverride": "other",
+    "replicas": 3, "fullnameOverride": "other", "commonLabels": {"other": "value"},
+    "global.imageRegistry": "other.example", "global.imagePullSecrets": [{"name": "other"}],
+    "global.commonLabels": {"other": "value"},
+    "hostNetwork": True, "ports.https": 7443, "ports.metrics": 7444,
+    "podSecurityContext.runAsUser": 7, "podSecurityContext.runAsGroup": 7, "podSecurityContext.fsGroup": 7,
+    "podSecurityContext.supplementalGroups": [7], "podSecurityContext.seLinuxOptions": {"type": "other"},
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": False,
     "server.decisionLogMessages": True, "server.decisionLogRequests": True,
     "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
     "server.extraArgs": ["--other"],
-    "webhook.excludeNamespaces": ["other"], "webhook.compare": False, "webhook.caBundle": "b3RoZXI=",
+    "webhook.excludeNamespaces": ["other"], "webhook.compare": False,
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
     "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,
     "rbac.nodes": False, "rbac.pods": True, "rbac.namespaces": True,
@@ -1082,7 +1100,13 @@ OTHER_VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 """A value other than the default, by path."""
 
-TESTED_ELSEWHERE = {"rules.sets", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
+TESTED_ELSEWHERE = {
+    "rules.sets",
+    "webhook.caBundle",
+    "nameOverride",
+    "metrics.enabled",
+    "tls.bootstrap.admissionPolicy",
+} | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")
     for derived in ("operations", "matchConditions", "digest", "denies")
@@ -1110,7 +1134,7 @@ def test_the_values_above_are_complete() -> None:
             return [path]
         return [found for name, member in part["properties"].items() for found in paths(member, f"{path}.{name}")]
 
-    assert {path.lstrip(".") for path in paths(schema, "")} - {"global"} == OTHER_VALUES.keys() | TESTED_ELSEWHERE
+    assert {path.lstrip(".") for path in paths(schema, "")} == OTHER_VALUES.keys() | TESTED_ELSEWHERE
 
 
 def test_values_of_pods_are_set_in_the_pod_template() -> None:
@@ -1154,7 +1178,7 @@ def test_features_that_need_metrics_are_refused_without_them(feature: str) -> No
 
 @pytest.mark.parametrize("value", ["decisionLogMessages", "decisionLogRequests"])
 def test_additions_to_a_disabled_decision_log_are_refused(value: str) -> None:
-    assert f"server.{value} requires server.decisionLog" in rejection({"server": {value: True}})
+    assert f"server.{value} requires server.decisionLog" in rejection({"server": {"decisionLog": False, value: True}})
 
 
 @pytest.mark.parametrize(("feature", "file", "kind", "name"), [

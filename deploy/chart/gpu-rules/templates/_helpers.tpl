@@ -1,11 +1,20 @@
+{{- define "gpu-rules.base" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
 {{- define "gpu-rules.name" -}}
-{{- $joined := printf "%s-%s" .Release.Name .Chart.Name -}}
-{{- .Values.fullnameOverride | default (contains .Chart.Name .Release.Name | ternary .Release.Name $joined) | trunc 50 | trimSuffix "-" -}}
+{{- $base := include "gpu-rules.base" . -}}
+{{- $joined := printf "%s-%s" .Release.Name $base -}}
+{{- .Values.fullnameOverride | default (contains $base .Release.Name | ternary .Release.Name $joined) | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "gpu-rules.selector" -}}
-app.kubernetes.io/name: gpu-rules
+app.kubernetes.io/name: {{ include "gpu-rules.base" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpu-rules.commonLabels" -}}
+{{- merge dict .Values.commonLabels (.Values.global.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- define "gpu-rules.labels" -}}
@@ -13,16 +22,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with include "gpu-rules.commonLabels" . | fromYaml }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- /* Pods of the doctor have another name, since the server's Service and policies select theirs by it. */ -}}
 {{- define "gpu-rules.doctorSelector" -}}
-app.kubernetes.io/name: gpu-rules-doctor
+app.kubernetes.io/name: {{ include "gpu-rules.base" . }}-doctor
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- /* Labels of pods: a list of the values and the name of the template of their selector. */ -}}
+{{- define "gpu-rules.podLabels" -}}
+{{- $root := first . -}}
+{{- merge (include (last .) $root | fromYaml) $root.Values.podLabels (include "gpu-rules.labels" $root | fromYaml) | toYaml -}}
+{{- end -}}
+
 {{- define "gpu-rules.image" -}}
-{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $image := .Values.image -}}
+{{- with .Values.global.imageRegistry | default $image.registry }}{{ . }}/{{ end -}}
+{{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end -}}
 
 {{- /* Members of a pod's spec that all pods of the chart have. */ -}}
@@ -32,15 +52,12 @@ enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .Values.image.pullSecrets }}
+{{- with concat .Values.image.pullSecrets (.Values.global.imagePullSecrets | default list) }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
+# No user: the image has one, and OpenShift chooses its own.
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+  {{- merge dict .Values.podSecurityContext (dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault")) | toYaml | nindent 2 }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
